@@ -1,0 +1,45 @@
+// The exceptions ebb throws. The library never exits or aborts; a message names the place, what was
+// expected and what came.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace ebb {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Shapes that do not fit an op or each other.
+class ShapeError : public Error {
+ public:
+  using Error::Error;
+};
+
+// A dtype an op does not take, or no kernel for it.
+class DTypeError : public Error {
+ public:
+  using Error::Error;
+};
+
+// Tensors on different devices, or a device that is not there.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
+// An attribute, option or number outside its range.
+class ValueError : public Error {
+ public:
+  using Error::Error;
+};
+
+// Memory that cannot be had.
+class MemoryError : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace ebb

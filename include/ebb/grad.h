@@ -1,0 +1,25 @@
+// Reverse-mode differentiation from graph to graph: gradients are ordinary tensors and can be
+// differentiated again, to any order.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ebb/tensor.h"
+
+namespace ebb {
+
+// The gradients of `loss`, which has one element, in each of `wrt`. Zeros where loss does not
+// depend on it.
+std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt);
+std::vector<Tensor> grad(const Tensor& loss, std::initializer_list<Tensor> wrt);
+
+// The vector-Jacobian product: Σ_i cotangents[i] · ∂outputs[i] / ∂wrt.
+std::vector<Tensor> vjp(std::span<const Tensor> outputs, std::span<const Tensor> cotangents,
+                        std::span<const Tensor> wrt);
+
+// Hessian of `loss` times `vectors`, in the directions `wrt`.
+std::vector<Tensor> hessian_vector_product(const Tensor& loss, std::span<const Tensor> wrt,
+                                           std::span<const Tensor> vectors);
+
+}  // namespace ebb

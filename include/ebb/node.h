@@ -1,0 +1,103 @@
+// A node of the graph: one application of an op. Nodes are immutable and point only at their
+// inputs, so a graph has no cycles and is gone with its last handle.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ebb/attributes.h"
+#include "ebb/op.h"
+#include "ebb/tensor.h"
+
+namespace ebb {
+
+class Storage;
+
+// What a buffer is for, in reports.
+enum class Category : std::uint8_t {
+  weights,
+  gradients,
+  optimizer,
+  activations,
+  inputs,
+  workspace
+};
+inline constexpr int category_count = 6;
+std::string_view name(Category category);
+
+class Node : public std::enable_shared_from_this<Node> {
+ public:
+  Node(const Op& op, Attributes attributes, std::vector<Tensor> inputs,
+       std::vector<TensorType> outputs, Device device, std::string path);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  const Op& op() const { return op_; }
+  const Attributes& attributes() const { return attributes_; }
+  const std::vector<Tensor>& inputs() const { return inputs_; }
+  const std::vector<TensorType>& outputs() const { return outputs_; }
+  Device device() const { return device_; }
+  const std::string& path() const { return path_; }
+  std::uint64_t id() const { return id_; }  // grows in order of creation: inputs before users
+
+  // The bytes of a constant or variable; null for everything computed.
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
+  void set_storage(std::shared_ptr<Storage> storage) { storage_ = std::move(storage); }
+
+  // The value a variable starts from, until it has storage.
+  const Tensor& initial() const { return initial_; }
+  void set_initial(Tensor initial) { initial_ = std::move(initial); }
+
+  // How reports count this node's outputs. Says nothing about what is computed.
+  Category category() const { return category_; }
+  void set_category(Category category) { category_ = category; }
+
+ private:
+  const Op& op_;
+  Attributes attributes_;
+  std::vector<Tensor> inputs_;
+  std::vector<TensorType> outputs_;
+  Device device_;
+  std::string path_;
+  std::uint64_t id_;
+  std::shared_ptr<Storage> storage_;
+  Tensor initial_;
+  Category category_ = Category::activations;
+};
+
+std::int64_t live_nodes();  // nodes that exist now, in the whole process
+
+// While it lives, nodes made on this thread carry `name` in their module path: nested scopes join
+// with dots. Random keys drawn inside depend on the path and on how often it was entered before.
+class PathScope {
+ public:
+  explicit PathScope(std::string_view name);
+  ~PathScope();
+  PathScope(const PathScope&) = delete;
+  PathScope& operator=(const PathScope&) = delete;
+
+ private:
+  std::size_t outer_length_;
+  std::uint64_t outer_draws_;
+};
+const std::string& current_path();
+
+// While it lives, the path is `path` and random keys start afresh: tracing the same code in two
+// such scopes gives the same paths and the same keys.
+class TraceScope {
+ public:
+  explicit TraceScope(std::string path = {});
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  std::string outer_path_;
+  std::uint64_t outer_draws_;
+};
+
+}  // namespace ebb

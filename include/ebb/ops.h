@@ -1,0 +1,158 @@
+// The functions that build graphs. Each adds nodes and computes nothing. Axes may be negative.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ebb/random.h"
+#include "ebb/tensor.h"
+
+namespace ebb {
+
+// --- Making tensors
+// ---------------------------------------------------------------------------------
+
+Tensor full(const Shape& shape, double value, DType dtype = f32, Device device = device::cpu);
+Tensor zeros(const Shape& shape, DType dtype = f32, Device device = device::cpu);
+Tensor ones(const Shape& shape, DType dtype = f32, Device device = device::cpu);
+Tensor zeros_like(const Tensor& x);
+Tensor full_like(const Tensor& x, double value);
+Tensor scalar_like(const Tensor& x, double value);  // of shape (), with x's dtype and device
+Tensor arange(std::int64_t count, DType dtype = i64,
+              Device device = device::cpu);  // 0, 1, ..., count - 1
+
+// Philox numbers, keyed by seed, step and `key`.
+Tensor random_uniform(const Shape& shape, double low, double high, DType dtype = f32,
+                      Device device = device::cpu, std::optional<RandomKey> key = {});
+Tensor random_normal(const Shape& shape, double mean, double stddev, DType dtype = f32,
+                     Device device = device::cpu, std::optional<RandomKey> key = {});
+
+// A tensor whose bytes are given anew each time the program runs.
+Tensor input(const TensorType& type, std::string_view name, Device device = device::cpu);
+
+// --- Elementwise, with NumPy broadcasting
+// -------------------------------------------------------------
+
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor pow(const Tensor& a, const Tensor& b);
+Tensor pow(const Tensor& a, double exponent);
+Tensor maximum(const Tensor& a, const Tensor& b);  // ties: half of the gradient to each
+Tensor minimum(const Tensor& a, const Tensor& b);
+
+Tensor operator+(const Tensor& a, const Tensor& b);
+Tensor operator-(const Tensor& a, const Tensor& b);
+Tensor operator*(const Tensor& a, const Tensor& b);
+Tensor operator/(const Tensor& a, const Tensor& b);
+Tensor operator+(const Tensor& a, double b);
+Tensor operator-(const Tensor& a, double b);
+Tensor operator*(const Tensor& a, double b);
+Tensor operator/(const Tensor& a, double b);
+Tensor operator+(double a, const Tensor& b);
+Tensor operator-(double a, const Tensor& b);
+Tensor operator*(double a, const Tensor& b);
+Tensor operator/(double a, const Tensor& b);
+Tensor operator-(const Tensor& a);
+
+Tensor neg(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor rsqrt(const Tensor& x);
+Tensor reciprocal(const Tensor& x);
+Tensor square(const Tensor& x);
+Tensor abs(const Tensor& x);
+Tensor sign(const Tensor& x);
+Tensor sin(const Tensor& x);
+Tensor cos(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor relu(const Tensor& x);
+Tensor gelu(const Tensor& x);       // exact, by erf
+Tensor gelu_tanh(const Tensor& x);  // the tanh approximation of GPT-2
+Tensor silu(const Tensor& x);
+Tensor softplus(const Tensor& x);
+Tensor erf(const Tensor& x);
+Tensor clamp(const Tensor& x, double low, double high);
+
+// Comparisons and logic give booleans.
+Tensor equal(const Tensor& a, const Tensor& b);
+Tensor not_equal(const Tensor& a, const Tensor& b);
+Tensor less(const Tensor& a, const Tensor& b);
+Tensor less_equal(const Tensor& a, const Tensor& b);
+Tensor greater(const Tensor& a, const Tensor& b);
+Tensor greater_equal(const Tensor& a, const Tensor& b);
+Tensor logical_and(const Tensor& a, const Tensor& b);
+Tensor logical_or(const Tensor& a, const Tensor& b);
+Tensor logical_not(const Tensor& x);
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+Tensor cast(const Tensor& x, DType dtype);
+Tensor stop_gradient(const Tensor& x);
+
+// Zeroes each element with probability p and scales the rest by 1 / (1 - p).
+Tensor dropout(const Tensor& x, double p, std::optional<RandomKey> key = {});
+
+// --- Reductions; no axes means all
+// ----------------------------------------------------------------------
+
+enum class Keep : bool { no, yes };  // whether reduced axes stay, with size 1
+
+Tensor sum(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
+Tensor mean(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
+Tensor sum_squares(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
+Tensor max(const Tensor& x, const Axes& axes = {},
+           Keep keep = Keep::no);  // ties share the gradient
+Tensor min(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
+Tensor argmax(const Tensor& x, int axis, Keep keep = Keep::no);  // int64; first of equals
+Tensor var(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
+           Keep keep = Keep::no);
+Tensor logsumexp(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
+Tensor norm(const Tensor& x, double p = 2.0, const Axes& axes = {}, Keep keep = Keep::no);
+
+// Sums `x` down to `shape`, which broadcasts to x's shape: the gradient of broadcasting.
+Tensor sum_to(const Tensor& x, const Shape& shape);
+
+// --- Shapes: views wherever a view can do
+// -----------------------------------------------------------------
+
+Tensor reshape(const Tensor& x, const Shape& shape);  // one size may be -1
+Tensor flatten(const Tensor& x, int first_axis = 0);
+Tensor permute(const Tensor& x, const Axes& order);
+Tensor transpose(const Tensor& x, int a = -2, int b = -1);
+Tensor expand(const Tensor& x, const Shape& shape);
+Tensor squeeze(const Tensor& x, int axis);
+Tensor unsqueeze(const Tensor& x, int axis);
+Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end,
+             std::int64_t step = 1);
+std::vector<Tensor> split(const Tensor& x, int axis, const std::vector<std::int64_t>& sizes);
+std::vector<Tensor> chunk(const Tensor& x, int axis, int parts);  // equal parts
+Tensor concat(const std::vector<Tensor>& parts, int axis);
+Tensor stack(const std::vector<Tensor>& parts, int axis);
+Tensor pad(const Tensor& x, const IntList& before, const IntList& after, double value = 0.0);
+Tensor contiguous(const Tensor& x);  // a copy when x is a view that is not
+
+// out[i][j][k] = x[index[i][j][k]][j][k] for axis 0, and alike for the others.
+Tensor gather(const Tensor& x, int axis, const Tensor& index);
+// x with source[i][j][k] added at [index[i][j][k]][j][k]; deterministic.
+Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source);
+Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
+
+// --- Products
+// -------------------------------------------------------------------------------------------------
+
+enum class Transpose : bool { no, yes };
+
+// (..., M, K) x (..., K, N) with broadcasting of the leading axes, plus `bias` (N) if given. A
+// transposed operand is read as if its last two axes were swapped.
+Tensor matmul(const Tensor& a, const Tensor& b, Transpose transpose_a = Transpose::no,
+              Transpose transpose_b = Transpose::no);
+Tensor linear(const Tensor& x, const Tensor& weight,
+              const Tensor& bias = {});  // x · weightᵀ + bias, weight (out, in)
+
+}  // namespace ebb

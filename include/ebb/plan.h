@@ -1,0 +1,81 @@
+// A plan: what runs in which order, and where every byte lies. It is data; making one runs nothing.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ebb/graph.h"
+#include "ebb/node.h"
+#include "ebb/op.h"
+
+namespace ebb {
+
+// Bytes by category, indexed by Category.
+struct CategoryBytes {
+  std::array<Bytes, category_count> values{};
+  Bytes& operator[](Category c) { return values[static_cast<std::size_t>(c)]; }
+  Bytes operator[](Category c) const { return values[static_cast<std::size_t>(c)]; }
+  Bytes total() const;
+};
+
+// A range of memory with one purpose over part of the step.
+struct Buffer {
+  Bytes size = {};
+  Category category = Category::activations;
+  int first = 0, last = 0;           // instructions during which it is live, both included
+  Bytes offset = {};                 // in the arena; unused when persistent
+  std::shared_ptr<Node> persistent;  // a constant or variable that owns the bytes, or null
+  int output = -1;                   // the program output that owns the bytes, or -1
+  std::string path;                  // module path of what is stored
+
+  bool in_arena() const { return !persistent && output < 0; }
+};
+
+// A tensor as an instruction sees it: a place in a buffer.
+struct Operand {
+  int buffer = 0;
+  Layout layout;
+  TensorType type;
+
+  Arg arg() const { return {type, layout.strides}; }
+};
+
+struct Instruction {
+  std::shared_ptr<Node> node;
+  std::vector<Operand> inputs, outputs;
+  int workspace = -1;  // buffer, or -1
+  Kernel kernel;
+};
+
+enum class Release : std::uint8_t {
+  at_end,  // every buffer lives until the step ends: what a program without liveness needs
+  early,   // a buffer is free after its last reader, and ops write over inputs that die
+};
+
+struct PlanOptions {
+  Release release = Release::early;
+};
+
+struct Plan {
+  std::vector<Buffer> buffers;
+  std::vector<Instruction> instructions;
+  std::vector<int> input_buffers;   // of each graph input
+  std::vector<int> output_buffers;  // of each graph output
+
+  Bytes arena;            // size of the one block that holds every transient buffer
+  Bytes live_peak;        // largest sum of live transient bytes: the least any arena could be
+  Bytes persistent;       // constants, variables and outputs
+  Bytes peak;             // arena + persistent
+  CategoryBytes at_peak;  // what is live at the step's fullest moment, persistent bytes included
+  int peak_instruction = 0;
+};
+
+// Lays out a graph whose kernels can read every input as it lies (see passes).
+Plan make_plan(const Graph& graph, const PlanOptions& options = {});
+
+// A readable summary: peak, categories, arena and fragmentation.
+std::string to_string(const Plan& plan);
+
+}  // namespace ebb

@@ -1,0 +1,55 @@
+// Compiled graphs. A program owns one arena, laid out before it runs; running allocates nothing.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ebb/graph.h"
+#include "ebb/plan.h"
+#include "ebb/random.h"
+
+namespace ebb {
+
+class Storage;
+
+struct CompileOptions {
+  PlanOptions plan;
+  bool fuse = true;        // join elementwise chains
+  std::uint64_t seed = 0;  // of initial values and of random nodes
+};
+
+class Program {
+ public:
+  Program(const Graph& graph, const CompileOptions& options = {});
+  ~Program();
+  Program(Program&&) noexcept;
+  Program& operator=(Program&&) noexcept;
+
+  // Runs once. `inputs` are evaluated tensors, one for each graph input.
+  void run(std::span<const Tensor> inputs = {});
+  void run(std::initializer_list<Tensor> inputs) {
+    run(std::span<const Tensor>(inputs.begin(), inputs.size()));
+  }
+
+  // The value output i had after the last run: a copy that later runs leave alone.
+  Tensor output(int i) const;
+
+  const Plan& plan() const;
+  Bytes arena_resident() const;  // what the operating system holds of the arena
+
+  // Random nodes draw from (seed, step); each run advances the step.
+  std::uint64_t step() const;
+  void set_step(std::uint64_t step);
+
+ private:
+  friend std::vector<Tensor> eval(std::span<const Tensor>, std::uint64_t);
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Computes tensors now. The results are constants.
+std::vector<Tensor> eval(std::span<const Tensor> tensors, std::uint64_t seed = 0);
+Tensor eval(const Tensor& tensor, std::uint64_t seed = 0);
+
+}  // namespace ebb

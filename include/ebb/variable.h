@@ -1,0 +1,21 @@
+// A tensor that keeps its value between runs: a weight or a piece of optimizer state. It is made in
+// place: its initial value is a lazy tensor, computed straight into its final bytes when first
+// needed.
+#pragma once
+
+#include "ebb/node.h"
+#include "ebb/tensor.h"
+
+namespace ebb {
+
+class Variable : public Tensor {
+ public:
+  Variable() = default;
+  Variable(Tensor initial, Category category = Category::weights);
+
+  // Overwrites the value. The type must match.
+  void assign(const Tensor& value);
+  bool has_value() const { return node()->storage() != nullptr; }
+};
+
+}  // namespace ebb

@@ -1,0 +1,35 @@
+// Data parallelism for CPU kernels, on OpenMP so that ebb, OpenBLAS and oneDNN share one set of
+// threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ebb/threads.h"
+
+namespace ebb {
+
+// Calls body(worker, begin, end) on disjoint ranges that cover [0, count), worker < workers. Ranges
+// hold about `grain` indices or more and the split depends only on the three numbers. The body must
+// not throw.
+template <class Body>
+void parallel_for_workers(std::int64_t count, std::int64_t grain, int workers, const Body& body) {
+  const std::int64_t pieces = (count + grain - 1) / std::max<std::int64_t>(grain, 1);
+  const std::int64_t chunks = std::min<std::int64_t>(workers, pieces);
+  if (chunks <= 1) {
+    if (count > 0) body(0, std::int64_t{0}, count);
+    return;
+  }
+#pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(chunks))
+  for (std::int64_t i = 0; i < chunks; ++i)
+    body(static_cast<int>(i), count * i / chunks, count * (i + 1) / chunks);
+}
+
+// The same with body(begin, end), for kernels that need no scratch area per worker.
+template <class Body>
+void parallel_for(std::int64_t count, std::int64_t grain, const Body& body) {
+  parallel_for_workers(count, grain, threads(),
+                       [&](int, std::int64_t begin, std::int64_t end) { body(begin, end); });
+}
+
+}  // namespace ebb

@@ -1,0 +1,59 @@
+#include "ebb/storage.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "ebb/error.h"
+
+namespace ebb {
+namespace {
+
+std::atomic<std::int64_t> reserved_bytes{0};
+
+}  // namespace
+
+Storage::Storage(Device device, Bytes size)
+    : device_(device),
+      size_(size),
+      reserved_(round_up(std::max(size, 1_B), {sysconf(_SC_PAGESIZE)})) {
+  if (device.kind != Device::Kind::cpu)
+    throw DeviceError(fmt::format("device {} is not available in this build", to_string(device)));
+  void* address = mmap(nullptr, static_cast<std::size_t>(reserved_.count), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED)
+    throw MemoryError(fmt::format("cannot allocate {} on {}: {}", to_string(size),
+                                  to_string(device), std::strerror(errno)));
+  data_ = static_cast<std::byte*>(address);
+  reserved_bytes.fetch_add(reserved_.count, std::memory_order_relaxed);
+}
+
+std::shared_ptr<Storage> Storage::allocate(Device device, Bytes size) {
+  return std::shared_ptr<Storage>(new Storage(device, size));
+}
+
+Storage::~Storage() {
+  munmap(data_, static_cast<std::size_t>(reserved_.count));
+  reserved_bytes.fetch_sub(reserved_.count, std::memory_order_relaxed);
+}
+
+Bytes Storage::resident() const {
+  // mincore tells page by page, without the merging of neighbouring maps that smaps does.
+  const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> in_memory(static_cast<std::size_t>(reserved_.count) / page);
+  if (mincore(data_, static_cast<std::size_t>(reserved_.count), in_memory.data()) != 0)
+    throw MemoryError(fmt::format("cannot ask which pages are resident: {}", std::strerror(errno)));
+  std::int64_t pages = 0;
+  for (unsigned char flags : in_memory) pages += flags & 1;
+  return {pages * static_cast<std::int64_t>(page)};
+}
+
+Bytes live_bytes() { return {reserved_bytes.load(std::memory_order_relaxed)}; }
+
+}  // namespace ebb

@@ -1,0 +1,62 @@
+#include "ebb/node.h"
+
+#include <array>
+#include <atomic>
+
+namespace ebb {
+namespace {
+
+std::atomic<std::int64_t> alive{0};
+std::atomic<std::uint64_t> next_id{1};
+
+}  // namespace
+
+std::string_view name(Category category) {
+  constexpr std::array<std::string_view, category_count> names{
+      "weights", "gradients", "optimizer", "activations", "inputs", "workspace"};
+  return names[static_cast<std::size_t>(category)];
+}
+
+Node::Node(const Op& op, Attributes attributes, std::vector<Tensor> inputs,
+           std::vector<TensorType> outputs, Device device, std::string path)
+    : op_(op),
+      attributes_(std::move(attributes)),
+      inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      device_(device),
+      path_(std::move(path)),
+      id_(next_id.fetch_add(1, std::memory_order_relaxed)) {
+  alive.fetch_add(1, std::memory_order_relaxed);
+}
+
+// A long chain must not be freed by recursion: inputs that die with this node hand their own inputs
+// to a list that the outermost destructor works off.
+Node::~Node() {
+  alive.fetch_sub(1, std::memory_order_relaxed);
+  thread_local std::vector<Tensor>* pending = nullptr;
+  if (pending) {
+    for (Tensor& input : inputs_) pending->push_back(std::move(input));
+    return;
+  }
+  std::vector<Tensor> list = std::move(inputs_);
+  pending = &list;
+  while (!list.empty()) {
+    const Tensor last = std::move(list.back());
+    list.pop_back();
+  }
+  pending = nullptr;
+}
+
+std::int64_t live_nodes() { return alive.load(std::memory_order_relaxed); }
+
+const TensorType& Tensor::type() const {
+  return node_->outputs()[static_cast<std::size_t>(output_)];
+}
+Device Tensor::device() const { return node_->device(); }
+std::string_view Tensor::path() const { return node_->path(); }
+
+std::string to_string(const TensorType& type) {
+  return std::string(name(type.dtype)) + " " + to_string(type.shape);
+}
+
+}  // namespace ebb

@@ -1,0 +1,182 @@
+// gather and scatter_add: each is the other's gradient.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "core/parallel.h"
+#include "ebb/node.h"
+#include "ebb/ops.h"
+#include "ops/dispatch.h"
+
+namespace ebb {
+namespace {
+
+struct AxisAttributes {
+  int axis = 0;
+  bool operator==(const AxisAttributes&) const = default;
+  void visit(auto&& field) const { field("axis", axis); }
+};
+
+// `index` must have the sizes of the tensor it points into, except along the axis.
+void check_index(const Call& call, int tensor, int index, int axis) {
+  call.require_index(index);
+  call.require_rank(index, call.shape(tensor).rank());
+  for (int i = 0; i < call.shape(tensor).rank(); ++i)
+    if (i != axis && call.shape(index)[i] != call.shape(tensor)[i])
+      call.fail_shape(fmt::format(
+          "the index may differ from the tensor only along axis {}, but differs along {}", axis,
+          i));
+}
+
+std::vector<TensorType> infer_gather(const Call& call, const AxisAttributes& a) {
+  const int axis = call.axis(a.axis, call.shape(0).rank());
+  check_index(call, 0, 1, axis);
+  return {{call.shape(1), call.dtype(0)}};
+}
+
+std::vector<TensorType> infer_scatter(const Call& call, const AxisAttributes& a) {
+  const int axis = call.axis(a.axis, call.shape(0).rank());
+  check_index(call, 0, 1, axis);
+  call.require_same_dtype(0, 2);
+  if (call.dtype(0) == b8) call.fail_dtype("booleans cannot be added");
+  if (call.shape(1) != call.shape(2)) call.fail_shape("index and source must have the same shape");
+  return {call.inputs[0]};
+}
+
+std::vector<Tensor> gather_gradient(const GradientCall& call, const AxisAttributes& a) {
+  const Tensor empty =
+      zeros(call.input_type(0).shape, call.input_type(0).dtype, call.input(1).device());
+  return {scatter_add(empty, a.axis, call.input(1), call.grad()), Tensor{}};
+}
+
+std::vector<Tensor> scatter_gradient(const GradientCall& call, const AxisAttributes& a) {
+  return {call.grad(), Tensor{},
+          call.needs(2) ? gather(call.grad(), a.axis, call.input(1)) : Tensor{}};
+}
+
+// A tensor as outer × axis × inner.
+struct Blocks {
+  std::int64_t outer = 1, axis = 1, inner = 1;
+  Blocks(const Shape& shape, int at) : axis(shape[at]) {
+    for (int i = 0; i < at; ++i) outer *= shape[i];
+    for (int i = at + 1; i < shape.rank(); ++i) inner *= shape[i];
+  }
+};
+
+// An index outside the axis reads nothing and writes nothing, and is reported.
+template <class T, class I>
+void run_gather(const KernelArgs& args, const Blocks& x, std::int64_t count) {
+  const T* from = args.in<T>(0);
+  const I* index = args.in<I>(1);
+  T* to = args.out<T>();
+  parallel_for(x.outer * count, std::max<std::int64_t>(1, 8192 / x.inner),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t row = begin; row < end; ++row) {
+                   const T* base = from + row / count * x.axis * x.inner;
+                   for (std::int64_t k = 0; k < x.inner; ++k) {
+                     const std::int64_t i = index[row * x.inner + k];
+                     const bool inside = i >= 0 && i < x.axis;
+                     to[row * x.inner + k] = inside ? base[i * x.inner + k] : T{};
+                     if (!inside) args.fault->out_of_range(row * x.inner + k, i, x.axis);
+                   }
+                 }
+               });
+}
+
+// One thread owns a range of (outer, inner) lines and adds along the axis in order: the same sums
+// always.
+template <class T, class I>
+void run_scatter(const KernelArgs& args, const Blocks& x, std::int64_t count) {
+  const I* index = args.in<I>(1);
+  const T* source = args.in<T>(2);
+  T* to = args.out<T>();
+  if (args.inputs[0] != args.outputs[0])
+    std::memcpy(to, args.in<T>(0),
+                static_cast<std::size_t>(x.outer * x.axis * x.inner) * sizeof(T));
+  parallel_for(
+      x.outer * x.inner, std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(count, 1)),
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t line = begin; line < end; ++line) {
+          const std::int64_t outer = line / x.inner, k = line % x.inner;
+          for (std::int64_t j = 0; j < count; ++j) {
+            const std::int64_t at = (outer * count + j) * x.inner + k, i = index[at];
+            if (i < 0 || i >= x.axis) {
+              args.fault->out_of_range(at, i, x.axis);
+              continue;
+            }
+            T& cell = to[(outer * x.axis + i) * x.inner + k];
+            cell =
+                static_cast<T>(static_cast<Compute<T>>(cell) + static_cast<Compute<T>>(source[at]));
+          }
+        }
+      });
+}
+
+Kernel bind_gather(const KernelRequest& request, const AxisAttributes& a) {
+  return dispatch_index(request, request.in(1).dtype(), [&](auto index) {
+    return dispatch_size(request.out().dtype(), [&](auto element) {
+      using T = typename decltype(element)::type;
+      using I = typename decltype(index)::type;
+      return Kernel{[x = Blocks(request.in(0).shape(), a.axis),
+                     count = request.in(1).shape()[a.axis]](const KernelArgs& args) {
+        run_gather<T, I>(args, x, count);
+      }};
+    });
+  });
+}
+
+Kernel bind_scatter(const KernelRequest& request, const AxisAttributes& a) {
+  return dispatch_index(request, request.in(1).dtype(), [&](auto index) {
+    return dispatch_numeric(request, request.out().dtype(), [&](auto element) {
+      using T = typename decltype(element)::type;
+      using I = typename decltype(index)::type;
+      return Kernel{[x = Blocks(request.in(0).shape(), a.axis),
+                     count = request.in(1).shape()[a.axis]](const KernelArgs& args) {
+        run_scatter<T, I>(args, x, count);
+      }};
+    });
+  });
+}
+
+}  // namespace
+
+const Op& gather_op() {
+  static const TypedOp<AxisAttributes> op({
+      .name = "gather",
+      .summary = "elements picked along an axis",
+      .infer = infer_gather,
+      .gradient = gather_gradient,
+      .saved = {.inputs = {1}, .outputs = {}},
+      .cpu = bind_gather,
+  });
+  return op;
+}
+
+const Op& scatter_add_op() {
+  static const TypedOp<AxisAttributes> op({
+      .name = "scatter_add",
+      .summary = "adds elements at picked places along an axis, in a fixed order",
+      .infer = infer_scatter,
+      .gradient = scatter_gradient,
+      .saved = {.inputs = {1}, .outputs = {}},
+      .in_place = {{.output = 0, .input = 0}},
+      .cpu = bind_scatter,
+  });
+  return op;
+}
+
+Tensor gather(const Tensor& x, int axis, const Tensor& index) {
+  return apply1(gather_op(), {x, index}, AxisAttributes{axis < 0 ? axis + x.rank() : axis});
+}
+
+Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source) {
+  return apply1(scatter_add_op(), {x, index, source},
+                AxisAttributes{axis < 0 ? axis + x.rank() : axis});
+}
+
+Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype) {
+  const Tensor places = arange(classes, index.dtype(), index.device());
+  return cast(equal(unsqueeze(index, -1), places), dtype);
+}
+
+}  // namespace ebb

@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include "support/op_check.h"
+
+namespace ebb::test {
+namespace {
+
+Sample product(const char* name, Shape a, Shape b, Transpose ta, Transpose tb) {
+  return {name, {SampleInput::real(a), SampleInput::real(b)}, [ta, tb](const auto& x) {
+            return std::vector{matmul(x[0], x[1], ta, tb)};
+          }};
+}
+
+TEST(Matmul, Transposes) {
+  check(product("plain", {3, 4}, {4, 5}, Transpose::no, Transpose::no));
+  check(product("first transposed", {4, 3}, {4, 5}, Transpose::yes, Transpose::no));
+  check(product("second transposed", {3, 4}, {5, 4}, Transpose::no, Transpose::yes));
+  check(product("both transposed", {4, 3}, {5, 4}, Transpose::yes, Transpose::yes));
+}
+
+TEST(Matmul, BatchesBroadcast) {
+  check(product("batch", {2, 3, 4}, {2, 4, 2}, Transpose::no, Transpose::no));
+  check(product("broadcast first", {1, 3, 4}, {2, 4, 2}, Transpose::no, Transpose::no));
+  check(product("matrix on the right", {2, 3, 4}, {4, 2}, Transpose::no, Transpose::no));
+  check(product("matrix on the left", {3, 4}, {2, 4, 2}, Transpose::no, Transpose::no));
+  check(product("two leading axes", {2, 1, 3, 4}, {3, 2, 4}, Transpose::no, Transpose::yes));
+}
+
+TEST(Matmul, Linear) {
+  check({"linear",
+         {SampleInput::real({2, 3, 4}), SampleInput::real({5, 4}), SampleInput::real({5})},
+         [](const auto& x) { return std::vector{linear(x[0], x[1], x[2])}; }});
+}
+
+TEST(Matmul, ReadsViewsWithoutCopies) {
+  check({"views",
+         {SampleInput::real({2, 3, 4, 5}), SampleInput::real({2, 3, 4, 5})},
+         [](const auto& x) {
+           // (B, T, H, D) → (B, H, T, D), as attention has it.
+           return std::vector{matmul(permute(x[0], {0, 2, 1, 3}), permute(x[1], {0, 2, 3, 1}))};
+         }});
+  const Tensor a = Tensor::from(std::vector<float>(24, 1.0f), {2, 3, 4});
+  const Program program({.inputs = {},
+                         .outputs = {matmul(permute(a, {1, 0, 2}), permute(a, {1, 2, 0}))},
+                         .updates = {}});
+  EXPECT_EQ(program.plan().instructions.size(), 1u);
+}
+
+TEST(Matmul, EmptySizes) {
+  const Tensor a = zeros({2, 0}), b = zeros({0, 3});
+  EXPECT_EQ(matmul(a, b).to_vector<float>(), std::vector<float>(6, 0.0f));
+  EXPECT_EQ(linear(a, zeros({3, 0}), ones({3})).to_vector<float>(), std::vector<float>(6, 1.0f));
+}
+
+TEST(Matmul, Errors) {
+  const PathScope path("h.0.fc");
+  expect_error(
+      [] {
+        matmul(zeros({2, 3}), zeros({4, 5}));
+      },
+      {"[matmul]", "h.0.fc", "3 and 4", "(2, 3)", "(4, 5)"});
+  expect_error([] { matmul(zeros({3}), zeros({3, 2})); }, {"[matmul]", "two axes"});
+  expect_error(
+      [] {
+        matmul(zeros({2, 3}), zeros({3, 2}, f64));
+      },
+      {"[matmul]", "float32 and float64"});
+  expect_error(
+      [] {
+        matmul(zeros({2, 3}, i32), zeros({3, 2}, i32));
+      },
+      {"[matmul]", "floating-point", "int32"});
+  expect_error([] { matmul(zeros({2, 2, 3}), zeros({3, 3, 2})); }, {"[matmul]", "broadcast"});
+  expect_error(
+      [] {
+        linear(zeros({2, 3}), zeros({4, 3}), zeros({5}));
+      },
+      {"[matmul]", "bias", "(4,)"});
+}
+
+}  // namespace
+}  // namespace ebb::test

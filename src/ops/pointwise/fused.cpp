@@ -1,0 +1,147 @@
+// Fused chains and trees of elementwise functions, and the two rows that are plain moves: cast and
+// identity.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ebb/node.h"
+#include "ebb/ops.h"
+#include "ops/pointwise/pointwise.h"
+
+namespace ebb {
+namespace {
+
+// Cast has no tiles of its own: the kernel looks the pair of dtypes up with cast_tile.
+const PointwiseRow cast_row{"cast", 1, {}};
+
+std::vector<TensorType> infer_cast(const Call& call, const CastAttributes& a) {
+  return {{call.shape(0), a.dtype}};
+}
+
+std::vector<Tensor> cast_gradient(const GradientCall& call, const CastAttributes& a) {
+  if (!is_floating(a.dtype)) return {Tensor{}};
+  return {cast(call.grad(), call.input_type(0).dtype)};
+}
+
+FusedAttributes single(const PointwiseRow& row, const KernelRequest& request) {
+  return {.input_dtypes = {request.in(0).dtype()},
+          .code = {{&row, {0}, request.out().dtype(), {}}},
+          .shape = request.out().shape()};
+}
+
+std::vector<TensorType> infer_fused(const Call& call, const FusedAttributes& a) {
+  if (call.inputs.size() != a.input_dtypes.size())
+    call.fail_value(fmt::format("its program takes {} inputs, but {} came", a.input_dtypes.size(),
+                                call.count()));
+  for (int i = 0; i < call.count(); ++i) {
+    Shape joined;
+    if (call.dtype(i) != a.input_dtypes[static_cast<std::size_t>(i)] ||
+        !broadcast(call.shape(i), a.shape, joined) || joined != a.shape)
+      call.fail_shape(fmt::format("input {} must be {} and broadcast to {}", i,
+                                  name(a.input_dtypes[static_cast<std::size_t>(i)]),
+                                  to_string(a.shape)));
+  }
+  return {{a.shape, a.code.back().dtype}};
+}
+
+std::vector<Tensor> fused_reference(std::span<const Tensor> inputs, const FusedAttributes& a) {
+  std::vector<Tensor> values(inputs.begin(), inputs.end());
+  const Device device = inputs.empty() ? device::cpu : inputs.front().device();
+  for (const PointwiseInstruction& step : a.code) {
+    std::vector<Tensor> operands;
+    for (int operand : step.operands) operands.push_back(values[static_cast<std::size_t>(operand)]);
+    if (step.row == &cast_row)
+      values.push_back(cast(operands[0], step.dtype));
+    else if (step.row->arity > 0)
+      values.push_back(apply1(pointwise_op(step.row->name), operands));
+    else
+      for (const Op* op : all_ops())
+        if (op->pointwise() == step.row)
+          values.push_back(
+              create(*op, device, GeneratorAttributes{a.shape, step.dtype, step.numbers}));
+  }
+  return {expand(values.back(), a.shape)};
+}
+
+template <class A>
+bool accepts_any(const Arg&, int, const A&) {
+  return true;
+}
+
+}  // namespace
+
+const Op& cast_op() {
+  static const TypedOp<CastAttributes> op({
+      .name = "cast",
+      .summary = "converts to another dtype, rounding to nearest even",
+      .infer = infer_cast,
+      .gradient = cast_gradient,
+      .in_place = {{.output = 0, .input = 0}},
+      .accepts = accepts_any<CastAttributes>,
+      .cpu = [](const KernelRequest& r,
+                const CastAttributes&) { return bind_pointwise(r, single(cast_row, r)); },
+      .pointwise = &cast_row,
+  });
+  return op;
+}
+
+const Op& identity_op() {
+  static const TypedOp<NoAttributes> op({
+      .name = "identity",
+      .summary = "a contiguous copy",
+      .infer = [](const Call& call, const NoAttributes&) { return std::vector{call.inputs[0]}; },
+      .gradient = [](const GradientCall& call,
+                     const NoAttributes&) { return std::vector{call.grad()}; },
+      .accepts = accepts_any<NoAttributes>,
+      .cpu = [](const KernelRequest& r,
+                const NoAttributes&) { return bind_pointwise(r, single(cast_row, r)); },
+  });
+  return op;
+}
+
+const Op& fused_op() {
+  static const TypedOp<FusedAttributes> op({
+      .name = "fused",
+      .summary = "a chain or tree of elementwise functions in one pass over memory",
+      .infer = infer_fused,
+      .reference = fused_reference,
+      .in_place = {{0, 0}, {0, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 5}, {0, 6}, {0, 7}},
+      .accepts = accepts_any<FusedAttributes>,
+      .cpu = bind_pointwise,
+      .cost =
+          [](std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+             const FusedAttributes& a) {
+            Cost cost = default_cost(inputs, outputs);
+            cost.flops *= static_cast<double>(a.code.size());
+            return cost;
+          },
+  });
+  return op;
+}
+
+std::string FusedAttributes::text() const {
+  std::vector<std::string_view> names;
+  for (const PointwiseInstruction& step : code) names.push_back(step.row->name);
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
+FusedAttributes program_of(const Node& node) {
+  FusedAttributes program{.input_dtypes = {}, .code = {}, .shape = node.outputs().front().shape};
+  PointwiseInstruction step{.row = node.op().pointwise(),
+                            .operands = {},
+                            .dtype = node.outputs().front().dtype,
+                            .numbers = {}};
+  for (std::size_t i = 0; i < node.inputs().size(); ++i) {
+    program.input_dtypes.push_back(node.inputs()[i].dtype());
+    step.operands.push_back(static_cast<int>(i));
+  }
+  if (step.row->arity == 0) step.numbers = node.attributes().as<GeneratorAttributes>().numbers;
+  program.code.push_back(std::move(step));
+  return program;
+}
+
+Tensor cast(const Tensor& x, DType dtype) {
+  return x.dtype() == dtype ? x : apply1(cast_op(), {x}, CastAttributes{dtype});
+}
+Tensor contiguous(const Tensor& x) { return apply1(identity_op(), {x}); }
+
+}  // namespace ebb

@@ -1,0 +1,183 @@
+// Elementwise rows without inputs: a value that depends only on the element's index. Fusion copies
+// them into their users, so a constant, a dropout mask or a random tensor need not exist in memory.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "ebb/ops.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/pointwise/tiles.h"
+
+namespace ebb {
+namespace {
+
+template <class T>
+void full_tile(const TileArgs& args) {
+  std::fill_n(static_cast<T*>(args.out), args.count, static_cast<T>(args.immediates->a));
+}
+
+template <class T>
+void arange_tile(const TileArgs& args) {
+  T* out = static_cast<T*>(args.out);
+  for (std::int64_t i = 0; i < args.count; ++i) out[i] = static_cast<T>(args.begin + i);
+}
+
+// Calls body(offset, word) for the Philox word of every element: element i has word i % 4 of
+// counter i / 4.
+template <class Body>
+void for_each_word(const TileArgs& args, const Body& body) {
+  const Philox philox(args.random, args.immediates->key);
+  std::int64_t i = args.begin;
+  const std::int64_t end = args.begin + args.count;
+  while (i < end) {
+    const auto words = philox(static_cast<std::uint64_t>(i / 4));
+    for (std::int64_t lane = i % 4; lane < 4 && i < end; ++lane, ++i)
+      body(i - args.begin, words[static_cast<std::size_t>(lane)]);
+  }
+}
+
+template <class T>
+void uniform_tile(const TileArgs& args) {
+  T* out = static_cast<T*>(args.out);
+  const T low = static_cast<T>(args.immediates->a),
+          width = static_cast<T>(args.immediates->b - args.immediates->a);
+  for_each_word(args, [&](std::int64_t i, std::uint32_t word) {
+    out[i] = low + width * static_cast<T>(uniform_from_bits(word));
+  });
+}
+
+// Box-Muller on the two pairs of words of a counter: element i takes the cosine or sine branch of
+// its pair.
+template <class T>
+void normal_tile(const TileArgs& args) {
+  T* out = static_cast<T*>(args.out);
+  const Philox philox(args.random, args.immediates->key);
+  for (std::int64_t k = 0; k < args.count; ++k) {
+    const std::int64_t i = args.begin + k;
+    const auto words = philox(static_cast<std::uint64_t>(i / 4));
+    const std::size_t pair = static_cast<std::size_t>(i % 4 / 2) * 2;
+    const double radius = std::sqrt(-2.0 * std::log((words[pair] + 0.5) * 0x1p-32));  // never log 0
+    const double angle = 2.0 * std::numbers::pi * (words[pair + 1] * 0x1p-32);
+    const double z = radius * (i % 2 == 0 ? std::cos(angle) : std::sin(angle));
+    out[k] = static_cast<T>(args.immediates->a + args.immediates->b * z);
+  }
+}
+
+// 0 with probability a, else b.
+template <class T>
+void dropout_mask_tile(const TileArgs& args) {
+  T* out = static_cast<T*>(args.out);
+  const float p = static_cast<float>(args.immediates->a);
+  const T keep = static_cast<T>(args.immediates->b);
+  for_each_word(args, [&](std::int64_t i, std::uint32_t word) {
+    out[i] = uniform_from_bits(word) < p ? T(0) : keep;
+  });
+}
+
+const PointwiseRow full_row{"full",
+                            0,
+                            {full_tile<double>, full_tile<float>, full_tile<std::int64_t>,
+                             full_tile<std::int32_t>, full_tile<std::uint8_t>}};
+const PointwiseRow arange_row{"arange",
+                              0,
+                              {arange_tile<double>, arange_tile<float>, arange_tile<std::int64_t>,
+                               arange_tile<std::int32_t>, nullptr}};
+const PointwiseRow uniform_row{"random_uniform", 0, {uniform_tile<double>, uniform_tile<float>}};
+const PointwiseRow normal_row{"random_normal", 0, {normal_tile<double>, normal_tile<float>}};
+const PointwiseRow dropout_row{
+    "dropout_mask", 0, {dropout_mask_tile<double>, dropout_mask_tile<float>}};
+
+std::vector<TensorType> infer_generator(const Call& call, const GeneratorAttributes& a) {
+  for (std::int64_t extent : a.shape)
+    if (extent < 0)
+      call.fail_shape(
+          fmt::format("sizes must not be negative, but the shape is {}", to_string(a.shape)));
+  if (!call.op.pointwise()->tiles[static_cast<std::size_t>(tile_type(a.dtype))])
+    call.fail_dtype(fmt::format("is not defined for {}", name(a.dtype)));
+  return {{a.shape, a.dtype}};
+}
+
+Kernel bind_generator(const KernelRequest& request, const GeneratorAttributes& a) {
+  return bind_pointwise(request, {.input_dtypes = {},
+                                  .code = {{request.op.pointwise(), {}, a.dtype, a.numbers}},
+                                  .shape = a.shape});
+}
+
+OpSpec<GeneratorAttributes> generator(const PointwiseRow& row, std::string_view summary) {
+  OpSpec<GeneratorAttributes> spec{.name = row.name, .summary = summary};
+  spec.infer = infer_generator;
+  spec.gradient = zero_gradient;
+  spec.cpu = bind_generator;
+  spec.pointwise = &row;
+  return spec;
+}
+
+}  // namespace
+
+const Op& full_op() {
+  static const TypedOp<GeneratorAttributes> op(generator(full_row, "one value everywhere"));
+  return op;
+}
+const Op& arange_op() {
+  static const TypedOp<GeneratorAttributes> op(generator(arange_row, "0, 1, 2, ..."));
+  return op;
+}
+const Op& random_uniform_op() {
+  static const TypedOp<GeneratorAttributes> op(
+      generator(uniform_row, "uniform numbers in [low, high)"));
+  return op;
+}
+const Op& random_normal_op() {
+  static const TypedOp<GeneratorAttributes> op(generator(normal_row, "normal numbers"));
+  return op;
+}
+const Op& dropout_mask_op() {
+  static const TypedOp<GeneratorAttributes> op(
+      generator(dropout_row, "0 with probability p, else 1 / (1 - p)"));
+  return op;
+}
+
+Tensor full(const Shape& shape, double value, DType dtype, Device device) {
+  return create(full_op(), device,
+                GeneratorAttributes{shape, dtype, {.a = value, .b = 0.0, .key = {}}});
+}
+Tensor zeros(const Shape& shape, DType dtype, Device device) {
+  return full(shape, 0.0, dtype, device);
+}
+Tensor ones(const Shape& shape, DType dtype, Device device) {
+  return full(shape, 1.0, dtype, device);
+}
+Tensor zeros_like(const Tensor& x) { return full_like(x, 0.0); }
+Tensor full_like(const Tensor& x, double value) {
+  return full(x.shape(), value, x.dtype(), x.device());
+}
+Tensor scalar_like(const Tensor& x, double value) { return full({}, value, x.dtype(), x.device()); }
+
+Tensor arange(std::int64_t count, DType dtype, Device device) {
+  return create(arange_op(), device, GeneratorAttributes{{count}, dtype, {}});
+}
+
+Tensor random_uniform(const Shape& shape, double low, double high, DType dtype, Device device,
+                      std::optional<RandomKey> key) {
+  return create(random_uniform_op(), device,
+                GeneratorAttributes{shape, dtype, {low, high, key ? *key : next_random_key()}});
+}
+
+Tensor random_normal(const Shape& shape, double mean, double stddev, DType dtype, Device device,
+                     std::optional<RandomKey> key) {
+  return create(random_normal_op(), device,
+                GeneratorAttributes{shape, dtype, {mean, stddev, key ? *key : next_random_key()}});
+}
+
+Tensor dropout(const Tensor& x, double p, std::optional<RandomKey> key) {
+  if (!(p >= 0.0 && p < 1.0))
+    call_on(dropout_mask_op(), x)
+        .fail_value(fmt::format("the probability must be in [0, 1), but is {}", p));
+  if (p == 0.0) return x;
+  const Immediates numbers{p, 1.0 / (1.0 - p), key ? *key : next_random_key()};
+  return x *
+         create(dropout_mask_op(), x.device(), GeneratorAttributes{x.shape(), x.dtype(), numbers});
+}
+
+}  // namespace ebb

@@ -1,0 +1,332 @@
+// Every elementwise function: its value, its gradient, and what the gradient reads.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "ebb/ops.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/pointwise/tiles.h"
+
+namespace ebb {
+namespace {
+
+using Gradient = std::vector<Tensor> (*)(const GradientCall&, const NoAttributes&);
+
+// What dtypes a row takes and what it gives.
+enum class Rule { numeric, floating, comparison, logical, select };
+
+constexpr Saved nothing{};
+constexpr Saved saves_input{.inputs = {0}, .outputs = {}};
+constexpr Saved saves_output{.inputs = {}, .outputs = {0}};
+constexpr Saved saves_both_inputs{.inputs = {0, 1}, .outputs = {}};
+
+struct Definition {
+  PointwiseRow row;
+  std::string_view summary;
+  Rule rule;
+  Saved saved;
+  Gradient gradient;
+};
+
+Tensor to_input(const GradientCall& call, int i, const Tensor& gradient) {
+  return sum_to(gradient, call.input_type(i).shape);
+}
+
+// The gradient of a two-argument function from its two partial products, computed only where
+// needed.
+template <class A, class B>
+std::vector<Tensor> both(const GradientCall& call, const A& first, const B& second) {
+  return {call.needs(0) ? to_input(call, 0, first()) : Tensor{},
+          call.needs(1) ? to_input(call, 1, second()) : Tensor{}};
+}
+
+constexpr double sqrt_2_over_pi = 0.79788456080286535588;
+constexpr double gelu_cubic = 0.044715;
+
+// The larger of two takes the gradient; equals take half each.
+std::vector<Tensor> extremum_gradient(const GradientCall& call, const Tensor& a_wins) {
+  const Tensor g = call.grad(), none = scalar_like(g, 0.0), half = g * 0.5;
+  const Tensor tie = equal(call.input(0), call.input(1));
+  return both(
+      call, [&] { return where(tie, half, where(a_wins, g, none)); },
+      [&] { return where(tie, half, where(a_wins, none, g)); });
+}
+
+// clang-format off
+const Definition table[] = {
+  {{"add", 2, numeric2<[](auto a, auto b) { return a + b; }>()}, "a + b", Rule::numeric, nothing,
+   [](const GradientCall& c, const NoAttributes&) { return both(c, [&] { return c.grad(); }, [&] { return c.grad(); }); }},
+  {{"sub", 2, numeric2<[](auto a, auto b) { return a - b; }>()}, "a - b", Rule::numeric, nothing,
+   [](const GradientCall& c, const NoAttributes&) { return both(c, [&] { return c.grad(); }, [&] { return -c.grad(); }); }},
+  {{"mul", 2, numeric2<[](auto a, auto b) { return a * b; }>()}, "a · b", Rule::numeric, saves_both_inputs,
+   [](const GradientCall& c, const NoAttributes&) {
+     return both(c, [&] { return c.grad() * c.input(1); }, [&] { return c.grad() * c.input(0); }); }},
+  {{"div", 2, floating2<[](auto a, auto b) { return a / b; }>()}, "a / b", Rule::floating, {.inputs = {1}, .outputs = {0}},
+   [](const GradientCall& c, const NoAttributes&) {
+     return both(c, [&] { return c.grad() / c.input(1); }, [&] { return -(c.grad() * c.output(0) / c.input(1)); }); }},
+  {{"pow", 2, floating2<[](auto a, auto b) { return std::pow(a, b); }>()}, "a to the power b", Rule::floating,
+   {.inputs = {0, 1}, .outputs = {0}},
+   [](const GradientCall& c, const NoAttributes&) {
+     return both(c, [&] { return c.grad() * c.input(1) * pow(c.input(0), c.input(1) - 1.0); },
+       // a^b · log a tends to 0 as a does, where the product itself would be 0 · -inf.
+       [&] { const Tensor a = c.input(0), zero = scalar_like(a, 0.0);
+             const Tensor safe = where(greater(a, zero), a, scalar_like(a, 1.0));
+             return c.grad() * c.output(0) * log(safe); }); }},
+  {{"maximum", 2, numeric2<[](auto a, auto b) { return a != a ? a : (b != b ? b : (a > b ? a : b)); }>()}, "the larger of a and b; NaN wins",
+   Rule::numeric, saves_both_inputs,
+   [](const GradientCall& c, const NoAttributes&) { return extremum_gradient(c, greater(c.input(0), c.input(1))); }},
+  {{"minimum", 2, numeric2<[](auto a, auto b) { return a != a ? a : (b != b ? b : (a < b ? a : b)); }>()}, "the smaller of a and b; NaN wins",
+   Rule::numeric, saves_both_inputs,
+   [](const GradientCall& c, const NoAttributes&) { return extremum_gradient(c, less(c.input(0), c.input(1))); }},
+
+  {{"equal", 2, comparison<[](auto a, auto b) { return a == b; }>()}, "a = b", Rule::comparison, nothing, zero_gradient},
+  {{"not_equal", 2, comparison<[](auto a, auto b) { return a != b; }>()}, "a ≠ b", Rule::comparison, nothing, zero_gradient},
+  {{"less", 2, comparison<[](auto a, auto b) { return a < b; }>()}, "a < b", Rule::comparison, nothing, zero_gradient},
+  {{"less_equal", 2, comparison<[](auto a, auto b) { return a <= b; }>()}, "a ≤ b", Rule::comparison, nothing, zero_gradient},
+  {{"greater", 2, comparison<[](auto a, auto b) { return (a > b); }>()}, "a > b", Rule::comparison, nothing, zero_gradient},
+  {{"greater_equal", 2, comparison<[](auto a, auto b) { return a >= b; }>()}, "a ≥ b", Rule::comparison, nothing, zero_gradient},
+  {{"logical_and", 2, {nullptr, nullptr, nullptr, nullptr, tile2<[](auto a, auto b) { return a & b; }, std::uint8_t, std::uint8_t>}},
+   "a and b", Rule::logical, nothing, zero_gradient},
+  {{"logical_or", 2, {nullptr, nullptr, nullptr, nullptr, tile2<[](auto a, auto b) { return a | b; }, std::uint8_t, std::uint8_t>}},
+   "a or b", Rule::logical, nothing, zero_gradient},
+  {{"logical_not", 1, {nullptr, nullptr, nullptr, nullptr, tile1<[](auto a) { return a ^ 1; }, std::uint8_t, std::uint8_t>}},
+   "not a", Rule::logical, nothing, zero_gradient},
+
+  {{"neg", 1, numeric1<[](auto x) { return -x; }>()}, "-x", Rule::numeric, nothing,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{-c.grad()}; }},
+  {{"exp", 1, floating1<[](auto x) { return vm::exp(x); }>()}, "e to the x", Rule::floating, saves_output,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * c.output(0)}; }},
+  {{"log", 1, floating1<[](auto x) { return vm::log(x); }>()}, "natural logarithm", Rule::floating, saves_input,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() / c.input(0)}; }},
+  {{"sqrt", 1, floating1<[](auto x) { return std::sqrt(x); }>()}, "square root", Rule::floating, saves_output,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() / (c.output(0) * 2.0)}; }},
+  {{"rsqrt", 1, floating1<[](auto x) { return decltype(x)(1) / std::sqrt(x); }>()}, "1 / √x", Rule::floating, saves_output,
+   [](const GradientCall& c, const NoAttributes&) {
+     return std::vector{c.grad() * c.output(0) * c.output(0) * c.output(0) * -0.5}; }},
+  {{"reciprocal", 1, floating1<[](auto x) { return decltype(x)(1) / x; }>()}, "1 / x", Rule::floating, saves_output,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{-(c.grad() * c.output(0) * c.output(0))}; }},
+  {{"square", 1, numeric1<[](auto x) { return x * x; }>()}, "x²", Rule::numeric, saves_input,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * c.input(0) * 2.0}; }},
+  {{"abs", 1, numeric1<[](auto x) { return x < 0 ? -x : x; }>()}, "|x|, gradient 0 at 0", Rule::numeric, saves_input,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * sign(c.input(0))}; }},
+  {{"sign", 1, numeric1<[](auto x) { return static_cast<decltype(x)>((x > 0) - (x < 0)); }>()}, "-1, 0 or 1", Rule::numeric, nothing, zero_gradient},
+  {{"sin", 1, floating1<[](auto x) { return std::sin(x); }>()}, "sine", Rule::floating, saves_input,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * cos(c.input(0))}; }},
+  {{"cos", 1, floating1<[](auto x) { return std::cos(x); }>()}, "cosine", Rule::floating, saves_input,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{-(c.grad() * sin(c.input(0)))}; }},
+  {{"tanh", 1, floating1<[](auto x) { return vm::tanh(x); }>()}, "hyperbolic tangent", Rule::floating, saves_output,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * (1.0 - square(c.output(0)))}; }},
+  {{"sigmoid", 1, floating1<[](auto x) { return vm::sigmoid(x); }>()}, "1 / (1 + e^-x)", Rule::floating, saves_output,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * c.output(0) * (1.0 - c.output(0))}; }},
+  {{"relu", 1, numeric1<[](auto x) { return x < 0 ? decltype(x)(0) : x; }>()}, "max(x, 0), gradient 0 at 0", Rule::numeric, saves_output,
+   [](const GradientCall& c, const NoAttributes&) {
+     const Tensor zero = scalar_like(c.grad(), 0.0);
+     return std::vector{where(greater(c.output(0), zero), c.grad(), zero)}; }},
+  {{"gelu", 1, floating1<[](auto x) { using T = decltype(x); return T(0.5) * x * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))); }>()},
+   "x · Φ(x), exact", Rule::floating, saves_input,
+   [](const GradientCall& c, const NoAttributes&) {
+     const Tensor& x = c.input(0);
+     const Tensor density = exp(square(x) * -0.5) * (std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2);
+     return std::vector{c.grad() * (0.5 * (1.0 + erf(x * (std::numbers::sqrt2 / 2))) + x * density)}; }},
+  {{"gelu_tanh", 1, floating1<[](auto x) { using T = decltype(x);
+     return T(0.5) * x * (T(1) + vm::tanh(T(sqrt_2_over_pi) * (x + T(gelu_cubic) * x * x * x))); }>()},
+   "GPT-2's approximation of gelu by tanh", Rule::floating, saves_input,
+   [](const GradientCall& c, const NoAttributes&) {
+     const Tensor& x = c.input(0);
+     const Tensor x2 = square(x), t = tanh(x * (1.0 + x2 * gelu_cubic) * sqrt_2_over_pi);
+     const Tensor inner = (1.0 + x2 * (3.0 * gelu_cubic)) * sqrt_2_over_pi;
+     return std::vector{c.grad() * 0.5 * (1.0 + t + x * (1.0 - square(t)) * inner)}; }},
+  {{"silu", 1, floating1<[](auto x) { return x * vm::sigmoid(x); }>()}, "x · sigmoid(x)", Rule::floating, saves_input,
+   [](const GradientCall& c, const NoAttributes&) {
+     const Tensor s = sigmoid(c.input(0));
+     return std::vector{c.grad() * s * (1.0 + c.input(0) * (1.0 - s))}; }},
+  {{"softplus", 1, floating1<[](auto x) { return vm::softplus(x); }>()}, "log(1 + e^x)", Rule::floating, saves_input,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * sigmoid(c.input(0))}; }},
+  {{"erf", 1, floating1<[](auto x) { return vm::erf(x); }>()}, "the error function", Rule::floating, saves_input,
+   [](const GradientCall& c, const NoAttributes&) {
+     return std::vector{c.grad() * exp(-square(c.input(0))) * (2.0 * std::numbers::inv_sqrtpi)}; }},
+
+  {{"clamp", 3, {tile3<[](auto x, auto low, auto high) { return x < low ? low : (x > high ? high : x); }, double, double>,
+                 tile3<[](auto x, auto low, auto high) { return x < low ? low : (x > high ? high : x); }, float, float>}},
+   "x held within [low, high]; gradient 1 inside and on the bounds", Rule::floating, {.inputs = {0, 1, 2}, .outputs = {}},
+   [](const GradientCall& c, const NoAttributes&) {
+     const Tensor inside = logical_and(greater_equal(c.input(0), c.input(1)), less_equal(c.input(0), c.input(2)));
+     return std::vector{to_input(c, 0, where(inside, c.grad(), scalar_like(c.grad(), 0.0))), Tensor{}, Tensor{}}; }},
+  {{"where", 3, {tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, double>,
+                 tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, float>,
+                 tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, std::int64_t>,
+                 tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, std::int32_t>,
+                 tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, std::uint8_t>}},
+   "a where the condition holds, else b", Rule::select, saves_input,
+   [](const GradientCall& c, const NoAttributes&) {
+     const Tensor none = scalar_like(c.grad(), 0.0);
+     return std::vector{Tensor{}, c.needs(1) ? to_input(c, 1, where(c.input(0), c.grad(), none)) : Tensor{},
+                        c.needs(2) ? to_input(c, 2, where(c.input(0), none, c.grad())) : Tensor{}}; }},
+};
+// clang-format on
+
+void check_dtypes(const Call& call, Rule rule) {
+  const int first_value = rule == Rule::select ? 1 : 0;
+  for (int i = first_value; i + 1 < call.count(); ++i) call.require_same_dtype(i, i + 1);
+  const DType dtype = call.dtype(call.count() - 1);
+  if (rule == Rule::floating) call.require_floating(call.count() - 1);
+  if (rule == Rule::numeric && dtype == b8)
+    call.fail_dtype("booleans have no arithmetic; cast() them first");
+  if (rule == Rule::logical && dtype != b8)
+    call.fail_dtype(fmt::format("inputs must be bool, but are {}", name(dtype)));
+  if (rule == Rule::select && call.dtype(0) != b8)
+    call.fail_dtype(fmt::format("the condition must be bool, but is {}", name(call.dtype(0))));
+}
+
+template <Rule rule>
+std::vector<TensorType> infer(const Call& call, const NoAttributes&) {
+  if (call.count() != call.op.pointwise()->arity)
+    call.fail_value(
+        fmt::format("takes {} inputs, but {} came", call.op.pointwise()->arity, call.count()));
+  check_dtypes(call, rule);
+  Shape shape = call.shape(0);
+  for (int i = 1; i < call.count(); ++i)
+    if (!broadcast(Shape(shape), call.shape(i), shape)) call.fail_shape("shapes do not broadcast");
+  const DType result = rule == Rule::comparison ? b8 : call.dtype(call.count() - 1);
+  const TileType tile = tile_type(call.dtype(call.count() - 1));
+  if (!call.op.pointwise()->tiles[static_cast<std::size_t>(tile)])
+    call.fail_dtype(fmt::format("is not defined for {}", name(call.dtype(0))));
+  return {{shape, result}};
+}
+
+std::vector<TensorType> (*infer_by(Rule rule))(const Call&, const NoAttributes&) {
+  switch (rule) {
+    case Rule::numeric:
+      return infer<Rule::numeric>;
+    case Rule::floating:
+      return infer<Rule::floating>;
+    case Rule::comparison:
+      return infer<Rule::comparison>;
+    case Rule::logical:
+      return infer<Rule::logical>;
+    case Rule::select:
+      break;
+  }
+  return infer<Rule::select>;
+}
+
+bool accepts_any(const Arg&, int, const NoAttributes&) { return true; }
+
+Kernel bind(const KernelRequest& request, const NoAttributes&) {
+  FusedAttributes program;
+  PointwiseInstruction instruction{
+      .row = request.op.pointwise(), .operands = {}, .dtype = request.out().dtype(), .numbers = {}};
+  for (std::size_t i = 0; i < request.inputs.size(); ++i) {
+    program.input_dtypes.push_back(request.inputs[i].dtype());
+    instruction.operands.push_back(static_cast<int>(i));
+  }
+  program.code = {instruction};
+  program.shape = request.out().shape();
+  return bind_pointwise(request, program);
+}
+
+struct OpTable {
+  std::vector<std::unique_ptr<const Op>> owned;
+  std::vector<const Op*> ops;
+};
+
+const OpTable& op_table() {
+  static const OpTable ops = [] {
+    OpTable result;
+    for (const Definition& d : table) {
+      OpSpec<NoAttributes> spec{.name = d.row.name, .summary = d.summary};
+      spec.infer = infer_by(d.rule);
+      spec.gradient = d.gradient;
+      spec.saved = d.saved;
+      for (int i = 0; i < d.row.arity; ++i) spec.in_place.push_back({.output = 0, .input = i});
+      spec.accepts = accepts_any;
+      spec.cpu = bind;
+      spec.pointwise = &d.row;
+      result.owned.push_back(std::make_unique<TypedOp<NoAttributes>>(spec));
+      result.ops.push_back(result.owned.back().get());
+    }
+    return result;
+  }();
+  return ops;
+}
+
+Tensor call(std::string_view name, std::vector<Tensor> inputs) {
+  return apply1(pointwise_op(name), std::move(inputs));
+}
+
+}  // namespace
+
+std::span<const Op* const> pointwise_ops() { return op_table().ops; }
+
+const Op& pointwise_op(std::string_view name) {
+  for (const Op* op : op_table().ops)
+    if (op->name() == name) return *op;
+  throw std::logic_error(fmt::format("no elementwise op is named {}", name));
+}
+
+// clang-format off
+Tensor add(const Tensor& a, const Tensor& b) { return call("add", {a, b}); }
+Tensor sub(const Tensor& a, const Tensor& b) { return call("sub", {a, b}); }
+Tensor mul(const Tensor& a, const Tensor& b) { return call("mul", {a, b}); }
+Tensor div(const Tensor& a, const Tensor& b) { return call("div", {a, b}); }
+Tensor pow(const Tensor& a, const Tensor& b) { return call("pow", {a, b}); }
+Tensor maximum(const Tensor& a, const Tensor& b) { return call("maximum", {a, b}); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return call("minimum", {a, b}); }
+Tensor equal(const Tensor& a, const Tensor& b) { return call("equal", {a, b}); }
+Tensor not_equal(const Tensor& a, const Tensor& b) { return call("not_equal", {a, b}); }
+Tensor less(const Tensor& a, const Tensor& b) { return call("less", {a, b}); }
+Tensor less_equal(const Tensor& a, const Tensor& b) { return call("less_equal", {a, b}); }
+Tensor greater(const Tensor& a, const Tensor& b) { return call("greater", {a, b}); }
+Tensor greater_equal(const Tensor& a, const Tensor& b) { return call("greater_equal", {a, b}); }
+Tensor logical_and(const Tensor& a, const Tensor& b) { return call("logical_and", {a, b}); }
+Tensor logical_or(const Tensor& a, const Tensor& b) { return call("logical_or", {a, b}); }
+Tensor logical_not(const Tensor& x) { return call("logical_not", {x}); }
+Tensor neg(const Tensor& x) { return call("neg", {x}); }
+Tensor exp(const Tensor& x) { return call("exp", {x}); }
+Tensor log(const Tensor& x) { return call("log", {x}); }
+Tensor sqrt(const Tensor& x) { return call("sqrt", {x}); }
+Tensor rsqrt(const Tensor& x) { return call("rsqrt", {x}); }
+Tensor reciprocal(const Tensor& x) { return call("reciprocal", {x}); }
+Tensor square(const Tensor& x) { return call("square", {x}); }
+Tensor abs(const Tensor& x) { return call("abs", {x}); }
+Tensor sign(const Tensor& x) { return call("sign", {x}); }
+Tensor sin(const Tensor& x) { return call("sin", {x}); }
+Tensor cos(const Tensor& x) { return call("cos", {x}); }
+Tensor tanh(const Tensor& x) { return call("tanh", {x}); }
+Tensor sigmoid(const Tensor& x) { return call("sigmoid", {x}); }
+Tensor relu(const Tensor& x) { return call("relu", {x}); }
+Tensor gelu(const Tensor& x) { return call("gelu", {x}); }
+Tensor gelu_tanh(const Tensor& x) { return call("gelu_tanh", {x}); }
+Tensor silu(const Tensor& x) { return call("silu", {x}); }
+Tensor softplus(const Tensor& x) { return call("softplus", {x}); }
+Tensor erf(const Tensor& x) { return call("erf", {x}); }
+Tensor where(const Tensor& c, const Tensor& a, const Tensor& b) { return call("where", {c, a, b}); }
+Tensor clamp(const Tensor& x, double low, double high) { return call("clamp", {x, scalar_like(x, low), scalar_like(x, high)}); }
+
+Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+Tensor operator+(const Tensor& a, double b) { return add(a, scalar_like(a, b)); }
+Tensor operator-(const Tensor& a, double b) { return sub(a, scalar_like(a, b)); }
+Tensor operator*(const Tensor& a, double b) { return mul(a, scalar_like(a, b)); }
+Tensor operator/(const Tensor& a, double b) { return div(a, scalar_like(a, b)); }
+Tensor operator+(double a, const Tensor& b) { return add(scalar_like(b, a), b); }
+Tensor operator-(double a, const Tensor& b) { return sub(scalar_like(b, a), b); }
+Tensor operator*(double a, const Tensor& b) { return mul(scalar_like(b, a), b); }
+Tensor operator/(double a, const Tensor& b) { return div(scalar_like(b, a), b); }
+Tensor operator-(const Tensor& x) { return neg(x); }
+// clang-format on
+
+Tensor pow(const Tensor& x, double exponent) {
+  if (exponent == 0.0) return full_like(x, 1.0);
+  if (exponent == 1.0) return x;
+  if (exponent == 2.0) return square(x);
+  if (exponent == 0.5) return sqrt(x);
+  if (exponent == -0.5) return rsqrt(x);
+  if (exponent == -1.0) return reciprocal(x);
+  return pow(x, scalar_like(x, exponent));
+}
+
+}  // namespace ebb

@@ -1,0 +1,145 @@
+// sum, sum_squares, max and min over any set of axes.
+#include "ops/reduce/reduce.h"
+
+#include <fmt/format.h>
+
+#include "ebb/node.h"
+#include "ebb/ops.h"
+
+namespace ebb {
+namespace {
+
+std::vector<TensorType> infer(const Call& call, const ReduceAttributes& a) {
+  if (call.dtype(0) == b8) call.fail_dtype("booleans cannot be reduced; cast() them first");
+  Shape shape;
+  for (int i = 0; i < call.shape(0).rank(); ++i) {
+    if (!a.axes.contains(i))
+      shape.push_back(call.shape(0)[i]);
+    else if (a.keep)
+      shape.push_back(1);
+  }
+  for (std::int64_t axis : a.axes) call.axis(axis, call.shape(0).rank());
+  const bool needs_elements = call.op.name() == "max" || call.op.name() == "min";
+  if (needs_elements && call.shape(0).elements() == 0)
+    call.fail_shape("has no value over no elements");
+  return {{shape, call.dtype(0)}};
+}
+
+// The gradient or output of a reduction, stretched back over the reduced axes.
+Tensor stretched(const Tensor& reduced, const GradientCall& call, const ReduceAttributes& a) {
+  Shape kept = call.input_type(0).shape;
+  for (std::int64_t axis : a.axes) kept[static_cast<int>(axis)] = 1;
+  return expand(reshape(reduced, kept), call.input_type(0).shape);
+}
+
+std::vector<Tensor> sum_gradient(const GradientCall& call, const ReduceAttributes& a) {
+  return {stretched(call.grad(), call, a)};
+}
+
+std::vector<Tensor> sum_squares_gradient(const GradientCall& call, const ReduceAttributes& a) {
+  return {stretched(call.grad(), call, a) * call.input(0) * 2.0};
+}
+
+// Equal extremes share the gradient.
+std::vector<Tensor> extremum_gradient(const GradientCall& call, const ReduceAttributes& a) {
+  const Tensor x = call.input(0);
+  const Tensor hit = cast(equal(x, stretched(call.output(0), call, a)), x.dtype());
+  const Tensor share = call.grad() / sum(hit, a.axes, a.keep ? Keep::yes : Keep::no);
+  return {hit * stretched(share, call, a)};
+}
+
+OpSpec<ReduceAttributes> reduction(std::string_view name, std::string_view summary) {
+  OpSpec<ReduceAttributes> spec{.name = name, .summary = summary};
+  spec.infer = infer;
+  spec.accepts = [](const Arg&, int, const ReduceAttributes&) { return true; };
+  spec.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                 const ReduceAttributes&) {
+    return Cost{static_cast<double>(inputs[0].shape.elements()),
+                inputs[0].bytes() + outputs[0].bytes()};
+  };
+  return spec;
+}
+
+Tensor reduce(const Op& op, const Tensor& x, const Axes& axes, Keep keep) {
+  Axes sorted;
+  for (int i = 0; i < x.rank(); ++i) {
+    bool named = axes.empty();
+    for (std::int64_t axis : axes) named |= wrap_axis(op, x, axis) == i;
+    if (named) sorted.push_back(i);
+  }
+  if (x.rank() == 0)
+    for (std::int64_t axis : axes) wrap_axis(op, x, axis);
+  return apply1(op, {x}, ReduceAttributes{sorted, keep == Keep::yes});
+}
+
+std::int64_t reduced_elements(const Tensor& x, const Tensor& result) {
+  return x.shape().elements() / std::max<std::int64_t>(result.shape().elements(), 1);
+}
+
+}  // namespace
+
+const Op& sum_op() {
+  static const TypedOp<ReduceAttributes> op([] {
+    auto spec = reduction("sum", "the sum over axes");
+    spec.gradient = sum_gradient, spec.cpu = bind_sum;
+    return spec;
+  }());
+  return op;
+}
+const Op& sum_squares_op() {
+  static const TypedOp<ReduceAttributes> op([] {
+    auto spec = reduction("sum_squares", "the sum of squares over axes");
+    spec.gradient = sum_squares_gradient, spec.saved = {.inputs = {0}, .outputs = {}},
+    spec.cpu = bind_sum_squares;
+    return spec;
+  }());
+  return op;
+}
+const Op& max_op() {
+  static const TypedOp<ReduceAttributes> op([] {
+    auto spec = reduction("max", "the largest over axes; NaN wins");
+    spec.gradient = extremum_gradient, spec.saved = {.inputs = {0}, .outputs = {0}},
+    spec.cpu = bind_max;
+    return spec;
+  }());
+  return op;
+}
+const Op& min_op() {
+  static const TypedOp<ReduceAttributes> op([] {
+    auto spec = reduction("min", "the smallest over axes; NaN wins");
+    spec.gradient = extremum_gradient, spec.saved = {.inputs = {0}, .outputs = {0}},
+    spec.cpu = bind_min;
+    return spec;
+  }());
+  return op;
+}
+
+Tensor sum(const Tensor& x, const Axes& axes, Keep keep) { return reduce(sum_op(), x, axes, keep); }
+Tensor sum_squares(const Tensor& x, const Axes& axes, Keep keep) {
+  return reduce(sum_squares_op(), x, axes, keep);
+}
+Tensor max(const Tensor& x, const Axes& axes, Keep keep) { return reduce(max_op(), x, axes, keep); }
+Tensor min(const Tensor& x, const Axes& axes, Keep keep) { return reduce(min_op(), x, axes, keep); }
+
+Tensor mean(const Tensor& x, const Axes& axes, Keep keep) {
+  const Tensor total = sum(x, axes, keep);
+  return total * (1.0 / static_cast<double>(reduced_elements(x, total)));
+}
+
+Tensor norm(const Tensor& x, double p, const Axes& axes, Keep keep) {
+  if (p == 2.0) return sqrt(sum_squares(x, axes, keep));
+  if (p == 1.0) return sum(abs(x), axes, keep);
+  if (p == std::numeric_limits<double>::infinity()) return max(abs(x), axes, keep);
+  return pow(sum(pow(abs(x), p), axes, keep), 1.0 / p);
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  const int lead = x.rank() - shape.rank();
+  Axes axes;
+  for (int i = 0; i < x.rank(); ++i)
+    if (i < lead || (shape[i - lead] == 1 && x.shape()[i] != 1)) axes.push_back(i);
+  return reshape(axes.empty() ? x : sum(x, axes), shape);
+}
+
+}  // namespace ebb

@@ -1,0 +1,245 @@
+// Reductions of strided tensors over any axes.
+//
+// The axes are sorted into kept and reduced ones, neighbours joined. If the innermost axis is
+// reduced, each result folds runs along it; if it is kept, a band of neighbouring results is folded
+// together, row by row. The reduced rows are cut into a number of slices that depends only on the
+// shapes, folded apart and joined in order: the bits do not depend on the number of threads.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/parallel.h"
+#include "ops/dispatch.h"
+#include "ops/reduce/reduce.h"
+
+namespace ebb {
+namespace {
+
+constexpr std::int64_t band = 256;  // results folded together when the innermost axis is kept
+constexpr std::int64_t run =
+    4096;  // elements folded in the element's type before they join a wider sum
+constexpr std::int64_t flush_rows = 64;  // the same for bands, in rows
+constexpr std::int64_t slice_elements = 1 << 16;
+
+template <class T>
+struct Sum {
+  using Wide = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
+  static constexpr T identity = T(0);
+  static T fold(T acc, T x) { return static_cast<T>(acc + x); }
+  static Wide join(Wide a, Wide b) { return a + b; }
+};
+
+template <class T>
+struct SumSquares : Sum<T> {
+  static T fold(T acc, T x) { return static_cast<T>(acc + x * x); }
+};
+
+template <class T>
+struct Max {
+  using Wide = T;
+  static constexpr T identity = std::numeric_limits<T>::has_infinity
+                                    ? -std::numeric_limits<T>::infinity()
+                                    : std::numeric_limits<T>::lowest();
+  static T fold(T acc, T x) { return x > acc || x != x ? x : acc; }
+  static T join(T a, T b) { return fold(a, b); }
+};
+
+template <class T>
+struct Min {
+  using Wide = T;
+  static constexpr T identity = std::numeric_limits<T>::has_infinity
+                                    ? std::numeric_limits<T>::infinity()
+                                    : std::numeric_limits<T>::max();
+  static T fold(T acc, T x) { return x < acc || x != x ? x : acc; }
+  static T join(T a, T b) { return fold(a, b); }
+};
+
+// A list of axes with sizes and strides, joined where they continue one another.
+struct AxisList {
+  Shape shape;
+  Strides strides;
+
+  void add(std::int64_t extent, std::int64_t stride) {
+    if (extent == 1) return;
+    const int last = shape.rank() - 1;
+    if (last >= 0 && strides[last] == stride * extent) {
+      shape[last] *= extent;
+      strides[last] = stride;
+    } else {
+      shape.push_back(extent);
+      strides.push_back(stride);
+    }
+  }
+  std::int64_t offset(std::int64_t index) const {
+    std::int64_t result = 0;
+    for (int i = shape.rank() - 1; i >= 0; --i) {
+      result += index % shape[i] * strides[i];
+      index /= shape[i];
+    }
+    return result;
+  }
+  std::int64_t elements() const { return shape.elements(); }
+};
+
+struct Geometry {
+  AxisList kept, reduced;              // without the innermost axis
+  std::int64_t inner = 1, stride = 1;  // the innermost axis
+  bool inner_reduced = true;
+  std::int64_t results = 1, slices = 1;
+
+  Geometry(const Arg& in, const Axes& axes) {
+    int last = in.shape().rank() - 1;
+    while (last >= 0 && in.shape()[last] == 1) --last;
+    // Join the innermost axes of one kind first, so that the run is as long as memory allows.
+    if (last >= 0) {
+      inner = in.shape()[last], stride = in.strides[last], inner_reduced = axes.contains(last);
+      int i = last - 1;
+      for (; i >= 0; --i) {
+        if (in.shape()[i] == 1) continue;
+        if (axes.contains(i) != inner_reduced || in.strides[i] != stride * inner) break;
+        inner *= in.shape()[i];
+      }
+      for (int k = 0; k <= i; ++k)
+        (axes.contains(k) ? reduced : kept).add(in.shape()[k], in.strides[k]);
+    }
+    results = kept.elements() * (inner_reduced ? 1 : inner);
+    // Few results over much data: cut the rows, so that threads have something to share.
+    const std::int64_t per_result = reduced.elements() * (inner_reduced ? inner : 1);
+    const std::int64_t units =
+        inner_reduced ? results : kept.elements() * ((inner + band - 1) / band);
+    const std::int64_t total = per_result * results;
+    if (units < 64 && total > 2 * slice_elements)
+      slices = std::clamp<std::int64_t>(total / slice_elements / std::max<std::int64_t>(units, 1),
+                                        1, 64);
+  }
+};
+
+template <class S, class T, template <class> class Reduction>
+struct Runner {
+  using R = Reduction<T>;
+  using Wide = typename R::Wide;
+
+  // Folds `count` elements, eight accumulators at a time so that the loop vectorises.
+  static T fold_run(const S* x, std::int64_t stride, std::int64_t count) {
+    constexpr int lanes = 32;
+    T acc[lanes];
+    std::fill_n(acc, lanes, R::identity);
+    std::int64_t i = 0;
+    if (stride == 1) {
+      for (; i + lanes <= count; i += lanes)
+        for (int k = 0; k < lanes; ++k) acc[k] = R::fold(acc[k], static_cast<T>(x[i + k]));
+    }
+    for (; i < count; ++i) acc[0] = R::fold(acc[0], static_cast<T>(x[i * stride]));
+    Wide total = static_cast<Wide>(acc[0]);
+    for (int k = 1; k < lanes; ++k) total = R::join(total, static_cast<Wide>(acc[k]));
+    return static_cast<T>(total);
+  }
+
+  // Result `index`, over flat positions [begin, end) of its reduced elements.
+  static Wide fold_result(const Geometry& g, const S* x, std::int64_t index, std::int64_t begin,
+                          std::int64_t end) {
+    Wide total = static_cast<Wide>(R::identity);
+    const S* base = x + g.kept.offset(index);
+    while (begin < end) {
+      const std::int64_t row = begin / g.inner, at = begin % g.inner;
+      const std::int64_t count = std::min({run, g.inner - at, end - begin});
+      total = R::join(total, static_cast<Wide>(fold_run(
+                                 base + g.reduced.offset(row) + at * g.stride, g.stride, count)));
+      begin += count;
+    }
+    return total;
+  }
+
+  // Results [column, column + width) of kept row `index`, over reduced rows [begin, end).
+  static void fold_band(const Geometry& g, const S* x, std::int64_t index, std::int64_t column,
+                        std::int64_t width, std::int64_t begin, std::int64_t end, Wide* out) {
+    T acc[band];
+    std::fill_n(out, width, static_cast<Wide>(R::identity));
+    const S* base = x + g.kept.offset(index) + column * g.stride;
+    for (std::int64_t row = begin; row < end; row += flush_rows) {
+      std::fill_n(acc, width, R::identity);
+      for (std::int64_t r = row; r < std::min(row + flush_rows, end); ++r) {
+        const S* line = base + g.reduced.offset(r);
+        if (g.stride == 1)
+          for (std::int64_t k = 0; k < width; ++k)
+            acc[k] = R::fold(acc[k], static_cast<T>(line[k]));
+        else
+          for (std::int64_t k = 0; k < width; ++k)
+            acc[k] = R::fold(acc[k], static_cast<T>(line[k * g.stride]));
+      }
+      for (std::int64_t k = 0; k < width; ++k) out[k] = R::join(out[k], static_cast<Wide>(acc[k]));
+    }
+  }
+
+  static void run_all(const Geometry& g, const KernelArgs& args) {
+    const S* x = args.in<S>(0);
+    S* y = args.out<S>();
+    Wide* partial = args.scratch<Wide>();  // (slices, results)
+    const auto write = [&](std::int64_t slice, std::int64_t result, Wide value) {
+      if (g.slices == 1)
+        y[result] = static_cast<S>(static_cast<T>(value));
+      else
+        partial[slice * g.results + result] = value;
+    };
+    const std::int64_t bands = (g.inner + band - 1) / band;
+    const std::int64_t units = g.inner_reduced ? g.results : g.kept.elements() * bands;
+    const std::int64_t length = g.reduced.elements() * (g.inner_reduced ? g.inner : 1);
+    const std::int64_t unit_work = std::max<std::int64_t>(
+        1, length / g.slices * (g.inner_reduced ? 1 : std::min(band, g.inner)));
+    parallel_for(units * g.slices, std::max<std::int64_t>(1, 32768 / unit_work),
+                 [&](std::int64_t first, std::int64_t last) {
+                   Wide values[band];
+                   for (std::int64_t task = first; task < last; ++task) {
+                     const std::int64_t unit = task / g.slices, slice = task % g.slices;
+                     const std::int64_t begin = length * slice / g.slices,
+                                        end = length * (slice + 1) / g.slices;
+                     if (g.inner_reduced) {
+                       write(slice, unit, fold_result(g, x, unit, begin, end));
+                       continue;
+                     }
+                     const std::int64_t row = unit / bands, column = unit % bands * band,
+                                        width = std::min(band, g.inner - column);
+                     fold_band(g, x, row, column, width, begin, end, values);
+                     for (std::int64_t k = 0; k < width; ++k)
+                       write(slice, row * g.inner + column + k, values[k]);
+                   }
+                 });
+    if (g.slices == 1) return;
+    for (std::int64_t result = 0; result < g.results; ++result) {
+      Wide total = static_cast<Wide>(R::identity);
+      for (std::int64_t slice = 0; slice < g.slices; ++slice)
+        total = R::join(total, partial[slice * g.results + result]);
+      y[result] = static_cast<S>(static_cast<T>(total));
+    }
+  }
+};
+
+template <template <class> class Reduction>
+Kernel bind(const KernelRequest& request, const ReduceAttributes& a) {
+  return dispatch_numeric(request, request.out().dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    using R = Runner<S, Compute<S>, Reduction>;
+    const Geometry geometry(request.in(0), a.axes);
+    const std::int64_t partials = geometry.slices == 1 ? 0 : geometry.slices * geometry.results;
+    return Kernel{[geometry](const KernelArgs& args) { R::run_all(geometry, args); },
+                  Bytes{partials * static_cast<std::int64_t>(sizeof(typename R::Wide))}};
+  });
+}
+
+}  // namespace
+
+Kernel bind_sum(const KernelRequest& request, const ReduceAttributes& a) {
+  return bind<Sum>(request, a);
+}
+Kernel bind_sum_squares(const KernelRequest& request, const ReduceAttributes& a) {
+  return bind<SumSquares>(request, a);
+}
+Kernel bind_max(const KernelRequest& request, const ReduceAttributes& a) {
+  return bind<Max>(request, a);
+}
+Kernel bind_min(const KernelRequest& request, const ReduceAttributes& a) {
+  return bind<Min>(request, a);
+}
+
+}  // namespace ebb

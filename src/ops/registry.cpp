@@ -1,0 +1,25 @@
+#include <vector>
+
+#include "ebb/op.h"
+#include "ops/list.h"
+#include "ops/pointwise/pointwise.h"
+
+namespace ebb {
+
+#define EBB_DECLARE(name) const Op& name##_op();
+EBB_OPS(EBB_DECLARE)
+#undef EBB_DECLARE
+
+std::span<const Op* const> all_ops() {
+  static const std::vector<const Op*> ops = [] {
+    std::vector<const Op*> list;
+#define EBB_ADD(name) list.push_back(&name##_op());
+    EBB_OPS(EBB_ADD)
+#undef EBB_ADD
+    for (const Op* op : pointwise_ops()) list.push_back(op);
+    return list;
+  }();
+  return ops;
+}
+
+}  // namespace ebb

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "ebb/op.h"
+
+namespace ebb {
+
+const Op& reshape_op();
+const Op& permute_op();
+const Op& expand_op();
+const Op& slice_op();
+const Op& split_op();
+const Op& stop_gradient_op();
+
+// `pad` with step - 1 zeros also put between neighbours: what undoes a slice with a step.
+Tensor pad_with_steps(const Tensor& x, const IntList& before, const IntList& after,
+                      const IntList& step, double value);
+
+}  // namespace ebb

@@ -1,0 +1,16 @@
+// Rewrites of a step's graph. Each is pure: a graph in, a graph out.
+#pragma once
+
+#include "ebb/graph.h"
+
+namespace ebb {
+
+// Joins elementwise ops with a single reader into that reader, and copies generators (constants,
+// masks, random numbers) into all of theirs. Changes no bit of any result.
+Graph fuse_pointwise(const Graph& graph);
+
+// Puts a copy before every kernel and every view that cannot take its input as it lies, and gives
+// outputs and updates buffers of their own. Afterwards the planner needs no copies.
+Graph insert_copies(const Graph& graph);
+
+}  // namespace ebb

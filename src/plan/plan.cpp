@@ -1,0 +1,48 @@
+#include "ebb/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "plan/arena_layout.h"
+#include "plan/lower.h"
+
+namespace ebb {
+
+Bytes CategoryBytes::total() const {
+  Bytes sum;
+  for (Bytes value : values) sum += value;
+  return sum;
+}
+
+Plan make_plan(const Graph& graph, const PlanOptions& options) {
+  Plan plan = lower(graph, options.release);
+  plan.arena = lay_out(plan.buffers);
+  const LivePeak live = live_peak(plan.buffers, static_cast<int>(plan.instructions.size()));
+  plan.live_peak = live.bytes;
+  plan.peak_instruction = live.instruction;
+  for (const Buffer& buffer : plan.buffers) {
+    if (!buffer.in_arena()) plan.persistent += buffer.size;
+    if (!buffer.in_arena() || (buffer.first <= live.instruction && buffer.last >= live.instruction))
+      plan.at_peak[buffer.category] += buffer.size;
+  }
+  plan.peak = plan.arena + plan.persistent;
+  return plan;
+}
+
+std::string to_string(const Plan& plan) {
+  std::string text =
+      fmt::format("peak {} in {} instructions\n", to_string(plan.peak), plan.instructions.size());
+  for (int c = 0; c < category_count; ++c)
+    text += fmt::format("  {:<12} {:>12}\n", name(static_cast<Category>(c)),
+                        to_string(plan.at_peak[static_cast<Category>(c)]));
+  const double fragmentation =
+      plan.live_peak.count > 0
+          ? static_cast<double>(plan.arena.count) / static_cast<double>(plan.live_peak.count)
+          : 1.0;
+  text += fmt::format("  arena {} for {} of live buffers: {:.4f} of the least\n",
+                      to_string(plan.arena), to_string(plan.live_peak), fragmentation);
+  return text;
+}
+
+}  // namespace ebb

@@ -1,0 +1,195 @@
+#include "ebb/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ebb/error.h"
+#include "ebb/ops.h"
+#include "ebb/storage.h"
+#include "ops/leaf/leaf.h"
+#include "passes/passes.h"
+
+namespace ebb {
+namespace {
+
+Graph optimise(const Graph& graph, const CompileOptions& options) {
+  return insert_copies(options.fuse ? fuse_pointwise(graph) : graph);
+}
+
+}  // namespace
+
+struct Program::State {
+  Plan plan;
+  std::vector<Tensor> inputs;  // the graph's inputs, for their types and names
+  std::shared_ptr<Storage> arena;
+  std::vector<std::shared_ptr<Storage>> outputs;
+  std::vector<TensorType> output_types;
+  std::vector<std::byte*> addresses;  // of every buffer
+  std::vector<std::byte*> pointers;   // of every instruction's inputs and outputs, end to end
+  std::vector<KernelArgs> args;
+  Fault fault;
+  RandomState random;
+
+  // Variables get their bytes here, and their initial values are computed straight into them.
+  void materialise_variables(const Graph& graph) {
+    std::vector<Tensor> initial;
+    std::vector<std::shared_ptr<Node>> nodes;
+    for (const auto& node : topological_order(graph))
+      if (&node->op() == &variable_op() && !node->storage()) {
+        if (!node->initial())
+          throw Error(
+              fmt::format("variable \"{}\" has neither a value nor an initial one", node->path()));
+        nodes.push_back(node);
+        initial.push_back(node->initial());
+      }
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const Tensor value = eval(std::span(&initial[i], 1), random.seed).front();
+      nodes[i]->set_storage(value.node()->storage());
+      nodes[i]->set_initial({});
+    }
+  }
+
+  std::byte* address_of(const Buffer& buffer) const {
+    if (buffer.persistent) return buffer.persistent->storage()->data();
+    if (buffer.output >= 0) return outputs[static_cast<std::size_t>(buffer.output)]->data();
+    return arena->data() + buffer.offset.count;
+  }
+
+  void bind() {
+    arena = Storage::allocate(device::cpu, plan.arena);
+    outputs.resize(plan.output_buffers.size());
+    for (const Buffer& buffer : plan.buffers)
+      if (buffer.output >= 0)
+        outputs[static_cast<std::size_t>(buffer.output)] =
+            Storage::allocate(device::cpu, buffer.size);
+    for (const Buffer& buffer : plan.buffers) addresses.push_back(address_of(buffer));
+
+    std::size_t count = 0;
+    for (const Instruction& instruction : plan.instructions)
+      count += instruction.inputs.size() + instruction.outputs.size();
+    pointers.reserve(count);  // spans below point into it
+    for (const Instruction& instruction : plan.instructions) {
+      const std::size_t begin = pointers.size();
+      for (const std::vector<Operand>* operands : {&instruction.inputs, &instruction.outputs})
+        for (const Operand& operand : *operands)
+          pointers.push_back(addresses[static_cast<std::size_t>(operand.buffer)] +
+                             operand.layout.offset * size_of(operand.type.dtype).count);
+      KernelArgs a;
+      a.inputs = {pointers.data() + begin, instruction.inputs.size()};
+      a.outputs = {pointers.data() + begin + instruction.inputs.size(), instruction.outputs.size()};
+      if (instruction.workspace >= 0)
+        a.workspace = addresses[static_cast<std::size_t>(instruction.workspace)];
+      a.fault = &fault;
+      args.push_back(a);
+    }
+  }
+
+  void load_inputs(std::span<const Tensor> values) {
+    if (values.size() != inputs.size())
+      throw ValueError(fmt::format("[run] the program has {} inputs, but {} came", inputs.size(),
+                                   values.size()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const Tensor& wanted = inputs[i];
+      if (!values[i] || values[i].type() != wanted.type())
+        throw ShapeError(fmt::format("[run] input {} (\"{}\") must be {}, but is {}", i,
+                                     wanted.node()->attributes().as<LeafAttributes>().name,
+                                     to_string(wanted.type()),
+                                     values[i] ? to_string(values[i].type()) : "an empty tensor"));
+      if (!values[i].node()->storage())
+        throw ValueError(fmt::format("[run] input {} has no value yet: eval() it first", i));
+      std::memcpy(addresses[static_cast<std::size_t>(plan.input_buffers[i])],
+                  values[i].node()->storage()->data(),
+                  static_cast<std::size_t>(wanted.type().bytes().count));
+    }
+  }
+
+  void execute() {
+    for (std::size_t i = 0; i < plan.instructions.size(); ++i) {
+      args[i].random = random;
+      plan.instructions[i].kernel.run(args[i]);
+      if (fault.raised.load(std::memory_order_relaxed)) raise(*plan.instructions[i].node);
+    }
+    ++random.step;
+  }
+
+  [[noreturn]] void raise(const Node& node) {
+    fault.raised = false;
+    throw ValueError(fmt::format("[{}]{} index {} at position {} is outside [0, {})",
+                                 node.op().name(),
+                                 node.path().empty() ? "" : fmt::format(" at \"{}\":", node.path()),
+                                 fault.value, fault.position, fault.limit));
+  }
+};
+
+Program::Program(const Graph& graph, const CompileOptions& options)
+    : state_(std::make_unique<State>()) {
+  for (const Tensor& input : graph.inputs)
+    if (!input || &input.node()->op() != &input_op())
+      throw ValueError("[compile] graph inputs must be made with input()");
+  for (const Update& update : graph.updates)
+    if (update.target.type() != update.value.type())
+      throw ShapeError(fmt::format("[compile] variable \"{}\" is {}, but its update is {}",
+                                   update.target.path(), to_string(update.target.type()),
+                                   to_string(update.value.type())));
+  for (const auto& node : topological_order(graph))
+    if (&node->op() == &input_op() &&
+        std::find(graph.inputs.begin(), graph.inputs.end(), Tensor(node, 0)) == graph.inputs.end())
+      throw ValueError(
+          fmt::format("[compile] the graph reads input \"{}\", which is not among its inputs",
+                      node->attributes().as<LeafAttributes>().name));
+  state_->random.seed = options.seed;
+  state_->inputs = graph.inputs;
+  for (const Tensor& output : graph.outputs) state_->output_types.push_back(output.type());
+  state_->materialise_variables(graph);
+  state_->plan = make_plan(optimise(graph, options), options.plan);
+  state_->bind();
+}
+
+Program::~Program() = default;
+Program::Program(Program&&) noexcept = default;
+Program& Program::operator=(Program&&) noexcept = default;
+
+void Program::run(std::span<const Tensor> inputs) {
+  state_->load_inputs(inputs);
+  state_->execute();
+}
+
+namespace {
+
+Tensor constant_with(std::shared_ptr<Storage> storage, const TensorType& type) {
+  const Tensor result = create(constant_op(), storage->device(), LeafAttributes{type, {}});
+  result.node()->set_storage(std::move(storage));
+  result.node()->set_category(Category::inputs);
+  return result;
+}
+
+}  // namespace
+
+Tensor Program::output(int i) const {
+  const Storage& storage = *state_->outputs.at(static_cast<std::size_t>(i));
+  const TensorType& type = state_->output_types[static_cast<std::size_t>(i)];
+  return Tensor::from_bytes({storage.data(), static_cast<std::size_t>(type.bytes().count)}, type);
+}
+
+const Plan& Program::plan() const { return state_->plan; }
+Bytes Program::arena_resident() const { return state_->arena->resident(); }
+std::uint64_t Program::step() const { return state_->random.step; }
+void Program::set_step(std::uint64_t step) { state_->random.step = step; }
+
+std::vector<Tensor> eval(std::span<const Tensor> tensors, std::uint64_t seed) {
+  Program program({.inputs = {}, .outputs = {tensors.begin(), tensors.end()}, .updates = {}},
+                  {.plan = {}, .fuse = true, .seed = seed});
+  program.run();
+  std::vector<Tensor> results;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    results.push_back(constant_with(program.state_->outputs[i], tensors[i].type()));
+  return results;
+}
+
+Tensor eval(const Tensor& tensor, std::uint64_t seed) {
+  return eval(std::span(&tensor, 1), seed).front();
+}
+
+}  // namespace ebb
