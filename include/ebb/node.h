@@ -71,17 +71,19 @@ class Node : public std::enable_shared_from_this<Node> {
 
 std::int64_t live_nodes();  // nodes that exist now, in the whole process
 
-// While it lives, nodes made on this thread carry `name` in their module path: nested scopes join
-// with dots. Random keys drawn inside depend on the path and on how often it was entered before.
+// While it lives, nodes made on this thread carry `name` in their module path: relative names join
+// the path so far with a dot, absolute ones replace it. Random keys drawn inside depend on the path
+// and on how many scopes were entered before, so two uses of one module draw different numbers.
 class PathScope {
  public:
-  explicit PathScope(std::string_view name);
+  enum class Kind : bool { relative, absolute };
+  explicit PathScope(std::string_view name, Kind kind = Kind::relative);
   ~PathScope();
   PathScope(const PathScope&) = delete;
   PathScope& operator=(const PathScope&) = delete;
 
  private:
-  std::size_t outer_length_;
+  std::string outer_path_;
   std::uint64_t outer_draws_;
 };
 const std::string& current_path();

@@ -24,14 +24,15 @@ std::uint64_t hash(std::string_view text) {
 
 }  // namespace
 
-PathScope::PathScope(std::string_view name) : outer_length_(path.size()), outer_draws_(draws) {
+PathScope::PathScope(std::string_view name, Kind kind) : outer_path_(path), outer_draws_(draws) {
+  if (kind == Kind::absolute) path.clear();
   if (!path.empty() && !name.empty()) path += '.';
   path += name;
   draws = mix(outer_draws_ + 0x9E3779B97F4A7C15ull);
 }
 
 PathScope::~PathScope() {
-  path.resize(outer_length_);
+  path = std::move(outer_path_);
   draws = outer_draws_ + 1;
 }
 

@@ -28,4 +28,6 @@
   X(sum_squares)    \
   X(max)            \
   X(min)            \
-  X(matmul)
+  X(matmul)        \
+  X(adam)          \
+  X(sgd)

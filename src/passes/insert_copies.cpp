@@ -27,11 +27,10 @@ class CopyInsertion {
       rewriter_.replace(*node, std::move(outputs));
     }
     Graph result = rewriter_.apply(graph_);
-    std::unordered_set<const Node*> owned;  // nodes whose buffer already serves an output or update
+    std::unordered_set<Tensor> owned;  // tensors whose buffer already serves an output or update
     const auto own = [&](Tensor& t, const Node* allowed) {
-      if (layouts_.root(t).node().get() != t.node().get() || is_leaf(t.node()->op()) ||
-          !owned.insert(t.node().get()).second)
-        if (t.node().get() != allowed) t = contiguous(t);
+      const bool has_buffer = layouts_.root(t) == t && !is_leaf(t.node()->op());
+      if ((!has_buffer || !owned.insert(t).second) && t.node().get() != allowed) t = contiguous(t);
     };
     for (Tensor& output : result.outputs) own(output, nullptr);
     for (Update& update : result.updates) own(update.value, update.target.node().get());

@@ -46,7 +46,7 @@ Tensor weighted_sum(const Tensors& outputs) {
     if (!is_floating(outputs[i].dtype())) continue;
     const Tensor weights =
         make_input(SampleInput::real(outputs[i].shape()), outputs[i].dtype(), 91 + i);
-    const Tensor part = sum(outputs[i] * weights);
+    const Tensor part = cast(sum(outputs[i] * weights), f64);  // outputs may differ in dtype
     total = total ? total + part : part;
   }
   return total;

@@ -1,0 +1,192 @@
+// Modules: parts of a model that own parameters and know their name.
+//
+//   struct Mlp : nn::Module<Mlp> {
+//     nn::Linear in{at("in"), 784, 200}, out{at("out"), 200, 10};
+//     Tensor forward(const Tensor& x) { return out(relu(in(x))); }
+//   };
+//   auto model = make<Mlp>(device::cpu, bf16);
+//   Tensor y = model(x);
+//
+// `at(name)` says where a child belongs; from it a child takes its path ("in.weight"), device and
+// dtype. Parameters are lazy until a program needs them and are then computed straight into their
+// final bytes, so a model is never made twice. Modules stay where they are made: they are neither
+// copied nor moved.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ebb/device.h"
+#include "ebb/graph.h"
+#include "ebb/node.h"
+#include "ebb/variable.h"
+
+namespace ebb::nn {
+
+class ModuleBase;
+
+// What a module is told of where it belongs.
+struct Place {
+  ModuleBase* parent = nullptr;
+  std::string path;
+  Device device;
+  DType dtype = f32;
+};
+
+// How a parameter starts. Random values are keyed by the seed and the parameter's path alone.
+struct Initial {
+  enum class Kind : std::uint8_t { constant, uniform, normal } kind = Kind::constant;
+  double a = 0.0, b = 0.0;
+
+  static Initial constant(double value) { return {Kind::constant, value, 0.0}; }
+  static Initial uniform(double bound) { return {Kind::uniform, -bound, bound}; }
+  static Initial normal(double stddev) { return {Kind::normal, 0.0, stddev}; }
+};
+
+// Whether the code being traced is for training or for use: dropout and batch statistics ask.
+enum class Mode : bool { evaluate, train };
+
+// While it lives, modules on this thread are traced in `mode`, and the updates they make to their
+// own buffers (running statistics) are collected. Without one the mode is evaluate.
+class ForwardScope {
+ public:
+  explicit ForwardScope(Mode mode);
+  ~ForwardScope();
+  ForwardScope(const ForwardScope&) = delete;
+  ForwardScope& operator=(const ForwardScope&) = delete;
+
+  static Mode mode();
+  static void record(const Variable& buffer, const Tensor& value);
+  const std::vector<Update>& updates() const { return updates_; }
+
+ private:
+  Mode mode_;
+  std::vector<Update> updates_;
+  ForwardScope* outer_;
+};
+
+// A variable of a module, by its path in the model.
+struct NamedVariable {
+  std::string path;
+  Variable variable;
+};
+
+class ModuleBase {
+ public:
+  virtual ~ModuleBase() = default;
+  ModuleBase(const ModuleBase&) = delete;
+  ModuleBase& operator=(const ModuleBase&) = delete;
+
+  const std::string& path() const { return path_; }
+  Device device() const { return device_; }
+  DType dtype() const { return dtype_; }
+
+  // Of this module and its children, in order of registration.
+  std::vector<NamedVariable> parameters() const;
+  std::vector<NamedVariable> trainable_parameters() const;  // those not frozen
+  std::vector<NamedVariable> buffers() const;               // kept state that is not trained
+  std::int64_t parameter_count() const;
+
+  // Frozen parameters get no gradient and no optimizer state.
+  void freeze(bool frozen = true) { frozen_ = frozen; }
+  // Held in evaluation, a module and its children behave so even in a training step.
+  void hold_in_evaluation(bool held = true) { held_ = held; }
+  bool training() const;
+
+ protected:
+  explicit ModuleBase(Place place);  // registers with the parent
+
+  Place at(std::string_view name);
+  Variable parameter(std::string_view name, const Shape& shape, const Initial& initial);
+  Variable buffer(std::string_view name, const TensorType& type, double value);
+
+ private:
+  std::string path_of(std::string_view name) const;
+  template <class Visit>
+  void visit(const Visit& visit) const;
+
+  ModuleBase* parent_;
+  std::string path_;
+  Device device_;
+  DType dtype_;
+  bool frozen_ = false, held_ = false;
+  std::vector<ModuleBase*> children_;
+  std::vector<NamedVariable> parameters_, buffers_;
+};
+
+// The place that `make` prepares for a model without a place of its own.
+Place root_place();
+
+// What user modules derive from. Calling one runs its `forward` under its path.
+template <class Derived>
+class Module : public ModuleBase {
+ public:
+  Module() : ModuleBase(root_place()) {}
+  explicit Module(Place place) : ModuleBase(std::move(place)) {}
+
+  template <class... Args>
+  auto operator()(Args&&... args) {
+    const PathScope scope(path(), PathScope::Kind::absolute);
+    return static_cast<Derived&>(*this).forward(std::forward<Args>(args)...);
+  }
+};
+
+// A numbered sequence of modules of one type: "h.0", "h.1", ...
+template <class M>
+class List : public ModuleBase {
+ public:
+  // `count` modules, each made with its place and the same further arguments.
+  template <class... Args>
+  List(Place place, int count, const Args&... args) : ModuleBase(std::move(place)) {
+    for (int i = 0; i < count; ++i)
+      items_.push_back(std::make_unique<M>(at(std::to_string(i)), args...));
+  }
+  template <class... Args>
+  M& add(Args&&... args) {
+    items_.push_back(
+        std::make_unique<M>(at(std::to_string(items_.size())), std::forward<Args>(args)...));
+    return *items_.back();
+  }
+  int size() const { return static_cast<int>(items_.size()); }
+  M& operator[](int i) { return *items_[static_cast<std::size_t>(i)]; }
+  auto begin() { return Iterator{items_.data()}; }
+  auto end() { return Iterator{items_.data() + items_.size()}; }
+
+ private:
+  struct Iterator {
+    std::unique_ptr<M>* at;
+    M& operator*() const { return **at; }
+    Iterator& operator++() { return ++at, *this; }
+    bool operator!=(const Iterator& other) const { return at != other.at; }
+  };
+  std::vector<std::unique_ptr<M>> items_;
+};
+
+// While it lives, models without a place of their own are made on `device` in `dtype`.
+class MakeScope {
+ public:
+  MakeScope(Device device, DType dtype);
+  ~MakeScope();
+  MakeScope(const MakeScope&) = delete;
+  MakeScope& operator=(const MakeScope&) = delete;
+
+ private:
+  Place outer_;
+};
+
+}  // namespace ebb::nn
+
+namespace ebb {
+
+// Makes a model in place: on its device, at its precision.
+template <class Model, class... Args>
+Model make(Device device, DType dtype, Args&&... args) {
+  const nn::MakeScope scope(device, dtype);
+  return Model(std::forward<Args>(args)...);
+}
+
+}  // namespace ebb

@@ -1,0 +1,124 @@
+#include "ebb/nn/module.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ebb/error.h"
+#include "ebb/ops.h"
+
+namespace ebb::nn {
+namespace {
+
+thread_local ForwardScope* current_forward = nullptr;
+thread_local Place current_place;
+
+}  // namespace
+
+ForwardScope::ForwardScope(Mode mode) : mode_(mode), outer_(std::exchange(current_forward, this)) {}
+ForwardScope::~ForwardScope() { current_forward = outer_; }
+Mode ForwardScope::mode() { return current_forward ? current_forward->mode_ : Mode::evaluate; }
+
+void ForwardScope::record(const Variable& buffer, const Tensor& value) {
+  if (!current_forward) return;
+  // A module used twice in one step chains its updates: the last value stands.
+  std::erase_if(current_forward->updates_,
+                [&](const Update& update) { return update.target == buffer; });
+  current_forward->updates_.push_back({buffer, value});
+}
+
+MakeScope::MakeScope(Device device, DType dtype)
+    : outer_(std::exchange(current_place, Place{nullptr, {}, device, dtype})) {}
+MakeScope::~MakeScope() { current_place = std::move(outer_); }
+
+Place root_place() { return current_place; }
+
+ModuleBase::ModuleBase(Place place)
+    : parent_(place.parent),
+      path_(std::move(place.path)),
+      device_(place.device),
+      dtype_(place.dtype) {
+  if (parent_) parent_->children_.push_back(this);
+}
+
+std::string ModuleBase::path_of(std::string_view name) const {
+  return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
+}
+
+Place ModuleBase::at(std::string_view name) {
+  const std::string path = path_of(name);
+  if (std::any_of(children_.begin(), children_.end(),
+                  [&](const ModuleBase* child) { return child->path_ == path; }))
+    throw ValueError(fmt::format("module \"{}\" already has a child named \"{}\"", path_, name));
+  return {this, path, device_, dtype_};
+}
+
+Variable ModuleBase::parameter(std::string_view name, const Shape& shape, const Initial& initial) {
+  const TraceScope scope(path_of(name));  // so that keys depend on the path alone
+  const auto value = [&] {
+    switch (initial.kind) {
+      case Initial::Kind::uniform:
+        return random_uniform(shape, initial.a, initial.b, dtype_, device_);
+      case Initial::Kind::normal:
+        return random_normal(shape, initial.a, initial.b, dtype_, device_);
+      case Initial::Kind::constant:
+        break;
+    }
+    return full(shape, initial.a, dtype_, device_);
+  };
+  parameters_.push_back({path_of(name), Variable(value(), Category::weights)});
+  return parameters_.back().variable;
+}
+
+Variable ModuleBase::buffer(std::string_view name, const TensorType& type, double value) {
+  const TraceScope scope(path_of(name));
+  buffers_.push_back(
+      {path_of(name), Variable(full(type.shape, value, type.dtype, device_), Category::weights)});
+  return buffers_.back().variable;
+}
+
+template <class Visit>
+void ModuleBase::visit(const Visit& visit) const {
+  visit(*this);
+  for (const ModuleBase* child : children_) child->visit(visit);
+}
+
+std::vector<NamedVariable> ModuleBase::parameters() const {
+  std::vector<NamedVariable> result;
+  visit([&](const ModuleBase& m) {
+    result.insert(result.end(), m.parameters_.begin(), m.parameters_.end());
+  });
+  return result;
+}
+
+std::vector<NamedVariable> ModuleBase::buffers() const {
+  std::vector<NamedVariable> result;
+  visit([&](const ModuleBase& m) {
+    result.insert(result.end(), m.buffers_.begin(), m.buffers_.end());
+  });
+  return result;
+}
+
+std::vector<NamedVariable> ModuleBase::trainable_parameters() const {
+  std::vector<NamedVariable> result;
+  visit([&](const ModuleBase& m) {
+    for (const ModuleBase* up = &m; up; up = up->parent_)
+      if (up->frozen_) return;
+    result.insert(result.end(), m.parameters_.begin(), m.parameters_.end());
+  });
+  return result;
+}
+
+std::int64_t ModuleBase::parameter_count() const {
+  std::int64_t count = 0;
+  for (const NamedVariable& p : parameters()) count += p.variable.shape().elements();
+  return count;
+}
+
+bool ModuleBase::training() const {
+  for (const ModuleBase* module = this; module; module = module->parent_)
+    if (module->held_) return false;
+  return ForwardScope::mode() == Mode::train;
+}
+
+}  // namespace ebb::nn

@@ -1,0 +1,32 @@
+// The update of gradient descent with momentum as one op.
+#pragma once
+
+#include "ebb/op.h"
+
+namespace ebb {
+
+struct SgdAttributes {
+  double momentum = 0.0, weight_decay = 0.0;
+  bool nesterov = false;
+  bool operator==(const SgdAttributes&) const = default;
+  void visit(auto&& field) const {
+    field("momentum", momentum);
+    field("weight_decay", weight_decay);
+    field("nesterov", nesterov);
+  }
+};
+
+struct SgdResult {
+  Tensor parameter, velocity;
+};
+
+// `velocity` is empty when there is no momentum. `rate` is a float64 scalar; the gradient is
+// multiplied by the scalar `gradient_scale` first.
+SgdResult sgd_update(const Tensor& parameter, const Tensor& gradient, const Tensor& velocity,
+                     const Tensor& rate, const Tensor& gradient_scale,
+                     const SgdAttributes& attributes);
+
+const Op& sgd_op();
+Kernel bind_sgd_cpu(const KernelRequest& request, const SgdAttributes& attributes);
+
+}  // namespace ebb
