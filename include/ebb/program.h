@@ -26,14 +26,19 @@ class Program {
   Program(Program&&) noexcept;
   Program& operator=(Program&&) noexcept;
 
-  // Runs once. `inputs` are evaluated tensors, one for each graph input.
-  void run(std::span<const Tensor> inputs = {});
-  void run(std::initializer_list<Tensor> inputs) {
-    run(std::span<const Tensor>(inputs.begin(), inputs.size()));
-  }
+  // Gives the bytes of graph input i for the next run: an evaluated tensor, or a number for a scalar.
+  void feed(int i, const Tensor& value);
+  void feed(int i, double value);
+  // Runs once. Every input must have been fed since the run before.
+  void run();
+  // Feeds the inputs in order, then runs.
+  void run(std::span<const Tensor> inputs);
+  void run(std::initializer_list<Tensor> inputs) { run(std::span<const Tensor>(inputs.begin(), inputs.size())); }
 
   // The value output i had after the last run: a copy that later runs leave alone.
   Tensor output(int i) const;
+  // The same for an output that is one float64, without making a tensor.
+  double scalar(int i) const;
 
   const Plan& plan() const;
   Bytes arena_resident() const;  // what the operating system holds of the arena

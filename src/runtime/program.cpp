@@ -23,6 +23,7 @@ Graph optimise(const Graph& graph, const CompileOptions& options) {
 struct Program::State {
   Plan plan;
   std::vector<Tensor> inputs;  // the graph's inputs, for their types and names
+  std::vector<bool> fed;       // which of them have bytes for the next run
   std::shared_ptr<Storage> arena;
   std::vector<std::shared_ptr<Storage>> outputs;
   std::vector<TensorType> output_types;
@@ -86,23 +87,21 @@ struct Program::State {
     }
   }
 
-  void load_inputs(std::span<const Tensor> values) {
-    if (values.size() != inputs.size())
-      throw ValueError(fmt::format("[run] the program has {} inputs, but {} came", inputs.size(),
-                                   values.size()));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const Tensor& wanted = inputs[i];
-      if (!values[i] || values[i].type() != wanted.type())
-        throw ShapeError(fmt::format("[run] input {} (\"{}\") must be {}, but is {}", i,
-                                     wanted.node()->attributes().as<LeafAttributes>().name,
-                                     to_string(wanted.type()),
-                                     values[i] ? to_string(values[i].type()) : "an empty tensor"));
-      if (!values[i].node()->storage())
-        throw ValueError(fmt::format("[run] input {} has no value yet: eval() it first", i));
-      std::memcpy(addresses[static_cast<std::size_t>(plan.input_buffers[i])],
-                  values[i].node()->storage()->data(),
-                  static_cast<std::size_t>(wanted.type().bytes().count));
-    }
+  const std::string& input_name(std::size_t i) const { return inputs[i].node()->attributes().as<LeafAttributes>().name; }
+
+  void feed(std::size_t i, const TensorType& type, const void* data) {
+    if (i >= inputs.size()) throw ValueError(fmt::format("[feed] the program has {} inputs; there is no input {}", inputs.size(), i));
+    if (type != inputs[i].type())
+      throw ShapeError(fmt::format("[feed] input {} (\"{}\") must be {}, but is {}", i, input_name(i), to_string(inputs[i].type()),
+                                   to_string(type)));
+    std::memcpy(addresses[static_cast<std::size_t>(plan.input_buffers[i])], data, static_cast<std::size_t>(type.bytes().count));
+    fed[i] = true;
+  }
+
+  void require_fed() {
+    for (std::size_t i = 0; i < fed.size(); ++i)
+      if (!fed[i]) throw ValueError(fmt::format("[run] input {} (\"{}\") was not fed since the last run", i, input_name(i)));
+    std::fill(fed.begin(), fed.end(), false);  // the arena reuses their bytes
   }
 
   void execute() {
@@ -141,6 +140,7 @@ Program::Program(const Graph& graph, const CompileOptions& options)
                       node->attributes().as<LeafAttributes>().name));
   state_->random.seed = options.seed;
   state_->inputs = graph.inputs;
+  state_->fed.resize(graph.inputs.size());
   for (const Tensor& output : graph.outputs) state_->output_types.push_back(output.type());
   state_->materialise_variables(graph);
   state_->plan = make_plan(optimise(graph, options), options.plan);
@@ -151,9 +151,32 @@ Program::~Program() = default;
 Program::Program(Program&&) noexcept = default;
 Program& Program::operator=(Program&&) noexcept = default;
 
-void Program::run(std::span<const Tensor> inputs) {
-  state_->load_inputs(inputs);
+void Program::feed(int i, const Tensor& value) {
+  if (!value || !value.node()->storage())
+    throw ValueError(fmt::format("[feed] input {} has no value yet: eval() it first", i));
+  state_->feed(static_cast<std::size_t>(i), value.type(), value.node()->storage()->data());
+}
+
+void Program::feed(int i, double value) { state_->feed(static_cast<std::size_t>(i), {{}, f64}, &value); }
+
+void Program::run() {
+  state_->require_fed();
   state_->execute();
+}
+
+void Program::run(std::span<const Tensor> inputs) {
+  if (inputs.size() != state_->inputs.size())
+    throw ValueError(fmt::format("[run] the program has {} inputs, but {} came", state_->inputs.size(), inputs.size()));
+  for (std::size_t i = 0; i < inputs.size(); ++i) feed(static_cast<int>(i), inputs[i]);
+  run();
+}
+
+double Program::scalar(int i) const {
+  if (state_->output_types.at(static_cast<std::size_t>(i)) != TensorType{{}, f64})
+    throw DTypeError(fmt::format("[scalar] output {} is {}, not one float64", i, to_string(state_->output_types[static_cast<std::size_t>(i)])));
+  double value = 0.0;
+  std::memcpy(&value, state_->outputs[static_cast<std::size_t>(i)]->data(), sizeof value);
+  return value;
 }
 
 namespace {
