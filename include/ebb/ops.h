@@ -155,4 +155,10 @@ Tensor matmul(const Tensor& a, const Tensor& b, Transpose transpose_a = Transpos
 Tensor linear(const Tensor& x, const Tensor& weight,
               const Tensor& bias = {});  // x · weightᵀ + bias, weight (out, in)
 
+// --- Along one axis
+// -------------------------------------------------------------------------------------------
+
+Tensor softmax(const Tensor& x, int axis = -1);
+Tensor log_softmax(const Tensor& x, int axis = -1);
+
 }  // namespace ebb

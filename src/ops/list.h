@@ -28,4 +28,10 @@
   X(sum_squares)    \
   X(max)            \
   X(min)            \
-  X(matmul)
+  X(matmul)         \
+  X(softmax)        \
+  X(softmax_grad)   \
+  X(log_softmax)    \
+  X(logsumexp)      \
+  X(var)            \
+  X(argmax)
