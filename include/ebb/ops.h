@@ -155,4 +155,38 @@ Tensor matmul(const Tensor& a, const Tensor& b, Transpose transpose_a = Transpos
 Tensor linear(const Tensor& x, const Tensor& weight,
               const Tensor& bias = {});  // x · weightᵀ + bias, weight (out, in)
 
+// --- Along one axis
+// -------------------------------------------------------------------------------------------
+
+Tensor softmax(const Tensor& x, int axis = -1);
+Tensor log_softmax(const Tensor& x, int axis = -1);
+
+// --- Normalisation: to mean 0 and variance 1, then scaled and shifted
+// -------------------------------------------------------------------------------------------
+// Statistics are kept in float32 for half types. A weight or bias may be empty: none.
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  double eps = 1e-5);  // over the last axis
+Tensor rms_norm(const Tensor& x, const Tensor& weight,
+                double eps = 1e-6);  // over the last axis, without centring
+
+// x is (N, C, ...); weight and bias are (C). Each of `groups` equal runs of channels is normalised.
+Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,
+                  double eps = 1e-5);
+
+enum class Training : bool { no, yes };
+
+struct BatchNormResult {
+  Tensor y;
+  Tensor running_mean, running_var;  // to be kept for the next call; carry no gradient
+};
+
+// x is (N, C, ...); all else is (C). In training each channel is normalised by its own mean and
+// variance, which enter the running ones with weight `momentum` (the variance as the unbiased
+// estimate); running statistics may then be empty and stay so. Otherwise the running ones are used
+// and returned as they came.
+BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                           const Tensor& running_mean, const Tensor& running_var, Training training,
+                           double momentum = 0.1, double eps = 1e-5);
+
 }  // namespace ebb

@@ -19,6 +19,9 @@ template <class T>
 using Compute =
     std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
 
+// The dtype of that type: what statistics of a tensor are kept in.
+inline DType compute_dtype(DType dtype) { return dtype == f16 || dtype == bf16 ? f32 : dtype; }
+
 // Calls make(TypeTag<T>{}) with the type of a floating-point dtype; other dtypes have no kernel.
 template <class Make>
 Kernel dispatch_floating(const KernelRequest& request, DType dtype, const Make& make) {

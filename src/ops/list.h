@@ -2,32 +2,45 @@
 // (pointwise/table.cpp) and its generators add their own rows.
 #pragma once
 
-#define EBB_OPS(X)  \
-  X(constant)       \
-  X(input)          \
-  X(variable)       \
-  X(full)           \
-  X(arange)         \
-  X(random_uniform) \
-  X(random_normal)  \
-  X(dropout_mask)   \
-  X(cast)           \
-  X(identity)       \
-  X(fused)          \
-  X(reshape)        \
-  X(permute)        \
-  X(expand)         \
-  X(slice)          \
-  X(split)          \
-  X(stop_gradient)  \
-  X(concat)         \
-  X(pad)            \
-  X(gather)         \
-  X(scatter_add)    \
-  X(sum)            \
-  X(sum_squares)    \
-  X(max)            \
-  X(min)            \
-  X(matmul)        \
-  X(adam)          \
-  X(sgd)
+<<<<<<< HEAD
+#define EBB_OPS(X)    \
+  X(constant)         \
+  X(input)            \
+  X(variable)         \
+  X(full)             \
+  X(arange)           \
+  X(random_uniform)   \
+  X(random_normal)    \
+  X(dropout_mask)     \
+  X(cast)             \
+  X(identity)         \
+  X(fused)            \
+  X(reshape)          \
+  X(permute)          \
+  X(expand)           \
+  X(slice)            \
+  X(split)            \
+  X(stop_gradient)    \
+  X(concat)           \
+  X(pad)              \
+  X(gather)           \
+  X(scatter_add)      \
+  X(sum)              \
+  X(sum_squares)      \
+  X(max)              \
+  X(min)              \
+  X(matmul)           \
+  X(adam)             \
+  X(sgd)              \
+  X(softmax)          \
+  X(softmax_grad)     \
+  X(log_softmax)      \
+  X(logsumexp)        \
+  X(var)              \
+  X(argmax)           \
+  X(layer_norm)       \
+  X(layer_norm_grad)  \
+  X(rms_norm)         \
+  X(rms_norm_grad)    \
+  X(batch_norm)       \
+  X(batch_norm_grad)

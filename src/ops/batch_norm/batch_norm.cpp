@@ -1,0 +1,211 @@
+#include "ops/batch_norm/batch_norm.h"
+
+#include <fmt/format.h>
+
+#include "ebb/ops.h"
+#include "ops/dispatch.h"
+
+namespace ebb {
+
+const Op& batch_norm_op();
+const Op& batch_norm_grad_op();
+
+namespace {
+
+std::int64_t per_channel(const Shape& x) { return x.elements() / std::max<std::int64_t>(x[1], 1); }
+
+void require_channels(const Call& call) {
+  call.require_floating(0);
+  if (call.shape(0).rank() < 2) call.fail_shape("needs axes (N, C, ...)");
+  if (call.shape(0)[1] == 0) call.fail_shape("needs at least one channel");
+}
+
+void require_per_channel(const Call& call, const TensorType& type, std::string_view what) {
+  const std::int64_t channels = call.shape(0)[1];
+  if (type.shape != Shape{channels})
+    call.fail_shape(fmt::format("the {} must have shape ({},), but has {}", what, channels,
+                                to_string(type.shape)));
+}
+
+TensorType statistics_type(const Call& call) {
+  return {{call.shape(0)[1]}, compute_dtype(call.dtype(0))};
+}
+
+void require_eps(const Call& call, double eps) {
+  if (!(eps >= 0.0)) call.fail_value(fmt::format("eps must not be negative, but is {}", eps));
+}
+
+std::vector<TensorType> infer(const Call& call, const BatchNormAttributes& a) {
+  require_channels(call);
+  require_eps(call, a.eps);
+  if (per_channel(call.shape(0)) < 2)
+    call.fail_shape(fmt::format("needs more than one value in each channel to train, but has {}",
+                                per_channel(call.shape(0))));
+  for (int i = 1; i < call.count(); ++i) {
+    call.require_same_dtype(0, i);
+    require_per_channel(call, call.inputs[static_cast<std::size_t>(i)],
+                        i == 1 && a.weight ? "weight" : "bias");
+  }
+  return {call.inputs[0], statistics_type(call), statistics_type(call)};
+}
+
+std::vector<TensorType> infer_grad(const Call& call, const BatchNormGradAttributes& a) {
+  require_channels(call);
+  if (call.inputs[1] != call.inputs[0]) call.fail_shape("x and the gradient must be of one type");
+  for (int i : {2, 3})
+    if (call.inputs[static_cast<std::size_t>(i)] != statistics_type(call))
+      call.fail_shape(fmt::format("the statistics must be {}", to_string(statistics_type(call))));
+  if (a.weight) require_per_channel(call, call.inputs[4], "weight");
+  const TensorType channels{{call.shape(0)[1]}, call.dtype(0)};
+  return {call.inputs[0], channels, channels};
+}
+
+// Axes of x but the channels.
+Axes other_axes(const Tensor& x) {
+  Axes axes{0};
+  for (int i = 2; i < x.rank(); ++i) axes.push_back(i);
+  return axes;
+}
+
+// (C) as (C, 1, ...), to broadcast over x.
+Tensor over(const Tensor& x, const Tensor& channels) {
+  Shape shape = Shape::filled(x.rank() - 1, 1);
+  shape[0] = x.shape()[1];
+  return cast(reshape(channels, shape), compute_dtype(x.dtype()));
+}
+
+struct Normalised {
+  Tensor mean, var, rstd;  // (1, C, 1, ...)
+  Tensor value;            // like x, in the dtype of the statistics
+};
+Normalised normalised(const Tensor& x, double eps) {
+  const Tensor values = cast(x, compute_dtype(x.dtype()));
+  const Tensor centre = mean(values, other_axes(x), Keep::yes);
+  const Tensor spread = mean(square(values - centre), other_axes(x), Keep::yes);
+  const Tensor rstd = rsqrt(spread + eps);
+  return {centre, spread, rstd, (values - centre) * rstd};
+}
+
+std::vector<Tensor> reference(std::span<const Tensor> in, const BatchNormAttributes& a) {
+  const Tensor& x = in[0];
+  const auto [centre, spread, rstd, value] = normalised(x, a.eps);
+  Tensor y = value;
+  if (a.weight) y = y * over(x, in[1]);
+  if (a.bias) y = y + over(x, in.back());
+  const Shape channels{x.shape()[1]};
+  return {cast(y, x.dtype()), reshape(centre, channels), reshape(spread, channels)};
+}
+
+// The statistics that come as inputs only save time: they are computed again here, so that
+// differentiating this gives the derivative through them too.
+std::vector<Tensor> grad_reference(std::span<const Tensor> in, const BatchNormGradAttributes& a) {
+  const Tensor& x = in[0];
+  const Axes axes = other_axes(x);
+  const auto [centre, spread, rstd, value] = normalised(x, a.eps);
+  const Tensor g = cast(in[1], value.dtype());
+  const Tensor scale = a.weight ? rstd * over(x, in[4]) : rstd;
+  const Tensor inner = g - mean(g, axes, Keep::yes) - value * mean(g * value, axes, Keep::yes);
+  return {cast(inner * scale, x.dtype()), cast(sum(g * value, axes), x.dtype()),
+          cast(sum(g, axes), x.dtype())};
+}
+
+// Mean and variance reach users only behind stop_gradient, and the backward op does not depend on
+// them beyond x: the gradient of y is all there is.
+std::vector<Tensor> gradient(const GradientCall& call, const BatchNormAttributes& a) {
+  std::vector<Tensor> result(static_cast<std::size_t>(call.input_count()));
+  if (!call.has_grad(0)) return result;
+  std::vector<Tensor> inputs{call.input(0), call.grad(), call.output(1), call.output(2)};
+  if (a.weight) inputs.push_back(call.input(1));
+  const std::vector<Tensor> grads =
+      apply(batch_norm_grad_op(), std::move(inputs), BatchNormGradAttributes{a.eps, a.weight});
+  result[0] = grads[0];
+  if (a.weight) result[1] = grads[1];
+  if (a.bias) result.back() = grads[2];
+  return result;
+}
+
+template <class A, int operations>
+Cost cost_per_element(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                      const A&) {
+  Cost cost = default_cost(inputs, outputs);
+  cost.flops = operations * static_cast<double>(inputs[0].shape.elements());
+  return cost;
+}
+
+// running + momentum · (value - running), in the dtype of the running statistic.
+Tensor moved(const Tensor& running, const Tensor& value, double momentum) {
+  if (!running) return {};
+  const Tensor old = cast(running, value.dtype());
+  return cast(old * (1.0 - momentum) + stop_gradient(value) * momentum, running.dtype());
+}
+
+BatchNormResult train(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const Tensor& running_mean, const Tensor& running_var, double momentum,
+                      double eps) {
+  std::vector<Tensor> inputs{x};
+  for (const Tensor& t : {weight, bias})
+    if (t) inputs.push_back(t);
+  const std::vector<Tensor> outputs =
+      apply(batch_norm_op(), std::move(inputs),
+            BatchNormAttributes{eps, static_cast<bool>(weight), static_cast<bool>(bias)});
+  const double n = static_cast<double>(per_channel(x.shape()));
+  return {outputs[0], moved(running_mean, outputs[1], momentum),
+          moved(running_var, outputs[2] * (n / (n - 1.0)), momentum)};
+}
+
+}  // namespace
+
+const Op& batch_norm_op() {
+  static const TypedOp<BatchNormAttributes> op({
+      .name = "batch_norm",
+      .summary = "channels with mean 0 and variance 1 over a batch, scaled and shifted",
+      .infer = infer,
+      .gradient = gradient,
+      .saved = {.inputs = {0, 1}, .outputs = {1, 2}},
+      .reference = reference,
+      .in_place = {{.output = 0, .input = 0}},
+      .cpu = bind_batch_norm_cpu,
+      .cost = cost_per_element<BatchNormAttributes, 8>,
+  });
+  return op;
+}
+
+const Op& batch_norm_grad_op() {
+  static const TypedOp<BatchNormGradAttributes> op({
+      .name = "batch_norm_grad",
+      .summary = "the gradients of batch_norm",
+      .infer = infer_grad,
+      .reference = grad_reference,
+      .in_place = {{.output = 0, .input = 1}, {.output = 0, .input = 0}},
+      .cpu = bind_batch_norm_grad_cpu,
+      .cost = cost_per_element<BatchNormGradAttributes, 10>,
+  });
+  return op;
+}
+
+BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                           const Tensor& running_mean, const Tensor& running_var, Training training,
+                           double momentum, double eps) {
+  const Call call = call_on(batch_norm_op(), x);
+  require_channels(call);
+  require_eps(call, eps);
+  const std::pair<std::string_view, const Tensor*> named[] = {{"weight", &weight},
+                                                              {"bias", &bias},
+                                                              {"running mean", &running_mean},
+                                                              {"running variance", &running_var}};
+  for (const auto& [what, t] : named)
+    if (*t) require_per_channel(call, t->type(), what);
+  if (training == Training::yes)
+    return train(x, weight, bias, running_mean, running_var, momentum, eps);
+  if (!running_mean || !running_var)
+    call.fail_value("needs a running mean and variance outside training");
+  // One multiply and one add an element, in the dtype of the statistics.
+  Tensor scale = rsqrt(cast(running_var, compute_dtype(x.dtype())) + eps);
+  if (weight) scale = scale * cast(weight, scale.dtype());
+  Tensor shift = -(cast(running_mean, scale.dtype()) * scale);
+  if (bias) shift = shift + cast(bias, scale.dtype());
+  const Tensor y = cast(x, scale.dtype()) * over(x, scale) + over(x, shift);
+  return {cast(y, x.dtype()), running_mean, running_var};
+}
+
+}  // namespace ebb

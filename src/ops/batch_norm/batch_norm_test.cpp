@@ -1,0 +1,118 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/op_check.h"
+
+namespace ebb::test {
+namespace {
+
+Tensor train(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return batch_norm(x, weight, bias, {}, {}, Training::yes).y;
+}
+
+Sample sample(const char* name, std::vector<SampleInput> inputs,
+              std::function<std::vector<Tensor>(const std::vector<Tensor>&)> function) {
+  Sample result{name, std::move(inputs), std::move(function)};
+  result.half_tolerance_factor = 8.0;  // gradients are sums whose parts cancel
+  return result;
+}
+
+TEST(BatchNorm, Training) {
+  const SampleInput c = SampleInput::real({3});
+  for (const Shape& shape : {Shape{5, 3}, Shape{4, 3, 2}, Shape{2, 3, 4, 5}}) {
+    const SampleInput x = SampleInput::real(shape);
+    check(sample("weight and bias", {x, c, c},
+                 [](const auto& t) { return std::vector{train(t[0], t[1], t[2])}; }));
+    check(
+        sample("weight", {x, c}, [](const auto& t) { return std::vector{train(t[0], t[1], {})}; }));
+    check(sample("bias", {x, c}, [](const auto& t) { return std::vector{train(t[0], {}, t[1])}; }));
+    check(sample("plain", {x}, [](const auto& t) { return std::vector{train(t[0], {}, {})}; }));
+  }
+}
+
+TEST(BatchNorm, Evaluation) {
+  const SampleInput c = SampleInput::real({3});
+  check(sample("evaluation",
+               {SampleInput::real({2, 3, 4}), c, c, SampleInput::fixed({3}, -1.0, 1.0),
+                SampleInput::fixed({3}, 0.5, 2.0)},
+               [](const auto& t) {
+                 return std::vector{batch_norm(t[0], t[1], t[2], t[3], t[4], Training::no).y};
+               }));
+}
+
+TEST(BatchNorm, RunningStatistics) {
+  const Tensor x = Tensor::from(std::vector<float>{1, 10, 2, 20, 3, 60}, {3, 2});
+  const Tensor mean = Tensor::from(std::vector<float>{0, 100}, {2}), var = ones({2});
+  const BatchNormResult result = batch_norm(x, {}, {}, mean, var, Training::yes, 0.25);
+  const auto new_mean = result.running_mean.to_vector<float>(),
+             new_var = result.running_var.to_vector<float>();
+  EXPECT_FLOAT_EQ(new_mean[0], 0.5f);   // a quarter of 2
+  EXPECT_FLOAT_EQ(new_mean[1], 82.5f);  // three quarters of 100 and a quarter of 30
+  EXPECT_FLOAT_EQ(new_var[0], 1.0f);    // the unbiased variance of 1, 2, 3 is 1
+  EXPECT_FLOAT_EQ(new_var[1], 0.75f + 0.25f * 700.0f);
+  EXPECT_EQ(values_of(grad(sum(result.running_var), {x})[0]), std::vector<double>(6, 0.0));
+
+  const BatchNormResult fixed = batch_norm(x, {}, {}, mean, var, Training::no);
+  EXPECT_EQ(fixed.running_mean, mean);
+  EXPECT_EQ(fixed.running_var, var);
+  const BatchNormResult none = batch_norm(x, {}, {}, {}, {}, Training::yes);
+  EXPECT_FALSE(none.running_mean || none.running_var);
+}
+
+// Statistics of half tensors are kept in float32, and running ones in the dtype they have.
+TEST(BatchNorm, HalfTypesWithFloatStatistics) {
+  const Tensor x = eval(random_normal({4, 3, 8}, 5.0, 1.0, bf16));
+  const Tensor mean = zeros({3}), var = ones({3}, bf16);
+  const BatchNormResult result = batch_norm(x, {}, {}, mean, var, Training::yes);
+  EXPECT_EQ(result.y.dtype(), bf16);
+  EXPECT_EQ(result.running_mean.dtype(), f32);
+  EXPECT_EQ(result.running_var.dtype(), bf16);
+}
+
+// Long runs, tiles with rests, and blocks of columns, whatever the number of threads.
+TEST(BatchNorm, DoesNotDependOnThreads) {
+  for (const Shape& shape : {Shape{3, 5, 1101}, Shape{700, 133}, Shape{70, 50, 3}}) {
+    const Tensor x = eval(random_normal(shape, 100.0, 2.0)),
+                 g = eval(random_normal(shape, 0.0, 1.0));
+    const Tensor w = eval(random_normal({shape[1]}, 1.0, 0.2));
+    const auto run = [&](DType dtype) {
+      const Tensor xs = cast(x, dtype), ws = cast(w, dtype);
+      const Tensor y = train(xs, ws, ws);
+      std::vector<Tensor> results = grad(sum(y * cast(g, dtype)), {xs, ws});
+      results.push_back(y);
+      std::vector<std::vector<double>> values;
+      for (const Tensor& result : eval(results)) values.push_back(values_of(result));
+      return values;
+    };
+    const int before = threads();
+    set_threads(1);
+    const auto one = run(f32);
+    set_threads(3);
+    EXPECT_EQ(run(f32), one);
+    set_threads(before);
+    const auto exact = run(f64);
+    for (std::size_t i = 0; i < exact.size(); ++i)
+      for (std::size_t k = 0; k < exact[i].size(); ++k)
+        // Values near 100 in float32 leave 1e-5 after centring; weights sum up to 1101 of those.
+        ASSERT_NEAR(one[i][k], exact[i][k], 2e-3) << to_string(shape);
+  }
+}
+
+TEST(BatchNorm, Errors) {
+  const Tensor x = zeros({2, 3});
+  expect_error([&] { train(zeros({3}), {}, {}); }, {"[batch_norm]", "(N, C, ...)"});
+  expect_error([&] { train(zeros({1, 3}), {}, {}); }, {"[batch_norm]", "more than one value", "1"});
+  expect_error([&] { train(x, ones({2}), {}); }, {"[batch_norm]", "weight", "(3,)", "(2,)"});
+  expect_error([&] { train(x, {}, ones({4})); }, {"[batch_norm]", "bias", "(3,)"});
+  expect_error([&] { train(zeros({2, 3}, i32), {}, {}); }, {"[batch_norm]", "floating-point"});
+  expect_error([&] { batch_norm(x, {}, {}, {}, {}, Training::no); },
+               {"[batch_norm]", "running mean", "training"});
+  expect_error([&] { batch_norm(x, {}, {}, ones({2}), ones({3}), Training::no); },
+               {"[batch_norm]", "running mean", "(3,)"});
+  expect_error([&] { batch_norm(x, {}, {}, {}, {}, Training::yes, 0.1, -1.0); },
+               {"[batch_norm]", "eps"});
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,62 @@
+// Ops along one axis or several have kernels for contiguous rows only. Their public functions bring
+// the axes into that form: views where the axes already come last, else one copy.
+#pragma once
+
+#include "ebb/op.h"
+#include "ebb/ops.h"
+
+namespace ebb {
+
+// Applies `function`, which works along the last axis and keeps the shape, along `axis` of x.
+template <class Function>
+Tensor along_axis(const Op& op, const Tensor& x, int axis, const Function& function) {
+  const int at = wrap_axis(op, x, axis), last = x.rank() - 1;
+  return at == last ? function(x) : transpose(function(transpose(x, at, last)), at, last);
+}
+
+// x with some axes joined into one that comes last, and the shape of a result without them.
+struct RowsOver {
+  Tensor rows;   // (kept axes..., columns)
+  Shape result;  // the kept axes, and 1 for each other when they are to stay
+};
+
+// No axes means all.
+inline RowsOver rows_over(const Op& op, const Tensor& x, const Axes& axes, Keep keep) {
+  const Call call = call_on(op, x);
+  Axes named, kept;
+  for (std::int64_t axis : axes) named.push_back(call.axis(axis, x.rank()));
+  Shape joined, result;
+  std::int64_t columns = 1;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (axes.empty() || named.contains(i)) {
+      columns *= x.shape()[i];
+      if (keep == Keep::yes) result.push_back(1);
+    } else {
+      kept.push_back(i);
+      joined.push_back(x.shape()[i]);
+      result.push_back(x.shape()[i]);
+    }
+  }
+  Axes order = kept;
+  for (int i = 0; i < x.rank(); ++i)
+    if (!kept.contains(i)) order.push_back(i);
+  joined.push_back(columns);
+  return {reshape(permute(x, order), joined), result};
+}
+
+// A tensor's shape as rows of its last axis.
+struct RowShape {
+  std::int64_t rows = 0, columns = 0;
+  explicit RowShape(const Shape& shape) : rows(1), columns(shape.back()) {
+    for (int i = 0; i + 1 < shape.rank(); ++i) rows *= shape[i];
+  }
+};
+
+// For `infer` of ops over the last axis: the type without it.
+inline Shape without_last_axis(const Shape& shape) {
+  Shape result = shape;
+  result.erase(result.rank() - 1);
+  return result;
+}
+
+}  // namespace ebb

@@ -1,0 +1,45 @@
+// layer_norm and rms_norm: rows brought to unit scale, the first after centring them. One kernel
+// serves both.
+#pragma once
+
+#include "ebb/op.h"
+
+namespace ebb {
+
+enum class Centring : bool { no, yes };  // rms_norm or layer_norm
+
+// Inputs: x (..., C), then weight (C) and bias (C) as they exist.
+// Outputs: y like x, mean (...) if centred, rstd (...): 1 / sqrt(mean square + eps).
+struct RowNormAttributes {
+  double eps = 0.0;
+  bool weight = false, bias = false;
+  bool operator==(const RowNormAttributes&) const = default;
+  void visit(auto&& field) const {
+    field("eps", eps);
+    field("weight", weight);
+    field("bias", bias);
+  }
+};
+
+// Inputs: x, the gradient of y, mean if centred, rstd, then weight if there is one.
+// Outputs: the gradients of x and, where asked for, of weight and bias.
+struct RowNormGradAttributes {
+  double eps = 0.0;
+  bool weight = false;
+  bool weight_grad = false, bias_grad = false;
+  bool operator==(const RowNormGradAttributes&) const = default;
+  void visit(auto&& field) const {
+    field("eps", eps);
+    field("weight", weight);
+    field("weight_grad", weight_grad);
+    field("bias_grad", bias_grad);
+  }
+};
+
+template <Centring centring>
+Kernel bind_row_norm_cpu(const KernelRequest& request, const RowNormAttributes& attributes);
+template <Centring centring>
+Kernel bind_row_norm_grad_cpu(const KernelRequest& request,
+                              const RowNormGradAttributes& attributes);
+
+}  // namespace ebb

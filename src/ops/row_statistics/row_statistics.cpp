@@ -1,0 +1,132 @@
+// logsumexp, var and argmax: one number for each row. The ops work over the last axis; the public
+// functions move and join axes.
+#include "ops/row_statistics/row_statistics.h"
+
+#include <fmt/format.h>
+
+#include "ebb/ops.h"
+#include "ops/row_axis.h"
+
+namespace ebb {
+namespace {
+
+void require_columns(const Call& call) {
+  if (call.shape(0).rank() == 0) call.fail_shape("needs at least one axis");
+  if (call.shape(0).back() == 0) call.fail_shape("has no value over no elements");
+}
+
+std::vector<TensorType> infer_logsumexp(const Call& call, const NoAttributes&) {
+  call.require_floating(0);
+  require_columns(call);
+  return {{without_last_axis(call.shape(0)), call.dtype(0)}};
+}
+
+std::vector<TensorType> infer_var(const Call& call, const VarAttributes& a) {
+  call.require_floating(0);
+  require_columns(call);
+  if (a.correction < 0)
+    call.fail_value(fmt::format("the correction must not be negative, but is {}", a.correction));
+  if (call.shape(0).back() <= a.correction)
+    call.fail_shape(fmt::format("needs more elements than its correction {}, but has {}",
+                                a.correction, call.shape(0).back()));
+  return {{without_last_axis(call.shape(0)), call.dtype(0)}};
+}
+
+std::vector<TensorType> infer_argmax(const Call& call, const NoAttributes&) {
+  if (call.dtype(0) == b8) call.fail_dtype("booleans have no order; cast() them first");
+  require_columns(call);
+  return {{without_last_axis(call.shape(0)), i64}};
+}
+
+std::vector<Tensor> logsumexp_reference(std::span<const Tensor> in, const NoAttributes&) {
+  const Tensor& x = in[0];
+  if (x.shape().elements() == 0) return {sum(x, {-1})};
+  const Tensor most = stop_gradient(max(x, {-1}, Keep::yes));
+  return {log(sum(exp(x - most), {-1})) + squeeze(most, -1)};
+}
+
+// exp(x - y), from x alone: y is too coarse in half types to stand in an exponent.
+std::vector<Tensor> logsumexp_gradient(const GradientCall& call, const NoAttributes&) {
+  return {softmax(call.input(0)) * unsqueeze(call.grad(), -1)};
+}
+
+double divisor(const Shape& shape, const VarAttributes& a) {
+  return static_cast<double>(shape.back() - a.correction);
+}
+
+std::vector<Tensor> var_reference(std::span<const Tensor> in, const VarAttributes& a) {
+  const Tensor centred = in[0] - mean(in[0], {-1}, Keep::yes);
+  return {sum_squares(centred, {-1}) * (1.0 / divisor(in[0].shape(), a))};
+}
+
+std::vector<Tensor> var_gradient(const GradientCall& call, const VarAttributes& a) {
+  const Tensor& x = call.input(0);
+  const Tensor share = unsqueeze(call.grad(), -1) * (2.0 / divisor(x.shape(), a));
+  return {(x - mean(x, {-1}, Keep::yes)) * share};
+}
+
+template <class A, int operations>
+Cost cost_per_element(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                      const A&) {
+  return {operations * static_cast<double>(inputs[0].shape.elements()),
+          inputs[0].bytes() + outputs[0].bytes()};
+}
+
+}  // namespace
+
+const Op& logsumexp_op() {
+  static const TypedOp<NoAttributes> op({
+      .name = "logsumexp",
+      .summary = "the logarithm of the sum of exponentials over the last axis",
+      .infer = infer_logsumexp,
+      .gradient = logsumexp_gradient,
+      .saved = {.inputs = {0}, .outputs = {}},
+      .reference = logsumexp_reference,
+      .cpu = bind_logsumexp_cpu,
+      .cost = cost_per_element<NoAttributes, 12>,
+  });
+  return op;
+}
+
+const Op& var_op() {
+  static const TypedOp<VarAttributes> op({
+      .name = "var",
+      .summary = "the variance over the last axis",
+      .infer = infer_var,
+      .gradient = var_gradient,
+      .saved = {.inputs = {0}, .outputs = {}},
+      .reference = var_reference,
+      .cpu = bind_var_cpu,
+      .cost = cost_per_element<VarAttributes, 4>,
+  });
+  return op;
+}
+
+const Op& argmax_op() {
+  static const TypedOp<NoAttributes> op({
+      .name = "argmax",
+      .summary = "where the largest lies along the last axis: the first of equals; NaN wins",
+      .infer = infer_argmax,
+      .gradient = zero_gradient<NoAttributes>,
+      .cpu = bind_argmax_cpu,
+      .cost = cost_per_element<NoAttributes, 1>,
+  });
+  return op;
+}
+
+Tensor logsumexp(const Tensor& x, const Axes& axes, Keep keep) {
+  const auto [rows, result] = rows_over(logsumexp_op(), x, axes, keep);
+  return reshape(apply1(logsumexp_op(), {rows}), result);
+}
+
+Tensor var(const Tensor& x, const Axes& axes, std::int64_t correction, Keep keep) {
+  const auto [rows, result] = rows_over(var_op(), x, axes, keep);
+  return reshape(apply1(var_op(), {rows}, VarAttributes{correction}), result);
+}
+
+Tensor argmax(const Tensor& x, int axis, Keep keep) {
+  const auto [rows, result] = rows_over(argmax_op(), x, {axis}, keep);
+  return reshape(apply1(argmax_op(), {rows}), result);
+}
+
+}  // namespace ebb
