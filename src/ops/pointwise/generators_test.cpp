@@ -29,6 +29,17 @@ TEST(Generators, IntegersCountUp) {
   EXPECT_EQ(values_of(arange(0)).size(), 0u);
 }
 
+// As cast() converts: integers saturate, booleans are 0 or 1.
+TEST(Generators, FullConvertsLikeCast) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (DType dtype : all_dtypes)
+    for (double value : {0.0, 1.0, 2.0, -1.0, 0.5, 300.0, infinity}) {
+      const Tensor given = cast(Tensor::from(std::vector<double>{value}, {1}), dtype);
+      EXPECT_EQ(values_of(full({1}, value, dtype)), values_of(given))
+          << value << " in " << name(dtype);
+    }
+}
+
 // The same numbers whatever the shape is split into, and on any number of threads.
 TEST(Generators, NumbersDependOnTheirPlaceOnly) {
   const auto draw = [](const Shape& shape) {
