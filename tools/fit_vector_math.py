@@ -33,7 +33,7 @@ fit("log", lambda f: (log1p(f) - f + f**2 / 2) / f**3 if f else mpf(1) / 3, sqrt
     lambda f: f**2)
 # tanh(x) = x + x³ p(x²), |x| < 0.625
 fit("tanh", lambda s: (tanh(sqrt(s)) / sqrt(s) - 1) / s if s else -mpf(1) / 3, mpf("1e-9"), mpf("0.625") ** 2, 5, lambda s: s)
-# erf(x) = x · p(x²), |x| < 1
-fit("erf small", lambda s: erf(sqrt(s)) / sqrt(s), mpf("1e-12"), mpf(1), 7)
+# erf(x) = x + x · p(x²), |x| < 1: p is small beside 1, and so are the errors of its rounded coefficients
+fit("erf small", lambda s: erf(sqrt(s)) / sqrt(s) - 1, mpf("1e-12"), mpf(1), 7)
 # erfc(x) = exp(p(x)), 1 <= x < 4
 fit("erf large", lambda x: log(erfc(x)), mpf(1), mpf(4), 9, lambda x: erfc(x))

@@ -172,6 +172,8 @@ std::vector<Tensor> vjp(std::span<const Tensor> outputs, std::span<const Tensor>
     throw ValueError(fmt::format("[vjp] {} outputs need as many cotangents, but {} came",
                                  outputs.size(), cotangents.size()));
   for (std::size_t i = 0; i < outputs.size(); ++i)
+    if (!outputs[i]) throw ValueError(fmt::format("[vjp] output {} is an empty tensor", i));
+  for (std::size_t i = 0; i < outputs.size(); ++i)
     if (cotangents[i] && cotangents[i].type() != outputs[i].type())
       throw ShapeError(fmt::format("[vjp] cotangent {} must be {} like its output, but is {}", i,
                                    to_string(outputs[i].type()), to_string(cotangents[i].type())));

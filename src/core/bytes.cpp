@@ -21,12 +21,13 @@ std::string to_string(Bytes bytes) {
 }
 
 Bytes parse_bytes(std::string_view text) {
-  static constexpr std::array<std::pair<std::string_view, double>, 12> units{{{"", 1.0},
+  static constexpr std::array<std::pair<std::string_view, double>, 13> units{{{"", 1.0},
                                                                               {"B", 1.0},
                                                                               {"KiB", 0x1p10},
                                                                               {"MiB", 0x1p20},
                                                                               {"GiB", 0x1p30},
                                                                               {"TiB", 0x1p40},
+                                                                              {"PiB", 0x1p50},
                                                                               {"kB", 1e3},
                                                                               {"KB", 1e3},
                                                                               {"MB", 1e6},

@@ -65,18 +65,18 @@ inline float log(float x) {
 
 inline float tanh(float x) {
   const float a = std::abs(x), s = x * x;
-  const float small = x + x * s *
+  const float small = a + a * s *
                               polynomial(s, 0.00214280374f, -0.00817709323f, 0.0217005014f,
                                          -0.0539467037f, 0.133332059f, -0.333333313f);
   const float large = 1.0f - 2.0f / (vm::exp(2.0f * a) + 1.0f);
-  return select(a < 0.625f, small, std::copysign(large, x));
+  return std::copysign(select(a < 0.625f, small, large), x);  // -0 stays -0
 }
 
 inline float erf(float x) {
   const float a = std::abs(x), s = x * x;
   const float small =
-      x * polynomial(s, -9.67359119e-06f, 0.000112682537f, -0.000848439639f, 0.00522105349f,
-                     -0.0268654376f, 0.112837829f, -0.376126379f, 1.12837923f);
+      x + x * polynomial(s, -9.67359119e-06f, 0.000112682537f, -0.000848439639f, 0.00522105349f,
+                         -0.0268654376f, 0.112837829f, -0.376126379f, 0.128379166f);
   const float t = select(a > 4.0f, 4.0f, a);  // erf(4) is 1 in float
   const float q = polynomial(t, 7.3421387e-07f, -1.16350902e-05f, 5.85485468e-05f, 0.000125243343f,
                              -0.00342031871f, 0.0239369944f, -0.107071593f, -0.634119928f,

@@ -3,6 +3,8 @@
 #include <array>
 #include <atomic>
 
+#include "ebb/error.h"
+
 namespace ebb {
 namespace {
 
@@ -49,11 +51,22 @@ Node::~Node() {
 
 std::int64_t live_nodes() { return alive.load(std::memory_order_relaxed); }
 
-const TensorType& Tensor::type() const {
-  return node_->outputs()[static_cast<std::size_t>(output_)];
+namespace {
+
+const Node& node_of(const Tensor& t) {
+  if (t) return *t.node();
+  const std::string& path = current_path();
+  throw ValueError("[tensor] " + (path.empty() ? "" : "at \"" + path + "\": ") +
+                   "an empty tensor has no type and no value");
 }
-Device Tensor::device() const { return node_->device(); }
-std::string_view Tensor::path() const { return node_->path(); }
+
+}  // namespace
+
+const TensorType& Tensor::type() const {
+  return node_of(*this).outputs()[static_cast<std::size_t>(output_)];
+}
+Device Tensor::device() const { return node_of(*this).device(); }
+std::string_view Tensor::path() const { return node_of(*this).path(); }
 
 std::string to_string(const TensorType& type) {
   return std::string(name(type.dtype)) + " " + to_string(type.shape);

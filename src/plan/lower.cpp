@@ -129,6 +129,7 @@ class Lowering {
     const Tensor& input = node.inputs()[static_cast<std::size_t>(index)];
     const Operand& operand = instruction.inputs[static_cast<std::size_t>(index)];
     const Tensor root = layouts_.root(input);
+    if (update_of_.contains(root)) return false;  // still to be copied into its variable
     if (!plan_.buffers[static_cast<std::size_t>(operand.buffer)].in_arena() ||
         read_after(root, position_))
       return false;

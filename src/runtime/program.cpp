@@ -32,6 +32,7 @@ struct Program::State {
   std::vector<KernelArgs> args;
   Fault fault;
   RandomState random;
+  bool has_run = false;
 
   // Variables get their bytes here, and their initial values are computed straight into them.
   void materialise_variables(const Graph& graph) {
@@ -111,6 +112,7 @@ struct Program::State {
       if (fault.raised.load(std::memory_order_relaxed)) raise(*plan.instructions[i].node);
     }
     ++random.step;
+    has_run = true;
   }
 
   [[noreturn]] void raise(const Node& node) {
@@ -127,11 +129,28 @@ Program::Program(const Graph& graph, const CompileOptions& options)
   for (const Tensor& input : graph.inputs)
     if (!input || &input.node()->op() != &input_op())
       throw ValueError("[compile] graph inputs must be made with input()");
-  for (const Update& update : graph.updates)
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i)
+    if (std::find(graph.inputs.begin(), graph.inputs.begin() + static_cast<std::ptrdiff_t>(i),
+                  graph.inputs[i]) != graph.inputs.begin() + static_cast<std::ptrdiff_t>(i))
+      throw ValueError(fmt::format("[compile] input \"{}\" is given twice",
+                                   graph.inputs[i].node()->attributes().as<LeafAttributes>().name));
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i)
+    if (!graph.outputs[i])
+      throw ValueError(fmt::format("[compile] output {} is an empty tensor", i));
+  for (std::size_t i = 0; i < graph.updates.size(); ++i) {
+    const Update& update = graph.updates[i];
+    if (!update.target || !update.value)
+      throw ValueError(fmt::format("[compile] update {} has an empty {}", i,
+                                   update.target ? "value" : "target"));
     if (update.target.type() != update.value.type())
       throw ShapeError(fmt::format("[compile] variable \"{}\" is {}, but its update is {}",
                                    update.target.path(), to_string(update.target.type()),
                                    to_string(update.value.type())));
+    for (std::size_t k = 0; k < i; ++k)
+      if (graph.updates[k].target == update.target)
+        throw ValueError(
+            fmt::format("[compile] variable \"{}\" has two updates", update.target.path()));
+  }
   for (const auto& node : topological_order(graph))
     if (&node->op() == &input_op() &&
         std::find(graph.inputs.begin(), graph.inputs.end(), Tensor(node, 0)) == graph.inputs.end())
@@ -191,7 +210,11 @@ Tensor constant_with(std::shared_ptr<Storage> storage, const TensorType& type) {
 }  // namespace
 
 Tensor Program::output(int i) const {
-  const Storage& storage = *state_->outputs.at(static_cast<std::size_t>(i));
+  if (i < 0 || i >= static_cast<int>(state_->outputs.size()))
+    throw ValueError(fmt::format("[output] the program has {} outputs, but number {} was asked for",
+                                 state_->outputs.size(), i));
+  if (!state_->has_run) throw ValueError("[output] the program has not run yet");
+  const Storage& storage = *state_->outputs[static_cast<std::size_t>(i)];
   const TensorType& type = state_->output_types[static_cast<std::size_t>(i)];
   return Tensor::from_bytes({storage.data(), static_cast<std::size_t>(type.bytes().count)}, type);
 }

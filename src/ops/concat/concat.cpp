@@ -79,9 +79,8 @@ const Op& concat_op() {
 
 Tensor concat(const std::vector<Tensor>& parts, int axis) {
   if (parts.empty()) throw ValueError("[concat] needs at least one tensor, but none came");
-  if (parts.size() == 1) return parts.front();
-  const int rank = parts.front() ? parts.front().rank() : 0;
-  return apply1(concat_op(), parts, ConcatAttributes{axis < 0 ? axis + rank : axis});
+  const int a = wrap_axis(concat_op(), parts.front(), axis);
+  return parts.size() == 1 ? parts.front() : apply1(concat_op(), parts, ConcatAttributes{a});
 }
 
 Tensor stack(const std::vector<Tensor>& parts, int axis) {

@@ -166,12 +166,12 @@ const Op& scatter_add_op() {
 }
 
 Tensor gather(const Tensor& x, int axis, const Tensor& index) {
-  return apply1(gather_op(), {x, index}, AxisAttributes{axis < 0 ? axis + x.rank() : axis});
+  return apply1(gather_op(), {x, index}, AxisAttributes{wrap_axis(gather_op(), x, axis)});
 }
 
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source) {
   return apply1(scatter_add_op(), {x, index, source},
-                AxisAttributes{axis < 0 ? axis + x.rank() : axis});
+                AxisAttributes{wrap_axis(scatter_add_op(), x, axis)});
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype) {

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "ebb/ops.h"
+#include "ops/pointwise/convert.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/pointwise/tiles.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 template <class T>
 void full_tile(const TileArgs& args) {
-  std::fill_n(static_cast<T*>(args.out), args.count, static_cast<T>(args.immediates->a));
+  std::fill_n(static_cast<T*>(args.out), args.count, convert<T>(args.immediates->a));
 }
 
 template <class T>
@@ -139,8 +140,9 @@ const Op& dropout_mask_op() {
 }
 
 Tensor full(const Shape& shape, double value, DType dtype, Device device) {
+  const double stored = dtype == b8 ? (value != 0.0 ? 1.0 : 0.0) : value;
   return create(full_op(), device,
-                GeneratorAttributes{shape, dtype, {.a = value, .b = 0.0, .key = {}}});
+                GeneratorAttributes{shape, dtype, {.a = stored, .b = 0.0, .key = {}}});
 }
 Tensor zeros(const Shape& shape, DType dtype, Device device) {
   return full(shape, 0.0, dtype, device);

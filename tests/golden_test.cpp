@@ -1,0 +1,311 @@
+// What ebb computes against what PyTorch computed: outputs and gradients of every case in
+// tests/golden, written by tools/make_golden.py, where the format is described.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "support/op_check.h"
+
+namespace ebb::test {
+namespace {
+
+using Json = nlohmann::json;
+using Tensors = std::vector<Tensor>;
+
+double number(const Json& value) {
+  if (!value.is_string()) return value.get<double>();
+  const std::string text = value.get<std::string>();
+  return text == "nan" ? NAN : text == "inf" ? INFINITY : -INFINITY;
+}
+
+std::vector<double> numbers(const Json& values) {
+  std::vector<double> result;
+  for (const Json& value : values) result.push_back(number(value));
+  return result;
+}
+
+IntList int_list(const Json& values) {
+  IntList result;
+  for (const Json& value : values) result.push_back(value.get<std::int64_t>());
+  return result;
+}
+
+// A case as a row sees it: tensors in the dtype under test, and attributes by name.
+class Case {
+ public:
+  Case(const Json& json, DType dtype) : json_(json) {
+    for (const Json& input : json.at("inputs")) {
+      const DType own = parse_dtype(input.at("dtype").get<std::string>());
+      inputs.push_back(
+          eval(cast(Tensor::from(numbers(input.at("values")), int_list(input["shape"])),
+                    own == f64 ? dtype : own)));
+    }
+  }
+
+  const Tensor& operator[](std::size_t i) const { return inputs[i]; }
+  Tensor optional(std::size_t i) const { return i < inputs.size() ? inputs[i] : Tensor{}; }
+  bool has(const char* name) const { return attribute().contains(name); }
+  double real(const char* name) const { return number(attribute().at(name)); }
+  std::int64_t integer(const char* name) const { return attribute().at(name).get<std::int64_t>(); }
+  int axis(const char* name = "axis") const { return attribute().at(name).get<int>(); }
+  bool flag(const char* name) const { return attribute().at(name).get<bool>(); }
+  std::string text(const char* name) const { return attribute().at(name).get<std::string>(); }
+  IntList list(const char* name) const { return int_list(attribute().at(name)); }
+  std::vector<std::int64_t> sizes(const char* name) const {
+    return attribute().at(name).get<std::vector<std::int64_t>>();
+  }
+  Keep keep() const { return flag("keep") ? Keep::yes : Keep::no; }
+  Transpose transposed(const char* name) const {
+    return flag(name) ? Transpose::yes : Transpose::no;
+  }
+
+  Tensors inputs;
+
+ private:
+  const Json& attribute() const { return json_.at("attributes"); }
+  const Json& json_;
+};
+
+using Row = std::function<Tensors(const Case&)>;
+
+Row unary(Tensor (*f)(const Tensor&)) {
+  return [f](const Case& c) { return Tensors{f(c[0])}; };
+}
+Row binary(Tensor (*f)(const Tensor&, const Tensor&)) {
+  return [f](const Case& c) { return Tensors{f(c[0], c[1])}; };
+}
+Row reduction(Tensor (*f)(const Tensor&, const Axes&, Keep)) {
+  return [f](const Case& c) { return Tensors{f(c[0], c.list("axes"), c.keep())}; };
+}
+// A row with one output.
+template <class F>
+Row one(F f) {
+  return [f](const Case& c) { return Tensors{f(c)}; };
+}
+
+// Every op by the name its cases carry. dropout and the random generators have no row: their bits
+// are ebb's own (core_test.cpp looks at their distribution).
+const std::map<std::string, Row>& rows() {
+  static const std::map<std::string, Row> table{
+      {"neg", unary(neg)},
+      {"exp", unary(exp)},
+      {"log", unary(log)},
+      {"sqrt", unary(sqrt)},
+      {"rsqrt", unary(rsqrt)},
+      {"reciprocal", unary(reciprocal)},
+      {"square", unary(square)},
+      {"abs", unary(abs)},
+      {"sign", unary(sign)},
+      {"sin", unary(sin)},
+      {"cos", unary(cos)},
+      {"tanh", unary(tanh)},
+      {"sigmoid", unary(sigmoid)},
+      {"relu", unary(relu)},
+      {"gelu", unary(gelu)},
+      {"gelu_tanh", unary(gelu_tanh)},
+      {"silu", unary(silu)},
+      {"softplus", unary(softplus)},
+      {"erf", unary(erf)},
+      {"add", binary(add)},
+      {"sub", binary(sub)},
+      {"mul", binary(mul)},
+      {"div", binary(div)},
+      {"pow", binary(pow)},
+      {"maximum", binary(maximum)},
+      {"minimum", binary(minimum)},
+      {"equal", binary(equal)},
+      {"not_equal", binary(not_equal)},
+      {"less", binary(less)},
+      {"less_equal", binary(less_equal)},
+      {"greater", binary(greater)},
+      {"greater_equal", binary(greater_equal)},
+      {"logical_and", binary(logical_and)},
+      {"logical_or", binary(logical_or)},
+      {"logical_not", unary(logical_not)},
+      {"pow_scalar", one([](const Case& c) { return pow(c[0], c.real("exponent")); })},
+      {"clamp", one([](const Case& c) { return clamp(c[0], c.real("low"), c.real("high")); })},
+      {"where", one([](const Case& c) { return where(c[0], c[1], c[2]); })},
+      {"cast", one([](const Case& c) { return cast(c[0], parse_dtype(c.text("dtype"))); })},
+      {"stop_gradient", one([](const Case& c) { return c[0] * stop_gradient(c[0] * c[0]); })},
+      {"scalar_operators",
+       [](const Case& c) {
+         const Tensor& x = c[0];
+         const double s = c.real("scalar");
+         return Tensors{x + s, x - s, x * s, x / s, s + x, s - x, s * x, s / x, -x};
+       }},
+
+      {"full", one([](const Case& c) { return full(c.list("shape"), c.real("value")); })},
+      {"zeros", one([](const Case& c) { return zeros(c.list("shape")); })},
+      {"ones", one([](const Case& c) { return ones(c.list("shape")); })},
+      {"arange", one([](const Case& c) { return arange(c.integer("count")); })},
+      {"zeros_like", unary(zeros_like)},
+      {"full_like", one([](const Case& c) { return full_like(c[0], c.real("value")); })},
+      {"one_hot", one([](const Case& c) { return one_hot(c[0], c.integer("classes"), i64); })},
+
+      {"sum", reduction(sum)},
+      {"mean", reduction(mean)},
+      {"sum_squares", reduction(sum_squares)},
+      {"max", reduction(max)},
+      {"min", reduction(min)},
+      {"norm",
+       one([](const Case& c) { return norm(c[0], c.real("p"), c.list("axes"), c.keep()); })},
+      {"sum_to", one([](const Case& c) { return sum_to(c[0], c.list("shape")); })},
+
+      {"reshape", one([](const Case& c) { return reshape(c[0], c.list("shape")); })},
+      {"reshape_transposed",
+       one([](const Case& c) { return reshape(transpose(c[0]), c.list("shape")); })},
+      {"flatten", one([](const Case& c) { return flatten(c[0], c.axis("first_axis")); })},
+      {"permute", one([](const Case& c) { return permute(c[0], c.list("order")); })},
+      {"transpose", one([](const Case& c) { return transpose(c[0], c.axis("a"), c.axis("b")); })},
+      {"expand", one([](const Case& c) { return expand(c[0], c.list("shape")); })},
+      {"squeeze", one([](const Case& c) { return squeeze(c[0], c.axis()); })},
+      {"unsqueeze", one([](const Case& c) { return unsqueeze(c[0], c.axis()); })},
+      {"slice", one([](const Case& c) {
+         return slice(c[0], c.axis(), c.integer("begin"), c.integer("end"), c.integer("step"));
+       })},
+      {"split", [](const Case& c) { return split(c[0], c.axis(), c.sizes("sizes")); }},
+      {"chunk", [](const Case& c) { return chunk(c[0], c.axis(), c.axis("parts")); }},
+      {"concat", one([](const Case& c) { return concat(c.inputs, c.axis()); })},
+      {"stack", one([](const Case& c) { return stack(c.inputs, c.axis()); })},
+      {"pad", one([](const Case& c) {
+         return pad(c[0], c.list("before"), c.list("after"), c.real("value"));
+       })},
+      {"contiguous", one([](const Case& c) { return contiguous(transpose(c[0])); })},
+      {"gather", one([](const Case& c) { return gather(c[0], c.axis(), c[1]); })},
+      {"scatter_add", one([](const Case& c) { return scatter_add(c[0], c.axis(), c[1], c[2]); })},
+
+      {"matmul", one([](const Case& c) {
+         return matmul(c[0], c[1], c.transposed("transpose_a"), c.transposed("transpose_b"));
+       })},
+      {"linear", one([](const Case& c) { return linear(c[0], c[1], c.optional(2)); })},
+  };
+  return table;
+}
+
+// Golden files of ops that the library does not have: their cases wait for a row.
+const std::set<std::string>& awaited() {
+  static const std::set<std::string> names{"logsumexp",
+                                           "var",
+                                           "argmax",
+                                           "softmax",
+                                           "log_softmax",
+                                           "layer_norm",
+                                           "rms_norm",
+                                           "group_norm",
+                                           "batch_norm_training",
+                                           "batch_norm_inference",
+                                           "conv2d",
+                                           "max_pool2d",
+                                           "avg_pool2d",
+                                           "embedding",
+                                           "cross_entropy",
+                                           "nll_loss",
+                                           "mse_loss",
+                                           "bce_with_logits",
+                                           "linear_cross_entropy",
+                                           "scaled_dot_product_attention",
+                                           "scaled_dot_product_attention_masked",
+                                           "rotary"};
+  return names;
+}
+
+const std::map<std::string, Json>& golden_files() {
+  static const std::map<std::string, Json> files = [] {
+    std::map<std::string, Json> result;
+    for (const auto& entry : std::filesystem::directory_iterator(EBB_GOLDEN_FOLDER))
+      if (entry.path().extension() == ".json")
+        result[entry.path().stem()] = Json::parse(std::ifstream(entry.path()));
+    return result;
+  }();
+  return files;
+}
+
+// Float64 leaves about 1e-16 per operation; sums of tens of terms, and functions whose value is
+// small beside their terms, still stay four digits under 1e-10. Float32 has 6e-8 and the same
+// margin: a hundred roundings' worth.
+double tolerance_of(DType dtype) { return dtype == f64 ? 1e-10 : 1e-5; }
+
+// How far results may lie from the golden ones: relative to the largest of the tensor, or each to
+// itself when the case spreads over many orders of magnitude.
+void compare(const Tensor& actual, const Json& golden, const char* field, bool spread,
+             double tolerance, const std::string& what) {
+  EXPECT_EQ(actual.shape(), Shape(int_list(golden.at("shape")))) << what;
+  const std::vector<double> a = values_of(actual), b = numbers(golden.at(field));
+  ASSERT_EQ(a.size(), b.size()) << what;
+  double largest = 0.0;
+  for (double v : b) largest = std::max(largest, std::isfinite(v) ? std::abs(v) : 0.0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    // Below the smallest normal float32 digits fade.
+    const double scale = spread ? std::max(std::abs(b[i]), 0x1p-126) : largest;
+    EXPECT_TRUE(std::abs(a[i] - b[i]) <= tolerance * scale)
+        << what << ": element " << i << " is " << a[i] << ", but PyTorch has " << b[i];
+  }
+}
+
+void run(const Json& json, const Row& row, DType dtype) {
+  const std::string what = fmt::format("{} in {}", json.at("name").get<std::string>(), name(dtype));
+  SCOPED_TRACE(what);
+  const Case c(json, dtype);
+  const Tensors outputs = row(c);
+  const Json& expected = json.at("outputs");
+  ASSERT_EQ(outputs.size(), expected.size());
+  const bool spread = json.contains("spread");
+  Tensor loss;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const DType own = parse_dtype(expected[i].at("dtype").get<std::string>());
+    if (!is_floating(own)) {
+      EXPECT_EQ(outputs[i].dtype(), own);
+    }
+    compare(outputs[i], expected[i], "values", spread, tolerance_of(dtype),
+            fmt::format("output {}", i));
+    if (!expected[i].contains("weights")) continue;
+    const Tensor weights =
+        cast(Tensor::from(numbers(expected[i]["weights"]), outputs[i].shape()), outputs[i].dtype());
+    const Tensor part = sum(outputs[i] * weights);
+    loss = loss ? loss + part : part;
+  }
+  if (!loss) return;
+  Tensors wrt;
+  std::vector<std::size_t> which;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i)
+    if (json.at("inputs")[i].contains("grad")) wrt.push_back(c[i]), which.push_back(i);
+  const Tensors gradients = eval(grad(loss, wrt));
+  for (std::size_t k = 0; k < which.size(); ++k)
+    compare(gradients[k], json["inputs"][which[k]], "grad", false, tolerance_of(dtype),
+            fmt::format("gradient in input {}", which[k]));
+}
+
+TEST(Golden, EveryCaseAgreesWithPyTorch) {
+  for (const auto& [family, file] : golden_files())
+    for (const Json& json : file.at("cases")) {
+      const auto row = rows().find(json.at("op").get<std::string>());
+      if (row == rows().end()) continue;  // EveryCaseHasARow tells
+      for (DType dtype : {f64, f32}) run(json, row->second, dtype);
+    }
+}
+
+TEST(Golden, EveryCaseHasARowAndEveryRowACase) {
+  std::set<std::string> ops, names;
+  for (const auto& [family, file] : golden_files())
+    for (const Json& json : file.at("cases")) {
+      const std::string op = json.at("op").get<std::string>();
+      ops.insert(op);
+      EXPECT_TRUE(names.insert(family + "/" + json.at("name").get<std::string>()).second)
+          << "two cases are named " << json["name"];
+      EXPECT_NE(rows().contains(op), awaited().contains(op))
+          << family << ".json has a case of " << op << ", which is "
+          << (rows().contains(op) ? "awaited although it has a row" : "in no row");
+    }
+  for (const auto& [op, row] : rows()) EXPECT_TRUE(ops.contains(op)) << "no case for " << op;
+  for (const std::string& op : awaited()) EXPECT_TRUE(ops.contains(op)) << "no case for " << op;
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,14 @@
+// Checks a plan without trusting the planner: what each instruction reads is followed through the
+// bytes of the arena, one write at a time.
+#pragma once
+
+#include "ebb/plan.h"
+
+namespace ebb::test {
+
+// Failures are GoogleTest failures. Checks that operands lie inside their buffers, that lifetimes
+// cover all uses, that buffers live at once do not overlap, that every instruction reads the values
+// its node names, that writing in place is allowed by the op, and that the totals are right.
+void check_plan(const Plan& plan);
+
+}  // namespace ebb::test

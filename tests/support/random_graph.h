@@ -1,0 +1,26 @@
+// Random graphs of most ops, the same for the same seed on every machine.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "ebb/ebb.h"
+
+namespace ebb::test {
+
+// A graph with what it needs to run: values for its inputs and the initial values of its variables.
+struct RandomGraph {
+  Graph graph;
+  std::vector<Tensor> input_values;
+  std::vector<Variable> variables;
+  std::vector<Tensor> initial;
+
+  void reset_variables();
+};
+
+// About `size` applications of ops on tensors of `dtype`, a scalar of them, its gradients, and
+// updates of variables by gradients, by each other's values and by views.
+RandomGraph random_graph(std::uint64_t seed, int size, DType dtype);
+
+}  // namespace ebb::test
