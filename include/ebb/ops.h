@@ -155,4 +155,10 @@ Tensor matmul(const Tensor& a, const Tensor& b, Transpose transpose_a = Transpos
 Tensor linear(const Tensor& x, const Tensor& weight,
               const Tensor& bias = {});  // x · weightᵀ + bias, weight (out, in)
 
+// --- Tables
+// ---------------------------------------------------------------------------------------------------
+
+// Rows of `weight` (V, D) picked by `ids` (...), int64 or int32: (..., D).
+Tensor embedding(const Tensor& weight, const Tensor& ids);
+
 }  // namespace ebb

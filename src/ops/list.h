@@ -28,4 +28,6 @@
   X(sum_squares)    \
   X(max)            \
   X(min)            \
-  X(matmul)
+  X(matmul)         \
+  X(embedding)      \
+  X(embedding_grad)
