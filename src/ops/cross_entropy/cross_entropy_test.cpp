@@ -43,6 +43,41 @@ TEST(CrossEntropy, GradientThroughTheLogsumexp) {
          }});
 }
 
+// torch.nn.functional.cross_entropy on the same numbers in float64.
+TEST(CrossEntropy, AgreesWithPyTorch) {
+  std::vector<double> values;
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 5; ++j) values.push_back((7 * i + 3 * j) % 11 * 0.5 - 2.0);
+  const Tensor x = Tensor::from(values, {4, 5}),
+               t = Tensor::from(std::vector<std::int64_t>{1, -100, 4, 0}, {4});
+  const struct {
+    double smoothing;
+    std::vector<double> rows;
+    double mean;
+    std::vector<double> gradient;  // of the mean, in the first row
+  } expected[] = {{0.0,
+                   {3.2641640776341543, 0.0, 2.817229612029606, 0.38867021051925255},
+                   2.1566879667276706,
+                   {0.0028433385646290422, -0.3205903739649646, 0.05710998172498004,
+                    0.25594918090404967, 0.0046878727713058725}},
+                  {0.1,
+                   {3.2241640776341542, 0.0, 2.787229612029606, 0.6386702105192525},
+                   2.2166879667276707,
+                   {-0.0038233281020376253, -0.2939237072982979, 0.050443315058313364,
+                    0.24928251423738296, -0.001978793895360795}}};
+  const double rounding = 1e-14;
+  for (const auto& e : expected) {
+    const auto rows = values_of(
+        cross_entropy(x, t, {.reduction = Reduction::none, .label_smoothing = e.smoothing}));
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(rows[i], e.rows[i], rounding);
+    const Tensor loss = cross_entropy(x, t, {.label_smoothing = e.smoothing});
+    EXPECT_NEAR(loss.item(), e.mean, rounding);
+    const auto g = values_of(grad(loss, {x})[0]);
+    for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(g[i], e.gradient[i], rounding);
+    for (std::size_t i = 5; i < 10; ++i) EXPECT_EQ(g[i], 0.0) << "an ignored row";
+  }
+}
+
 TEST(CrossEntropy, AgreesWithLogProbabilities) {
   const Tensor x = make_input(SampleInput::real({2, 3, 9}, -8.0, 8.0), f64, 3),
                t = Tensor::from(std::vector<std::int64_t>{0, 8, 5, 5, -100, 2}, {2, 3});
