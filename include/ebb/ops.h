@@ -188,5 +188,47 @@ struct BatchNormResult {
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                            const Tensor& running_mean, const Tensor& running_var, Training training,
                            double momentum = 0.1, double eps = 1e-5);
+// --- Tables
+// ---------------------------------------------------------------------------------------------------
+
+// Rows of `weight` (V, D) picked by `ids` (...), int64 or int32: (..., D).
+Tensor embedding(const Tensor& weight, const Tensor& ids);
+
+// --- Losses
+// ---------------------------------------------------------------------------------------------------
+
+enum class Reduction : std::uint8_t { none, mean, sum };
+
+struct CrossEntropyOptions {
+  Reduction reduction = Reduction::mean;  // the mean is over the targets that are not ignored
+  std::int64_t ignore_index = -100;       // rows with this target have no loss and no gradient
+  double label_smoothing = 0.0;           // share of the target spread evenly over all classes
+};
+
+// -log softmax(logits)[target] for logits (..., C) and targets (...), int64 or int32.
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
+                     const CrossEntropyOptions& options = {});
+// The same from log-probabilities.
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets,
+                const CrossEntropyOptions& options = {});
+
+struct LinearCrossEntropyOptions {
+  Reduction reduction = Reduction::mean;
+  std::int64_t ignore_index = -100;
+  double label_smoothing = 0.0;
+  // Rows whose logits exist at a time; 0: as many as fit in about 32 MiB, at least 64. Results for
+  // two chunk sizes differ by rounding only.
+  std::int64_t chunk = 0;
+};
+
+// cross_entropy(linear(x, weight), targets) for x (..., D) and weight (V, D), forward and backward
+// without ever holding all the logits: backward computes them again, chunk by chunk.
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                            const LinearCrossEntropyOptions& options = {});
+
+Tensor mse_loss(const Tensor& a, const Tensor& b, Reduction reduction = Reduction::mean);
+// Binary cross-entropy of sigmoid(x) against targets in [0, 1].
+Tensor bce_with_logits(const Tensor& x, const Tensor& target,
+                       Reduction reduction = Reduction::mean);
 
 }  // namespace ebb

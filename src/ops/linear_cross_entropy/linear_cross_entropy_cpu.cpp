@@ -1,0 +1,242 @@
+// The logits are made in tiles of `chunk` rows × `block` classes.
+//
+// float32 and float64 take all classes in one block, and the products write straight into the
+// outputs. Workspace: chunk × V logits.
+//
+// Half types are multiplied in float: a chunk of x (chunk × D) and a block of the weight
+// (block × D) are widened as they are needed, block × D × 4 bytes being about 4 MiB. Backward walks
+// blocks in its outer loop, so that a block's gradient is summed in float (block × D) and rounded
+// once; the gradient of x is summed in float for all rows (N × D).
+#include <algorithm>
+
+#include "core/parallel.h"
+#include "ebb/storage.h"
+#include "ops/cross_entropy/rows.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "ops/matmul/gemm.h"
+
+namespace ebb {
+namespace {
+
+// Areas of a workspace, one after the other.
+class Areas {
+ public:
+  template <class T>
+  Bytes add(std::int64_t elements) {
+    const Bytes at = total_;
+    total_ += round_up({elements * static_cast<std::int64_t>(sizeof(T))}, buffer_alignment);
+    return at;
+  }
+  Bytes total() const { return total_; }
+
+ private:
+  Bytes total_;
+};
+
+MatrixLayout plain(std::int64_t rows, std::int64_t columns) { return {rows, columns, columns, 1}; }
+// A (columns, rows) matrix, read with its axes swapped.
+MatrixLayout swapped(std::int64_t rows, std::int64_t columns) { return {rows, columns, 1, rows}; }
+
+struct Problem {
+  std::int64_t rows, features, classes;
+  std::int64_t chunk;  // rows of a tile
+  std::int64_t block;  // classes of a tile
+  CrossEntropyAttributes loss;
+
+  Problem(const KernelRequest& request, const LinearCrossEntropyAttributes& a, bool half)
+      : rows(request.in(0).shape()[0]),
+        features(request.in(0).shape()[1]),
+        classes(request.in(1).shape()[0]),
+        chunk(std::min(a.chunk, std::max<std::int64_t>(rows, 1))),
+        block(classes),
+        loss(a.loss) {
+    if (half) block = std::min(classes, std::max<std::int64_t>(64, (4_MiB).count / 4 / features));
+  }
+};
+
+// Whether a storage type is multiplied in a wider one.
+template <class S>
+constexpr bool widens = !std::is_same_v<S, Compute<S>>;
+
+// `count` elements in the type of the products: as they lie, or widened into `area`.
+template <class S>
+const Compute<S>* wide(const S* from, Compute<S>* area, std::int64_t count) {
+  if constexpr (widens<S>) {
+    parallel_for(count, 1 << 15, [&](std::int64_t begin, std::int64_t end) {
+      widen(from + begin, area + begin, end - begin);
+    });
+    return area;
+  } else {
+    return from;
+  }
+}
+
+template <class S>
+void rounded(const Compute<S>* area, S* to, std::int64_t count) {
+  if constexpr (widens<S>)
+    parallel_for(count, 1 << 15, [&](std::int64_t begin, std::int64_t end) {
+      narrow(area + begin, to + begin, end - begin);
+    });
+}
+
+template <class Body>
+void for_rows(std::int64_t rows, std::int64_t columns, const Body& body) {
+  parallel_for(rows, std::max<std::int64_t>(1, 8192 / columns),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t row = begin; row < end; ++row) body(row);
+               });
+}
+
+template <class S, class I>
+struct Forward {
+  using T = Compute<S>;
+  Problem p;
+  Areas areas;
+  Bytes logits_at, x_at, weight_at;
+
+  explicit Forward(const Problem& problem) : p(problem) {
+    logits_at = areas.add<T>(p.chunk * p.classes);
+    x_at = areas.add<T>(widens<S> ? p.chunk * p.features : 0);
+    weight_at = areas.add<T>(widens<S> ? p.block * p.features : 0);
+  }
+
+  void operator()(const KernelArgs& args) const {
+    T* logits = args.scratch<T>(logits_at);
+    for (std::int64_t row = 0; row < p.rows; row += p.chunk) {
+      const std::int64_t count = std::min(p.chunk, p.rows - row);
+      const T* x =
+          wide(args.in<S>(0) + row * p.features, args.scratch<T>(x_at), count * p.features);
+      for (std::int64_t v = 0; v < p.classes; v += p.block) {
+        const std::int64_t width = std::min(p.block, p.classes - v);
+        const T* weight =
+            wide(args.in<S>(1) + v * p.features, args.scratch<T>(weight_at), width * p.features);
+        gemm(plain(count, p.features), x, swapped(p.features, width), weight, T(0), logits + v,
+             static_cast<int>(p.classes));
+      }
+      for_rows(count, p.classes,
+               [&](std::int64_t i) { reduce(args, row + i, logits + i * p.classes); });
+    }
+  }
+
+  void reduce(const KernelArgs& args, std::int64_t row, const T* logits) const {
+    const double smoothing = p.loss.label_smoothing;
+    const std::int64_t target = args.in<I>(2)[row];
+    const RowSums<T> sums = row_sums(logits, p.classes, smoothing != 0.0);
+    args.out<T>(1)[row] = sums.logsumexp;
+    args.out<S>(0)[row] = row_counts(row, target, p.classes, p.loss.ignore_index, *args.fault)
+                              ? S(row_loss(logits, p.classes, target, smoothing, sums))
+                              : S(0);
+  }
+};
+
+template <class S, class I>
+struct Backward {
+  using T = Compute<S>;
+  Problem p;
+  bool x_needed, weight_needed;
+  TargetShares shares;
+  Areas areas;
+  Bytes tile_at, x_at, weight_at, dx_at, dweight_at;
+
+  Backward(const Problem& problem, const LinearCrossEntropyGradAttributes& a)
+      : p(problem),
+        x_needed(a.x),
+        weight_needed(a.weight),
+        shares(p.loss.label_smoothing, p.classes) {
+    const auto half_only = [&](std::int64_t rows) {
+      return areas.add<T>(widens<S> ? rows * p.features : 0);
+    };
+    tile_at = areas.add<T>(p.chunk * p.block);
+    x_at = half_only(p.chunk);
+    weight_at = half_only(p.block);
+    dx_at = half_only(x_needed ? p.rows : 0);
+    dweight_at = half_only(weight_needed ? p.block : 0);
+  }
+
+  void operator()(const KernelArgs& args) const {
+    S* dx_out = x_needed ? args.out<S>(0) : nullptr;
+    S* dweight_out = weight_needed ? args.out<S>(x_needed ? 1 : 0) : nullptr;
+    if (p.rows == 0 && weight_needed) std::fill_n(dweight_out, p.classes * p.features, S(0));
+    if (p.rows == 0) return;
+    T* tile = args.scratch<T>(tile_at);
+    T* dx = sums(dx_out, args.scratch<T>(dx_at));
+    for (std::int64_t v = 0; v < p.classes; v += p.block) {
+      const std::int64_t width = std::min(p.block, p.classes - v);
+      const T* weight =
+          wide(args.in<S>(1) + v * p.features, args.scratch<T>(weight_at), width * p.features);
+      T* dweight =
+          weight_needed ? sums(dweight_out + v * p.features, args.scratch<T>(dweight_at)) : nullptr;
+      for (std::int64_t row = 0; row < p.rows; row += p.chunk) {
+        const std::int64_t count = std::min(p.chunk, p.rows - row);
+        const T* x =
+            wide(args.in<S>(0) + row * p.features, args.scratch<T>(x_at), count * p.features);
+        const int lead = static_cast<int>(p.features);
+        gemm(plain(count, p.features), x, swapped(p.features, width), weight, T(0), tile,
+             static_cast<int>(width));
+        for_rows(count, width,
+                 [&](std::int64_t i) { differentiate(args, row + i, v, width, tile + i * width); });
+        if (x_needed)
+          gemm(plain(count, width), tile, plain(width, p.features), weight, v == 0 ? T(0) : T(1),
+               dx + row * p.features, lead);
+        if (weight_needed)
+          gemm(swapped(width, count), tile, plain(count, p.features), x, row == 0 ? T(0) : T(1),
+               dweight, lead);
+      }
+      if (weight_needed) rounded(dweight, dweight_out + v * p.features, width * p.features);
+    }
+    if (x_needed) rounded(dx, dx_out, p.rows * p.features);
+  }
+
+  // Where a gradient is summed: the output itself, or for half types a wider area.
+  static T* sums(S* out, T* area) {
+    if constexpr (widens<S>)
+      return area;
+    else
+      return out;
+  }
+
+  // Turns logits [v, v + width) of a row into their gradient.
+  void differentiate(const KernelArgs& args, std::int64_t row, std::int64_t v, std::int64_t width,
+                     T* logits) const {
+    const std::int64_t target = args.in<I>(2)[row];
+    if (!row_counts(row, target, p.classes, p.loss.ignore_index, *args.fault)) {
+      std::fill_n(logits, width, T(0));
+      return;
+    }
+    const T g = static_cast<T>(args.in<S>(4)[row]);
+    row_gradient(logits, logits, width, args.in<T>(3)[row], g, static_cast<T>(shares.each));
+    if (target >= v && target < v + width) logits[target - v] -= g * static_cast<T>(shares.target);
+  }
+};
+
+template <class Make>
+Kernel bind(const KernelRequest& request, const Make& make) {
+  return dispatch_index(request, request.in(2).dtype(), [&](auto index) {
+    return dispatch_floating(request, request.in(0).dtype(), [&](auto element) {
+      const auto kernel = make(element, index);
+      return Kernel{kernel, kernel.areas.total()};
+    });
+  });
+}
+
+}  // namespace
+
+Kernel bind_linear_cross_entropy_cpu(const KernelRequest& request,
+                                     const LinearCrossEntropyAttributes& a) {
+  return bind(request, [&](auto element, auto index) {
+    using S = typename decltype(element)::type;
+    using I = typename decltype(index)::type;
+    return Forward<S, I>(Problem(request, a, widens<S>));
+  });
+}
+
+Kernel bind_linear_cross_entropy_grad_cpu(const KernelRequest& request,
+                                          const LinearCrossEntropyGradAttributes& a) {
+  return bind(request, [&](auto element, auto index) {
+    using S = typename decltype(element)::type;
+    using I = typename decltype(index)::type;
+    return Backward<S, I>(Problem(request, a.forward, widens<S>), a);
+  });
+}
+
+}  // namespace ebb

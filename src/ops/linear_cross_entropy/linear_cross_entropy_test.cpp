@@ -1,0 +1,184 @@
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+
+#include <gtest/gtest.h>
+
+#include "support/op_check.h"
+
+namespace ebb {
+const Op& linear_cross_entropy_op();
+const Op& linear_cross_entropy_grad_op();
+}  // namespace ebb
+
+namespace ebb::test {
+namespace {
+
+SampleInput targets_of(Shape shape, std::vector<double> values, DType dtype = i64) {
+  SampleInput input = SampleInput::index(shape, 0, dtype);
+  input.values = std::move(values);
+  return input;
+}
+
+TEST(LinearCrossEntropy, Gradients) {
+  for (Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum})
+    for (std::int64_t chunk : {0, 1, 2, 5, 8})
+      check({"linear_cross_entropy",
+             {SampleInput::real({5, 4}), SampleInput::real({7, 4}),
+              targets_of({5}, {0, 6, -100, 3, 3}, chunk == 0 ? i32 : i64)},
+             [=](const auto& x) {
+               return std::vector{linear_cross_entropy(x[0], x[1], x[2],
+                                                       {.reduction = reduction,
+                                                        .label_smoothing = chunk == 2 ? 0.2 : 0.0,
+                                                        .chunk = chunk})};
+             }});
+  check(
+      {"leading axes, one feature",
+       {SampleInput::real({2, 2, 1}), SampleInput::real({3, 1}), targets_of({2, 2}, {0, 1, 2, 1})},
+       [](const auto& x) { return std::vector{linear_cross_entropy(x[0], x[1], x[2])}; }});
+}
+
+TEST(LinearCrossEntropy, GradientThroughTheLogsumexp) {
+  check({"both outputs",
+         {SampleInput::real({3, 2}), SampleInput::real({4, 2}), targets_of({3}, {1, -100, 3})},
+         [](const auto& x) {
+           const auto outputs = apply(linear_cross_entropy_op(), {x[0], x[1], x[2]},
+                                      LinearCrossEntropyAttributes{{}, 2});
+           return std::vector{outputs[0], cast(outputs[1], x[0].dtype())};
+         }});
+}
+
+TEST(LinearCrossEntropy, OnlyTheGradientAskedFor) {
+  const SampleInput targets = targets_of({3}, {1, 0, 3});
+  const auto function = [](const auto& x) {
+    return std::vector{linear_cross_entropy(x[0], x[1], x[2], {.chunk = 2})};
+  };
+  check({"frozen weight",
+         {SampleInput::real({3, 2}), SampleInput::fixed({4, 2}, -1.0, 1.0), targets},
+         function});
+  check({"frozen input",
+         {SampleInput::fixed({3, 2}, -1.0, 1.0), SampleInput::real({4, 2}), targets},
+         function});
+}
+
+struct Case {
+  Tensor x, weight, targets;
+  Case(std::int64_t rows, std::int64_t classes, std::int64_t features, DType dtype)
+      : x(make_input(SampleInput::real({rows, features}), dtype, 1)),
+        weight(make_input(SampleInput::real({classes, features}), dtype, 2)),
+        targets(make_input(SampleInput::index({rows}, classes), dtype, 3)) {}
+
+  // The loss, then its gradients in x and the weight.
+  std::vector<Tensor> with_gradients(const Tensor& loss) const {
+    std::vector<Tensor> results = grad(loss, {x, weight});
+    results.insert(results.begin(), loss);
+    return results;
+  }
+};
+
+void expect_near(const std::vector<Tensor>& actual, const std::vector<Tensor>& expected,
+                 double tolerance) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto a = values_of(actual[i]), b = values_of(expected[i]);
+    ASSERT_EQ(a.size(), b.size());
+    double scale = 0.0, worst = 0.0;
+    for (std::size_t k = 0; k < a.size(); ++k)
+      scale = std::max(scale, std::abs(b[k])), worst = std::max(worst, std::abs(a[k] - b[k]));
+    EXPECT_LE(worst, tolerance * scale) << "result " << i;
+  }
+}
+
+TEST(LinearCrossEntropy, EqualsCrossEntropyOfLinear) {
+  const Case c(96, 300, 24, f64);
+  for (double smoothing : {0.0, 0.1}) {
+    const auto expected = c.with_gradients(
+        cross_entropy(linear(c.x, c.weight), c.targets, {.label_smoothing = smoothing}));
+    for (std::int64_t chunk : {32, 96, 7, 50, 1000, 0})
+      expect_near(c.with_gradients(linear_cross_entropy(
+                      c.x, c.weight, c.targets, {.label_smoothing = smoothing, .chunk = chunk})),
+                  expected, 1e-12);  // float64, sums of hundreds of terms
+  }
+}
+
+TEST(LinearCrossEntropy, HalfTypesInSeveralBlocks) {
+  // 2^20 / 8192 = 128 classes fill a block: three blocks, the last one short.
+  const Case c(6, 300, 8192, bf16);
+  const auto widened = [](const Tensor& t) { return eval(cast(t, f64)); };
+  const Tensor x = eval(c.x * 0.05), weight = c.weight;
+  Case low = c, high = c;
+  low.x = x, high.x = widened(x), high.weight = widened(weight);
+  // One rounding of each result to bfloat16, half a unit being 2^-9; the losses' mean and its
+  // gradient round once more.
+  expect_near(
+      low.with_gradients(linear_cross_entropy(low.x, low.weight, low.targets, {.chunk = 4})),
+      high.with_gradients(linear_cross_entropy(high.x, high.weight, high.targets)), 0x1p-7);
+}
+
+TEST(LinearCrossEntropy, NeverHoldsTheLogits) {
+  const std::int64_t rows = 4096, classes = 8192, features = 64, logits = rows * classes * 4;
+  const Tensor x = input({{rows, features}, f32}, "x"), w = input({{classes, features}, f32}, "w"),
+               t = input({{rows}, i64}, "t");
+  const auto peak = [&](const Tensor& loss) {
+    std::vector<Tensor> outputs = grad(loss, {x, w});
+    outputs.push_back(loss);
+    const Program program({.inputs = {x, w, t}, .outputs = outputs, .updates = {}});
+    return program.plan().peak.count;
+  };
+  EXPECT_GT(peak(cross_entropy(linear(x, w), t)), logits);
+  EXPECT_LT(peak(linear_cross_entropy(x, w, t)), logits * 2 / 5);
+  EXPECT_LT(peak(linear_cross_entropy(x, w, t, {.chunk = 64})), logits / 10);
+}
+
+TEST(LinearCrossEntropy, NoRows) {
+  const Tensor x = zeros({0, 2}), w = ones({3, 2}), t = zeros({0}, i64);
+  const Tensor loss = linear_cross_entropy(x, w, t, {.reduction = Reduction::sum});
+  EXPECT_EQ(loss.item(), 0.0);
+  EXPECT_EQ(grad(loss, {w})[0].to_vector<float>(), std::vector<float>(6, 0.0f));
+}
+
+TEST(LinearCrossEntropy, BadTargetsAreReportedWhenRun) {
+  const Tensor x = zeros({3, 2}), w = zeros({4, 2});
+  for (std::int64_t bad : {std::int64_t{4}, std::int64_t{-1}}) {
+    const Tensor t = Tensor::from(std::vector<std::int64_t>{0, 3, bad}, {3});
+    const std::string index = "index " + std::to_string(bad);
+    expect_error([&] { eval(linear_cross_entropy(x, w, t, {.chunk = 2})); },
+                 {"[linear_cross_entropy]", index, "position 2", "[0, 4)"});
+    const auto direct = apply(linear_cross_entropy_grad_op(), {x, w, t, zeros({3}), ones({3})},
+                              LinearCrossEntropyGradAttributes{{{}, 2}, true, true});
+    expect_error([&] { eval(direct); },
+                 {"[linear_cross_entropy_grad]", index, "position 2", "[0, 4)"});
+  }
+}
+
+TEST(LinearCrossEntropy, Errors) {
+  const Tensor x = zeros({2, 3}), w = zeros({4, 3}), t = zeros({2}, i64);
+  expect_error(
+      [&] {
+        linear_cross_entropy(x, zeros({4, 2}), t);
+      },
+      {"[linear_cross_entropy]", "(classes, 3)"});
+  expect_error(
+      [&] {
+        linear_cross_entropy(x, zeros({4, 3}, f64), t);
+      },
+      {"[linear_cross_entropy]", "float32 and float64"});
+  expect_error([&] { linear_cross_entropy(x, zeros({}), t); },
+               {"[linear_cross_entropy]", "rank 2"});
+  expect_error([&] { linear_cross_entropy(x, w, zeros({3}, i64)); },
+               {"[linear_cross_entropy]", "(3,)", "(2, 3)"});
+  expect_error([&] { linear_cross_entropy(x, w, t, {.chunk = -1}); },
+               {"[linear_cross_entropy]", "chunk", "-1"});
+  expect_error(
+      [&] {
+        linear_cross_entropy(zeros({2, 0}), zeros({4, 0}), t);
+      },
+      {"[linear_cross_entropy]", "at least one feature"});
+  const auto backward = [&](const Tensor& lse, const Tensor& g) {
+    apply(linear_cross_entropy_grad_op(), {x, w, t, lse, g}, LinearCrossEntropyGradAttributes{});
+  };
+  expect_error([&] { backward(zeros({3}), zeros({2})); },
+               {"[linear_cross_entropy_grad]", "logsumexp"});
+  expect_error([&] { backward(zeros({2}), zeros({1})); },
+               {"[linear_cross_entropy_grad]", "gradient"});
+}
+
+}  // namespace
+}  // namespace ebb::test
