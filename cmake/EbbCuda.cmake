@@ -1,0 +1,30 @@
+# CUDA is found, never required: EBB_CUDA says whether to look for it and whether it must be there. Where it is
+# found, every src/**/*.cu becomes part of the library.
+if(NOT EBB_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "EBB_CUDA must be AUTO, ON or OFF, but is \"${EBB_CUDA}\"")
+endif()
+if(EBB_CUDA STREQUAL "OFF")
+  message(STATUS "CUDA: off")
+  return()
+endif()
+
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  if(EBB_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "EBB_CUDA is ON, but no CUDA compiler was found; put nvcc on PATH or set CMAKE_CUDA_COMPILER")
+  endif()
+  message(STATUS "CUDA: not found")
+  return()
+endif()
+
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+message(STATUS "CUDA: found ${CUDAToolkit_VERSION}")
+file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cu)
+if(cuda_sources)
+  set_target_properties(ebb PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
+  target_sources(ebb PRIVATE ${cuda_sources})
+  target_link_libraries(ebb PRIVATE CUDA::cudart)
+  set(ebb_uses_cudart TRUE)  # read by the installed package's configuration
+endif()
