@@ -1,5 +1,7 @@
 # CUDA is found, never required: EBB_CUDA says whether to look for it and whether it must be there. Where it is
-# found, every src/**/*.cu becomes part of the library.
+# found, cuda_sources lists every src/**/*.cu. Comes before the library's target, which takes its CUDA settings
+# from the language when it is made.
+set(cuda_sources)
 if(NOT EBB_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "EBB_CUDA must be AUTO, ON or OFF, but is \"${EBB_CUDA}\"")
 endif()
@@ -19,12 +21,9 @@ if(NOT CMAKE_CUDA_COMPILER)
 endif()
 
 enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 12 has C++20
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+endif()
 find_package(CUDAToolkit REQUIRED)
 message(STATUS "CUDA: found ${CUDAToolkit_VERSION}")
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cu)
-if(cuda_sources)
-  set_target_properties(ebb PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
-  target_sources(ebb PRIVATE ${cuda_sources})
-  target_link_libraries(ebb PRIVATE CUDA::cudart)
-  set(ebb_uses_cudart TRUE)  # read by the installed package's configuration
-endif()
