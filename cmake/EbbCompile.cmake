@@ -1,13 +1,24 @@
 # How every target of the project is compiled: warnings are errors, and floating-point arithmetic keeps its
 # order (no -ffast-math) so that the same program gives the same bits.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+  message(FATAL_ERROR "ebb needs g++ 12 or later, but this is ${CMAKE_CXX_COMPILER_VERSION}")
+endif()
+if(NOT EBB_PARALLEL MATCHES "^(openmp|threads)$")
+  message(FATAL_ERROR "EBB_PARALLEL must be openmp or threads, but is \"${EBB_PARALLEL}\"")
+endif()
+
 add_library(ebb_flags INTERFACE)
-target_compile_options(ebb_flags INTERFACE
+target_compile_options(ebb_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror
-  -fno-math-errno -fno-trapping-math -march=${EBB_MARCH})
+  -fno-math-errno -fno-trapping-math -march=${EBB_MARCH}>)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  target_compile_options(ebb_flags INTERFACE -O3)
+  target_compile_options(ebb_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O3>)
+endif()
+if(EBB_PARALLEL STREQUAL "threads")
+  target_compile_definitions(ebb_flags INTERFACE EBB_PARALLEL_THREADS)
 endif()
 if(EBB_SANITIZE)
-  target_compile_options(ebb_flags INTERFACE -fsanitize=${EBB_SANITIZE} -fno-omit-frame-pointer -g)
+  target_compile_options(ebb_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
+    -fsanitize=${EBB_SANITIZE} -fno-omit-frame-pointer -g>)
   target_link_options(ebb_flags INTERFACE -fsanitize=${EBB_SANITIZE})
 endif()

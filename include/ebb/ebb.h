@@ -16,3 +16,4 @@
 #include "ebb/tensor.h"
 #include "ebb/threads.h"
 #include "ebb/variable.h"
+#include "ebb/version.h"

@@ -12,8 +12,7 @@
 
 namespace ebb {
 
-// --- Making tensors
-// ---------------------------------------------------------------------------------
+// --- Making tensors ---
 
 Tensor full(const Shape& shape, double value, DType dtype = f32, Device device = device::cpu);
 Tensor zeros(const Shape& shape, DType dtype = f32, Device device = device::cpu);
@@ -33,8 +32,7 @@ Tensor random_normal(const Shape& shape, double mean, double stddev, DType dtype
 // A tensor whose bytes are given anew each time the program runs.
 Tensor input(const TensorType& type, std::string_view name, Device device = device::cpu);
 
-// --- Elementwise, with NumPy broadcasting
-// -------------------------------------------------------------
+// --- Elementwise, with NumPy broadcasting ---
 
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
@@ -98,8 +96,7 @@ Tensor stop_gradient(const Tensor& x);
 // Zeroes each element with probability p and scales the rest by 1 / (1 - p).
 Tensor dropout(const Tensor& x, double p, std::optional<RandomKey> key = {});
 
-// --- Reductions; no axes means all
-// ----------------------------------------------------------------------
+// --- Reductions; no axes means all ---
 
 enum class Keep : bool { no, yes };  // whether reduced axes stay, with size 1
 
@@ -118,8 +115,7 @@ Tensor norm(const Tensor& x, double p = 2.0, const Axes& axes = {}, Keep keep = 
 // Sums `x` down to `shape`, which broadcasts to x's shape: the gradient of broadcasting.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-// --- Shapes: views wherever a view can do
-// -----------------------------------------------------------------
+// --- Shapes: views wherever a view can do ---
 
 Tensor reshape(const Tensor& x, const Shape& shape);  // one size may be -1
 Tensor flatten(const Tensor& x, int first_axis = 0);
@@ -143,8 +139,7 @@ Tensor gather(const Tensor& x, int axis, const Tensor& index);
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source);
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
 
-// --- Products
-// -------------------------------------------------------------------------------------------------
+// --- Products ---
 
 enum class Transpose : bool { no, yes };
 
@@ -155,14 +150,12 @@ Tensor matmul(const Tensor& a, const Tensor& b, Transpose transpose_a = Transpos
 Tensor linear(const Tensor& x, const Tensor& weight,
               const Tensor& bias = {});  // x · weightᵀ + bias, weight (out, in)
 
-// --- Along one axis
-// -------------------------------------------------------------------------------------------
+// --- Along one axis ---
 
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);
 
-// --- Normalisation: to mean 0 and variance 1, then scaled and shifted
-// -------------------------------------------------------------------------------------------
+// --- Normalisation: to mean 0 and variance 1, then scaled and shifted ---
 // Statistics are kept in float32 for half types. A weight or bias may be empty: none.
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -188,14 +181,12 @@ struct BatchNormResult {
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                            const Tensor& running_mean, const Tensor& running_var, Training training,
                            double momentum = 0.1, double eps = 1e-5);
-// --- Tables
-// ---------------------------------------------------------------------------------------------------
+// --- Tables ---
 
 // Rows of `weight` (V, D) picked by `ids` (...), int64 or int32: (..., D).
 Tensor embedding(const Tensor& weight, const Tensor& ids);
 
-// --- Losses
-// ---------------------------------------------------------------------------------------------------
+// --- Losses ---
 
 enum class Reduction : std::uint8_t { none, mean, sum };
 

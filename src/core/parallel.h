@@ -1,11 +1,15 @@
 // Data parallelism for CPU kernels, on OpenMP so that ebb, OpenBLAS and oneDNN share one set of
-// threads.
+// threads. The thread sanitizer cannot see how OpenMP's runtime synchronises, so a build for it
+// (EBB_PARALLEL=threads) runs the same pieces on ebb's own pool.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "ebb/threads.h"
+#ifdef EBB_PARALLEL_THREADS
+#include "core/thread_pool.h"
+#endif
 
 namespace ebb {
 
@@ -20,9 +24,15 @@ void parallel_for_workers(std::int64_t count, std::int64_t grain, int workers, c
     if (count > 0) body(0, std::int64_t{0}, count);
     return;
   }
-#pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(chunks))
-  for (std::int64_t i = 0; i < chunks; ++i)
+  const auto chunk = [&](std::int64_t i) {
     body(static_cast<int>(i), count * i / chunks, count * (i + 1) / chunks);
+  };
+#ifdef EBB_PARALLEL_THREADS
+  run_on_pool(static_cast<int>(chunks), chunk);
+#else
+#pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(chunks))
+  for (std::int64_t i = 0; i < chunks; ++i) chunk(i);
+#endif
 }
 
 // The same with body(begin, end), for kernels that need no scratch area per worker.

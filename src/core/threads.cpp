@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <set>
 #include <string>
@@ -14,7 +15,7 @@
 namespace ebb {
 namespace {
 
-int configured = 0;  // 0: not asked for yet
+std::atomic<int> configured = 0;  // 0: not asked for yet
 
 }  // namespace
 
@@ -38,15 +39,19 @@ int physical_cores() {
 }
 
 int threads() {
-  if (configured == 0) set_threads(physical_cores());  // tells OpenMP, and so OpenBLAS and oneDNN
-  return configured;
+  if (configured.load(std::memory_order_relaxed) == 0) set_threads(physical_cores());
+  return configured.load(std::memory_order_relaxed);
 }
 
 void set_threads(int count) {
   if (count < 1)
     throw ValueError(fmt::format("the number of threads must be at least 1, but is {}", count));
   configured = count;
-  omp_set_num_threads(count);
+#ifdef EBB_PARALLEL_THREADS
+  omp_set_num_threads(1);  // OpenBLAS and oneDNN know no threads but OpenMP's, which are not used
+#else
+  omp_set_num_threads(count);  // of OpenBLAS and oneDNN too
+#endif
 }
 
 }  // namespace ebb

@@ -1,0 +1,43 @@
+// `ebb info`: what this build is and what it runs on.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "cli/verb.h"
+#include "ebb/bytes.h"
+#include "ebb/threads.h"
+#include "ebb/version.h"
+
+namespace ebb::cli {
+namespace {
+
+Bytes physical_memory() { return sysconf(_SC_PHYS_PAGES) * Bytes{sysconf(_SC_PAGESIZE)}; }
+
+class Info : public Verb {
+ public:
+  Info() : Verb("info", "Show the version, and the processor and memory ebb sees", "ebb info") {}
+
+ private:
+  void configure(CLI::App&) override {}
+
+  int run() override {
+    if (json())
+      std::cout << nlohmann::ordered_json{{"version", version()},
+                                          {"physical_cores", physical_cores()},
+                                          {"threads", threads()},
+                                          {"memory_bytes", physical_memory().count}}
+                       .dump(2)
+                << '\n';
+    else
+      std::cout << fmt::format("version  {}\ncores    {}\nthreads  {}\nmemory   {}\n", version(),
+                               physical_cores(), threads(), to_string(physical_memory()));
+    return success;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> info_verb() { return std::make_unique<Info>(); }
+
+}  // namespace ebb::cli
