@@ -28,4 +28,7 @@
   X(sum_squares)    \
   X(max)            \
   X(min)            \
-  X(matmul)
+  X(matmul)         \
+  X(attention)      \
+  X(attention_grad) \
+  X(rotary)
