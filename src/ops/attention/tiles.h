@@ -18,7 +18,7 @@ namespace ebb::attention {
 
 template <class C>
 inline constexpr int lanes = 2 * simd::Simd<C>::width;  // queries of a tile
-inline constexpr int tile_keys = 64;                    // keys of a tile, at most
+inline constexpr int tile_keys = 128;                   // keys of a tile, at most
 
 // A (B, H, T, D) tensor by its strides; the last is 1.
 struct Heads {
