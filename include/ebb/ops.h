@@ -221,5 +221,27 @@ Tensor mse_loss(const Tensor& a, const Tensor& b, Reduction reduction = Reductio
 // Binary cross-entropy of sigmoid(x) against targets in [0, 1].
 Tensor bce_with_logits(const Tensor& x, const Tensor& target,
                        Reduction reduction = Reduction::mean);
+// --- Attention
+// ------------------------------------------------------------------------------------------------
+
+struct AttentionOptions {
+  bool causal = false;                // query i sees keys j <= i, both counted from the first
+  std::optional<double> scale = {};   // of the scores; 1 / sqrt(D) when not given
+  double dropout = 0.0;               // probability with which a weight is dropped
+  std::optional<RandomKey> key = {};  // of dropout
+  // Broadcasts to (B, H, T, S). Boolean: true lets a query see a key. Floating: added to the
+  // scores. A constant: no gradient flows into it.
+  Tensor mask = {};
+};
+
+// softmax(scale · q kᵀ + mask) v, for q (B, H, T, D), k (B, Hkv, S, D), v (B, Hkv, S, Dv). H is a
+// multiple of Hkv; consecutive query heads share a key head. A query that sees no key gives zeros,
+// with zero gradients. Memory beyond the result is O(T): scores exist only in tiles.
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const AttentionOptions& options = {});
+
+// Rotary position embedding of x (..., T, D): at position t, counted from `first_position`,
+// elements i and i + D/2 are turned by the angle t · base^(-2i/D).
+Tensor rotary(const Tensor& x, double base = 10000.0, std::int64_t first_position = 0);
 
 }  // namespace ebb

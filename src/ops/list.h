@@ -48,4 +48,7 @@
   X(cross_entropy)              \
   X(cross_entropy_grad)         \
   X(linear_cross_entropy)       \
-  X(linear_cross_entropy_grad)
+  X(linear_cross_entropy_grad)  \
+  X(attention)                  \
+  X(attention_grad)             \
+  X(rotary)

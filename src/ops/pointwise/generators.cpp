@@ -172,14 +172,17 @@ Tensor random_normal(const Shape& shape, double mean, double stddev, DType dtype
                 GeneratorAttributes{shape, dtype, {mean, stddev, key ? *key : next_random_key()}});
 }
 
+Tensor dropout_mask(const Shape& shape, double p, DType dtype, Device device, RandomKey key) {
+  return create(dropout_mask_op(), device,
+                GeneratorAttributes{shape, dtype, {p, 1.0 / (1.0 - p), key}});
+}
+
 Tensor dropout(const Tensor& x, double p, std::optional<RandomKey> key) {
   if (!(p >= 0.0 && p < 1.0))
     call_on(dropout_mask_op(), x)
         .fail_value(fmt::format("the probability must be in [0, 1), but is {}", p));
   if (p == 0.0) return x;
-  const Immediates numbers{p, 1.0 / (1.0 - p), key ? *key : next_random_key()};
-  return x *
-         create(dropout_mask_op(), x.device(), GeneratorAttributes{x.shape(), x.dtype(), numbers});
+  return x * dropout_mask(x.shape(), p, x.dtype(), x.device(), key ? *key : next_random_key());
 }
 
 }  // namespace ebb

@@ -57,6 +57,11 @@ const Op& fused_op();
 const Op& full_op();
 const Op& cast_op();
 const Op& identity_op();  // copies a view into a contiguous buffer
+
+// The factors of dropout: 0 with probability p, else 1 / (1 - p). Element i has word i % 4 of
+// Philox counter i / 4, so kernels can compute any part of it themselves.
+Tensor dropout_mask(const Shape& shape, double p, DType dtype, Device device, RandomKey key);
+
 const Op& pointwise_op(std::string_view name);
 std::span<const Op* const> pointwise_ops();
 

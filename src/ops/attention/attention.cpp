@@ -1,0 +1,164 @@
+#include "ops/attention/attention.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ebb/ops.h"
+
+namespace ebb {
+namespace {
+
+// Checks q, k, v and the mask, if it is there, and gives the shape of the scores.
+Shape check_inputs(const Call& call, const AttentionAttributes& a, int mask) {
+  for (int i = 0; i < 3; ++i) {
+    call.require_floating(i);
+    call.require_rank(i, 4);
+    call.require_same_dtype(0, i);
+  }
+  const Shape &q = call.shape(0), &k = call.shape(1), &v = call.shape(2);
+  if (q[0] != k[0] || k[0] != v[0])
+    call.fail_shape(fmt::format("batch sizes must agree, but are {}, {} and {}", q[0], k[0], v[0]));
+  if (k[1] != v[1] || k[2] != v[2])
+    call.fail_shape(
+        fmt::format("keys and values must agree in heads and length, but are {} by {} and {} by {}",
+                    k[1], k[2], v[1], v[2]));
+  if (k[1] == 0 ? q[1] != 0 : q[1] % k[1] != 0)
+    call.fail_shape(fmt::format(
+        "the number of query heads must be a multiple of that of key heads, but they are {} and {}",
+        q[1], k[1]));
+  if (q[3] != k[3] || q[3] == 0)
+    call.fail_shape(fmt::format(
+        "queries and keys must have the same head size above 0, but have {} and {}", q[3], k[3]));
+  if (!std::isfinite(a.scale))
+    call.fail_value(fmt::format("the scale must be finite, but is {}", a.scale));
+  if (!(a.dropout >= 0.0 && a.dropout < 1.0))
+    call.fail_value(fmt::format("the dropout probability must be in [0, 1), but is {}", a.dropout));
+  const Shape scores{q[0], q[1], q[2], k[2]};
+  if (call.count() > mask) {
+    if (call.dtype(mask) != b8 && call.dtype(mask) != call.dtype(0))
+      call.fail_dtype(fmt::format("the mask must be bool or, to be added, {}, but is {}",
+                                  name(call.dtype(0)), name(call.dtype(mask))));
+    Shape both;
+    if (!broadcast(call.shape(mask), scores, both) || both != scores)
+      call.fail_shape(fmt::format("the mask must broadcast to {}", to_string(scores)));
+    call.require_rank(mask, 4);
+  }
+  return scores;
+}
+
+DType statistics_dtype(DType dtype) { return dtype == f64 ? f64 : f32; }
+
+std::vector<TensorType> infer(const Call& call, const AttentionAttributes& a) {
+  const Shape scores = check_inputs(call, a, 3);
+  return {{{scores[0], scores[1], scores[2], call.shape(2)[3]}, call.dtype(0)},
+          {{scores[0], scores[1], scores[2]}, statistics_dtype(call.dtype(0))}};
+}
+
+std::vector<TensorType> infer_grad(const Call& call, const AttentionAttributes& a) {
+  const Shape scores = check_inputs(call, a, 6);
+  const TensorType o{{scores[0], scores[1], scores[2], call.shape(2)[3]}, call.dtype(0)};
+  const TensorType logsumexp{{scores[0], scores[1], scores[2]}, statistics_dtype(call.dtype(0))};
+  if (call.inputs[3] != o || call.inputs[5] != o)
+    call.fail_shape(fmt::format("the result and its gradient must be {}", to_string(o)));
+  if (call.inputs[4] != logsumexp)
+    call.fail_shape(fmt::format("the logsumexp must be {}", to_string(logsumexp)));
+  return {call.inputs[0], call.inputs[1], call.inputs[2]};
+}
+
+std::vector<Tensor> gradient(const GradientCall& call, const AttentionAttributes& a) {
+  std::vector<Tensor> result(static_cast<std::size_t>(call.input_count()));
+  if (!call.has_grad(0)) return result;
+  std::vector<Tensor> inputs{call.input(0),  call.input(1),  call.input(2),
+                             call.output(0), call.output(1), call.grad(0)};
+  if (call.input_count() == 4) inputs.push_back(call.input(3));
+  const std::vector<Tensor> gradients = apply(attention_grad_op(), inputs, a);
+  std::copy(gradients.begin(), gradients.end(), result.begin());
+  return result;
+}
+
+// Heads may lie anywhere as long as each row is contiguous: (B, T, H, D) seen as (B, H, T, D) needs
+// no copy.
+bool rows_contiguous(const Arg& arg) { return arg.strides[3] == 1 || arg.shape()[3] <= 1; }
+
+bool accepts(const Arg& arg, int input, const AttentionAttributes&) {
+  return input == 3 || rows_contiguous(arg);  // a mask is read element by element
+}
+
+bool grad_accepts(const Arg& arg, int input, const AttentionAttributes&) {
+  if (input == 4) return arg.contiguous();
+  return input == 6 || rows_contiguous(arg);
+}
+
+// `products`: how many of the size of the matrix of scores, over D and over Dv.
+Cost cost_of(std::span<const TensorType> inputs, std::span<const TensorType> outputs, bool causal,
+             double over_size, double over_value_size) {
+  const Shape &q = inputs[0].shape, &v = inputs[2].shape;
+  const double t = static_cast<double>(q[2]), s = static_cast<double>(v[2]);
+  // Under causality query i meets min(i + 1, S) keys.
+  const double seen = !causal ? t * s : (t <= s ? t * (t + 1) / 2 : s * (s + 1) / 2 + (t - s) * s);
+  Cost cost = default_cost(inputs, outputs);
+  cost.flops =
+      2.0 * static_cast<double>(q[0] * q[1]) * seen *
+      (over_size * static_cast<double>(q[3]) + over_value_size * static_cast<double>(v[3]));
+  return cost;
+}
+
+Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+          const AttentionAttributes& a) {
+  return cost_of(inputs, outputs, a.causal, 1, 1);
+}
+
+Cost grad_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+               const AttentionAttributes& a) {
+  return cost_of(inputs, outputs, a.causal, 3, 2);  // scores, dq, dk; gradients of weights, dv
+}
+
+}  // namespace
+
+const Op& attention_op() {
+  static const TypedOp<AttentionAttributes> op({
+      .name = "attention",
+      .summary = "softmax(scale · q kᵀ + mask) v in tiles, and the logsumexp of its rows",
+      .infer = infer,
+      .gradient = gradient,
+      .saved = {.inputs = {0, 1, 2, 3}, .outputs = {0, 1}},
+      .reference = attention_reference,
+      .accepts = accepts,
+      .cpu = bind_attention_cpu,
+      .cost = cost,
+  });
+  return op;
+}
+
+const Op& attention_grad_op() {
+  static const TypedOp<AttentionAttributes> op({
+      .name = "attention_grad",
+      .summary = "gradients of attention in q, k and v, from tiles computed again",
+      .infer = infer_grad,
+      .reference = attention_grad_reference,
+      .accepts = grad_accepts,
+      .cpu = bind_attention_grad_cpu,
+      .cost = grad_cost,
+  });
+  return op;
+}
+
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const AttentionOptions& options) {
+  AttentionAttributes a{.causal = options.causal, .dropout = options.dropout};
+  if (options.scale)
+    a.scale = *options.scale;
+  else if (q && q.rank() == 4)
+    a.scale = 1.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(q.shape()[3], 1)));
+  if (a.dropout > 0.0) a.key = options.key ? *options.key : next_random_key();
+  std::vector<Tensor> inputs{q, k, v};
+  if (options.mask) {
+    Shape shape = options.mask.shape();
+    while (shape.rank() < 4) shape.insert(0, 1);
+    inputs.push_back(shape == options.mask.shape() ? options.mask : reshape(options.mask, shape));
+  }
+  return apply(attention_op(), std::move(inputs), a).front();
+}
+
+}  // namespace ebb

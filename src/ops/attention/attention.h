@@ -1,0 +1,44 @@
+// Attention in tiles: neither direction ever stores a T × S matrix.
+//
+// Letters used throughout: B batch, H query heads, Hkv key and value heads (H is a multiple of it,
+// and query head h reads head h / (H / Hkv)), T queries, S keys, D and Dv the head sizes of q and k
+// and of v.
+#pragma once
+
+#include "ebb/op.h"
+
+namespace ebb {
+
+struct AttentionAttributes {
+  bool causal = false;  // query i sees keys j <= i
+  double scale = 1.0;
+  double dropout = 0.0;
+  RandomKey key = {};
+  bool operator==(const AttentionAttributes&) const = default;
+  void visit(auto&& field) const {
+    field("causal", causal);
+    field("scale", scale);
+    field("dropout", dropout);
+    field("key", key.value);
+  }
+};
+
+// (q, k, v[, mask]) → (o (B, H, T, Dv), logsumexp of the scores (B, H, T)). The second output is
+// there for backward alone: it is float32 (float64 for float64), -inf where a query sees no key,
+// and has no gradient.
+const Op& attention_op();
+
+// (q, k, v, o, logsumexp, do[, mask]) → (dq, dk, dv). `o` and `logsumexp` are hints: they follow
+// from the rest.
+const Op& attention_grad_op();
+
+// The same in primitive ops, with every matrix in memory.
+std::vector<Tensor> attention_reference(std::span<const Tensor> inputs,
+                                        const AttentionAttributes& attributes);
+std::vector<Tensor> attention_grad_reference(std::span<const Tensor> inputs,
+                                             const AttentionAttributes& attributes);
+
+Kernel bind_attention_cpu(const KernelRequest& request, const AttentionAttributes& attributes);
+Kernel bind_attention_grad_cpu(const KernelRequest& request, const AttentionAttributes& attributes);
+
+}  // namespace ebb

@@ -1,0 +1,207 @@
+// Backward on the CPU: a worker takes one head of keys and values. For each block of queries that
+// reads it, it walks over the keys in tiles, computes the weights again from the saved logsumexp
+// and adds to dk and dv; dq of the block is complete after the walk. All sums have a fixed order.
+#include "core/parallel.h"
+#include "ops/attention/tiles.h"
+
+namespace ebb {
+namespace {
+
+using namespace attention;
+using simd::Order, simd::Store;
+
+template <class T>
+class Backward {
+  using C = Compute<T>;
+  using V = simd::Vector<C>;
+  static constexpr int width = lanes<C>, vectors = 2, step = simd::Simd<C>::width;
+
+ public:
+  Backward(const Problem& problem, const KernelRequest& request, int workers)
+      : p_(problem), o_(request.in(3)), grad_(request.in(5)), workers_(workers) {
+    const std::int64_t size = simd::padded<C>(p_.size), value = simd::padded<C>(p_.value_size);
+    rows_ = scratch_.add<C>(width * size);
+    columns_ = scratch_.add<C>(size * width);
+    grad_rows_ = scratch_.add<C>(width * value);
+    grad_columns_ = scratch_.add<C>(value * width);
+    dq_ = scratch_.add<C>(size * width);
+    weights_ = scratch_.add<C>(tile_keys * width);
+    dscores_ = scratch_.add<C>(tile_keys * width);
+    if (!std::is_same_v<T, C>) {
+      keys_ = scratch_.add<C>(tile_keys * p_.size);
+      values_ = scratch_.add<C>(tile_keys * p_.value_size);
+    }
+    if (p_.dropout > 0.0) factors_ = scratch_.add<C>(tile_keys * width);
+    // dk and dv are summed where they will lie, unless their rows are no whole vectors or are of a
+    // type too coarse to sum in: then a head of each is summed in scratch.
+    direct_ = std::is_same_v<T, C> && size == p_.size && value == p_.value_size;
+    if (!direct_) {
+      dk_ = scratch_.add<C>(p_.keys * size);
+      dv_ = scratch_.add<C>(p_.keys * value);
+    }
+  }
+  Bytes workspace() const { return workers_ * scratch_.size(); }
+
+  void operator()(const KernelArgs& args) const {
+    parallel_for_workers(p_.batches * p_.kv_heads, 1, workers_,
+                         [&](int worker, std::int64_t begin, std::int64_t end) {
+                           Worker w(*this, args, worker);
+                           for (std::int64_t unit = begin; unit < end; ++unit)
+                             w.head(unit / p_.kv_heads, unit % p_.kv_heads);
+                         });
+  }
+
+ private:
+  struct Worker {
+    const Backward& f;
+    const Problem& p;
+    const KernelArgs& args;
+    Philox philox;
+    std::int64_t size, value_size;  // padded
+    C *rows, *columns, *grad_rows, *grad_columns, *dq, *weights, *dscores, *keys, *values, *factors;
+    C *dk, *dv;
+    const std::byte* mask;
+
+    Worker(const Backward& backward, const KernelArgs& a, int worker)
+        : f(backward), p(backward.p_), args(a), philox(a.random, backward.p_.key) {
+      const auto area = [&](Bytes offset) {
+        return args.scratch<C>(worker * f.scratch_.size() + offset);
+      };
+      size = simd::padded<C>(p.size), value_size = simd::padded<C>(p.value_size);
+      rows = area(f.rows_), columns = area(f.columns_);
+      grad_rows = area(f.grad_rows_), grad_columns = area(f.grad_columns_);
+      dq = area(f.dq_), weights = area(f.weights_), dscores = area(f.dscores_);
+      keys = area(f.keys_), values = area(f.values_), factors = area(f.factors_);
+      dk = area(f.dk_), dv = area(f.dv_);
+      mask = p.masked ? args.inputs[6] : nullptr;
+    }
+
+    void head(std::int64_t b, std::int64_t kv_head) {
+      const std::int64_t first_row = (b * p.kv_heads + kv_head) * p.keys;
+      if constexpr (std::is_same_v<T, C>)
+        if (f.direct_) {
+          dk = args.out<T>(1) + first_row * p.size;
+          dv = args.out<T>(2) + first_row * p.value_size;
+        }
+      std::fill_n(dk, p.keys * size, C(0));
+      std::fill_n(dv, p.keys * value_size, C(0));
+      for (std::int64_t h = kv_head * p.group(); h < (kv_head + 1) * p.group(); ++h)
+        for (std::int64_t first = 0; first < p.queries; first += width) block(b, h, kv_head, first);
+      if (f.direct_) return;
+      for (std::int64_t j = 0; j < p.keys; ++j) {
+        narrow_row(dk + j * size, args.out<T>(1) + (first_row + j) * p.size, p.size);
+        narrow_row(dv + j * value_size, args.out<T>(2) + (first_row + j) * p.value_size,
+                   p.value_size);
+      }
+    }
+
+    void block(std::int64_t b, std::int64_t h, std::int64_t kv_head, std::int64_t first) const {
+      const std::int64_t count = std::min<std::int64_t>(width, p.queries - first);
+      load_rows(args.in<T>(3) + f.o_.at(b, h, first), f.o_.row, count, p.value_size, C(1),
+                grad_columns);
+      load_rows(args.in<T>(5) + f.grad_.at(b, h, first), f.grad_.row, count, p.value_size, C(1),
+                grad_rows);
+      C logsumexp[width], delta[width];  // delta: Σ_j weight · its gradient = o · do
+      const C* saved = args.in<C>(4) + (b * p.heads + h) * p.queries + first;
+      for (int i = 0; i < width; ++i) {
+        delta[i] = dot(grad_columns + i * value_size, grad_rows + i * value_size);
+        // A query without keys, or none at all: e^(score - inf) gives the weight 0.
+        const bool empty = i >= count || saved[i] == -std::numeric_limits<C>::infinity();
+        logsumexp[i] = empty ? std::numeric_limits<C>::infinity() : saved[i];
+      }
+      simd::transpose(grad_rows, width, value_size, grad_columns);
+      // The scale travels with the queries: into the scores, and into dk.
+      load_rows(args.in<T>(0) + p.q.at(b, h, first), p.q.row, count, p.size,
+                static_cast<C>(p.scale), rows);
+      simd::transpose(rows, width, size, columns);
+      std::fill_n(dq, size * width, C(0));
+
+      const std::int64_t visible = p.visible(first + count);
+      for (std::int64_t j = 0; j < visible; j += tile_keys)
+        tile({b, h, first, count, j, std::min<std::int64_t>(tile_keys, visible - j)}, kv_head,
+             logsumexp, delta);
+
+      simd::transpose(dq, size, width, rows);
+      T* out = args.out<T>(0) + ((b * p.heads + h) * p.queries + first) * p.size;
+      for (std::int64_t i = 0; i < count; ++i) {
+        for (std::int64_t d = 0; d < p.size; ++d) rows[i * size + d] *= static_cast<C>(p.scale);
+        narrow_row(rows + i * size, out + i * p.size, p.size);
+      }
+    }
+
+    void tile(const Place& at, std::int64_t kv_head, const C* logsumexp, const C* delta) const {
+      const simd::Factor<C> k = load_keys(args.in<T>(1) + p.k.at(at.batch, kv_head, at.key),
+                                          p.k.row, at.keys, p.size, keys);
+      const simd::Factor<C> v = load_keys(args.in<T>(2) + p.v.at(at.batch, kv_head, at.key),
+                                          p.v.row, at.keys, p.value_size, values);
+      simd::product<Order::rows>(k, at.keys, p.size, columns, width, weights, width, width,
+                                 Store::overwrite);
+      apply_masks<T>(p, at, mask, weights);
+      simd::product<Order::rows>(v, at.keys, p.value_size, grad_columns, width, dscores, width,
+                                 width, Store::overwrite);
+      if (p.dropout > 0.0) {
+        dropout_factors(p, philox, at, factors);
+        softmax_gradient<true>(at.keys, logsumexp, delta);
+      } else {
+        softmax_gradient<false>(at.keys, logsumexp, delta);
+      }
+      const simd::Factor<C> w{weights, width}, ds{dscores, width};
+      simd::product<Order::rows>(w, at.keys, at.queries, grad_rows, value_size,
+                                 dv + at.key * value_size, value_size, value_size, Store::add);
+      simd::product<Order::rows>(ds, at.keys, at.queries, rows, size, dk + at.key * size, size,
+                                 size, Store::add);
+      simd::product<Order::columns>(k, p.size, at.keys, dscores, width, dq, width, width,
+                                    Store::add);
+    }
+
+    // From scores and the gradients of the (dropped) weights to the weights and the gradients of
+    // the scores, in place.
+    template <bool dropping>
+    void softmax_gradient(std::int64_t count, const C* logsumexp, const C* delta) const {
+      for (int n = 0; n < vectors; ++n) {
+        const V log_total = simd::load(logsumexp + n * step), mean = simd::load(delta + n * step);
+        for (std::int64_t j = 0; j < count; ++j) {
+          C *weight_at = weights + j * width + n * step, *d_at = dscores + j * width + n * step;
+          V weight = simd::exp_nonpositive(simd::load(weight_at) - log_total), d = simd::load(d_at);
+          if constexpr (dropping) {
+            const V factor = simd::load(factors + j * width + n * step);
+            simd::store<C>(d_at, weight * (d * factor - mean));
+            weight *= factor;
+          } else {
+            simd::store<C>(d_at, weight * (d - mean));
+          }
+          simd::store(weight_at, weight);
+        }
+      }
+    }
+
+    C dot(const C* a, const C* b) const {
+      V sum{};
+      for (std::int64_t d = 0; d < value_size; d += step)
+        sum += simd::load(a + d) * simd::load(b + d);
+      C result = 0;
+      for (int i = 0; i < step; ++i) result += sum[i];
+      return result;
+    }
+  };
+
+  Problem p_;
+  Heads o_, grad_;
+  int workers_;
+  bool direct_ = false;
+  ScratchLayout scratch_;
+  Bytes rows_, columns_, grad_rows_, grad_columns_, dq_, weights_, dscores_, keys_, values_,
+      factors_, dk_, dv_;
+};
+
+}  // namespace
+
+Kernel bind_attention_grad_cpu(const KernelRequest& request, const AttentionAttributes& a) {
+  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
+    const Backward<typename decltype(tag)::type> backward(Problem(request, a, 6), request,
+                                                          threads());
+    return Kernel{backward, backward.workspace()};
+  });
+}
+
+}  // namespace ebb

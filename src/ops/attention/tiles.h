@@ -1,0 +1,181 @@
+// What forward and backward share: the problem as it was bound, and loading its pieces into tiles.
+//
+// A tile of scores is stored with keys as rows and queries as the lanes of vectors: scores[j][i].
+// Then maxima and sums over keys need no step across lanes, and keys and values are read as they
+// lie.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "ebb/storage.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/simd.h"
+#include "ops/dispatch.h"
+#include "ops/pointwise/convert.h"
+
+namespace ebb::attention {
+
+template <class C>
+inline constexpr int lanes = 2 * simd::Simd<C>::width;  // queries of a tile
+inline constexpr int tile_keys = 128;                   // keys of a tile, at most
+
+// A (B, H, T, D) tensor by its strides; the last is 1.
+struct Heads {
+  std::int64_t batch = 0, head = 0, row = 0;
+
+  Heads() = default;
+  explicit Heads(const Arg& arg)
+      : batch(arg.strides[0]), head(arg.strides[1]), row(arg.strides[2]) {}
+  std::int64_t at(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return b * batch + h * head + t * row;
+  }
+};
+
+struct Problem {
+  std::int64_t batches, heads, kv_heads, queries, keys, size, value_size;
+  Heads q, k, v;
+  bool causal, masked = false, boolean_mask = false;
+  double scale, dropout;
+  RandomKey key;
+  Strides mask;  // 0 along axes of size 1
+
+  Problem(const KernelRequest& request, const AttentionAttributes& a, int mask_input)
+      : q(request.in(0)),
+        k(request.in(1)),
+        v(request.in(2)),
+        causal(a.causal),
+        scale(a.scale),
+        dropout(a.dropout),
+        key(a.key) {
+    const Shape &qs = request.in(0).shape(), &vs = request.in(2).shape();
+    batches = qs[0], heads = qs[1], kv_heads = vs[1], queries = qs[2], keys = vs[2];
+    size = qs[3], value_size = vs[3];
+    if (static_cast<int>(request.inputs.size()) <= mask_input) return;
+    const Arg& arg = request.in(mask_input);
+    masked = true;
+    boolean_mask = arg.dtype() == b8;
+    for (int i = 0; i < 4; ++i) mask.push_back(arg.shape()[i] == 1 ? 0 : arg.strides[i]);
+  }
+
+  std::int64_t group() const { return kv_heads > 0 ? heads / kv_heads : 0; }
+
+  // Keys that some query before `end` sees.
+  std::int64_t visible(std::int64_t end) const { return causal ? std::min(keys, end) : keys; }
+};
+
+// Places of scratch areas, one after the other, each aligned for vectors.
+class ScratchLayout {
+ public:
+  template <class C>
+  Bytes add(std::int64_t elements) {
+    const Bytes at = size_;
+    size_ += round_up({elements * static_cast<std::int64_t>(sizeof(C))}, buffer_alignment);
+    return at;
+  }
+  Bytes size() const { return size_; }
+
+ private:
+  Bytes size_;
+};
+
+template <class T, class C>
+inline void widen_row(const T* from, C* to, std::int64_t count) {
+  if constexpr (std::is_same_v<T, C>)
+    std::copy_n(from, count, to);
+  else
+    widen(from, to, count);
+}
+
+template <class T, class C>
+inline void narrow_row(const C* from, T* to, std::int64_t count) {
+  if constexpr (std::is_same_v<T, C>)
+    std::copy_n(from, count, to);
+  else
+    narrow(from, to, count);
+}
+
+// Up to `lanes` rows of queries (or of gradients), `stride` apart, times `factor`, into a tile with
+// padded columns. Missing rows and columns are zero.
+template <class T, class C>
+void load_rows(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
+               C factor, C* to) {
+  const std::int64_t width = simd::padded<C>(columns);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    C* row = to + i * width;
+    widen_row(from + i * stride, row, columns);
+    for (std::int64_t d = 0; d < columns; ++d) row[d] *= factor;
+    std::fill(row + columns, row + width, C(0));
+  }
+  std::fill(to + rows * width, to + lanes<C> * width, C(0));
+}
+
+// Rows of keys or values: as they lie when the kernel computes in their type, else widened into
+// `buffer`.
+template <class T, class C>
+simd::Factor<C> load_keys(const T* from, std::int64_t stride, std::int64_t rows,
+                          std::int64_t columns, C* buffer) {
+  if constexpr (std::is_same_v<T, C>) {
+    return {from, stride};
+  } else {
+    for (std::int64_t j = 0; j < rows; ++j) widen(from + j * stride, buffer + j * columns, columns);
+    return {buffer, columns};
+  }
+}
+
+// One tile's place in the problem.
+struct Place {
+  std::int64_t batch, head, query, queries, key, keys;
+};
+
+// Puts -inf where a query does not see a key, and adds a mask that is to be added.
+template <class T, class C>
+void apply_masks(const Problem& p, const Place& at, const std::byte* mask, C* scores) {
+  constexpr C hidden = -std::numeric_limits<C>::infinity();
+  constexpr int width = lanes<C>;
+  if (p.masked) {
+    const std::int64_t base =
+        at.batch * p.mask[0] + at.head * p.mask[1] + at.query * p.mask[2] + at.key * p.mask[3];
+    for (std::int64_t j = 0; j < at.keys; ++j) {
+      C* row = scores + j * width;
+      const std::int64_t first = base + j * p.mask[3];
+      if (p.boolean_mask) {
+        const auto* see = reinterpret_cast<const std::uint8_t*>(mask) + first;
+        for (std::int64_t i = 0; i < at.queries; ++i)
+          if (!see[i * p.mask[2]]) row[i] = hidden;
+      } else {
+        const T* more = reinterpret_cast<const T*>(mask) + first;
+        for (std::int64_t i = 0; i < at.queries; ++i) row[i] += static_cast<C>(more[i * p.mask[2]]);
+      }
+    }
+  }
+  if (p.causal)
+    for (std::int64_t j = std::max<std::int64_t>(0, at.query - at.key + 1); j < at.keys; ++j)
+      std::fill_n(scores + j * width, std::min<std::int64_t>(width, at.key + j - at.query), hidden);
+}
+
+// The factors of dropout for a tile of scores: element (b, h, i, j) has the number that the
+// dropout_mask op gives to that element of a (B, H, T, S) tensor.
+template <class C>
+void dropout_factors(const Problem& p, const Philox& philox, const Place& at, C* factors) {
+  constexpr int counters = tile_keys / 4 + 1;
+  std::uint32_t words[counters * 4];
+  const float threshold = static_cast<float>(p.dropout);
+  const C keep = static_cast<C>(1.0 / (1.0 - p.dropout));
+  for (std::int64_t i = 0; i < at.queries; ++i) {
+    const std::int64_t first =
+        ((at.batch * p.heads + at.head) * p.queries + at.query + i) * p.keys + at.key;
+    const std::int64_t used = (first % 4 + at.keys + 3) / 4;
+    for (std::int64_t c = 0; c < used; ++c) {
+      const auto four = philox(static_cast<std::uint64_t>(first / 4 + c));
+      for (std::size_t w = 0; w < 4; ++w) words[c * 4 + static_cast<std::int64_t>(w)] = four[w];
+    }
+    const std::uint32_t* word = words + first % 4;
+    for (std::int64_t j = 0; j < at.keys; ++j)
+      factors[j * lanes<C> + i] = uniform_from_bits(word[j]) < threshold ? C(0) : keep;
+  }
+  for (std::int64_t j = 0; j < at.keys; ++j)
+    std::fill(factors + j * lanes<C> + at.queries, factors + (j + 1) * lanes<C>, C(0));
+}
+
+}  // namespace ebb::attention
