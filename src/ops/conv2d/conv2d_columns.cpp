@@ -18,6 +18,10 @@ struct Columns {
   std::int64_t channels() const { return g.in / g.groups; }
   std::int64_t rows() const { return channels() * g.kernel.h * g.kernel.w; }
   std::int64_t columns() const { return g.result.h * g.result.w; }
+  // Channels that are worth a thread.
+  std::int64_t grain() const {
+    return std::max<std::int64_t>(1, 32768 / (g.kernel.h * g.kernel.w * columns()));
+  }
   Bytes workspace() const {
     return Bytes{rows() * columns() * static_cast<std::int64_t>(sizeof(T))};
   }
@@ -45,7 +49,7 @@ struct Columns {
   }
 
   void spread(const T* image, T* to) const {
-    parallel_for(channels(), 1, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(channels(), grain(), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t c = begin; c < end; ++c)
         for_lines(c, [&](std::int64_t row, std::int64_t p, std::int64_t first, std::int64_t last,
                          std::int64_t cell) {
@@ -60,7 +64,7 @@ struct Columns {
 
   // The transpose of `spread`: each cell of the image becomes the sum of its copies.
   void gather(const T* from, T* image) const {
-    parallel_for(channels(), 1, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(channels(), grain(), [&](std::int64_t begin, std::int64_t end) {
       std::fill(image + begin * g.image.h * g.image.w, image + end * g.image.h * g.image.w, T(0));
       for (std::int64_t c = begin; c < end; ++c)
         for_lines(c, [&](std::int64_t row, std::int64_t p, std::int64_t first, std::int64_t last,

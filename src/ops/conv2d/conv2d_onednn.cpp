@@ -157,11 +157,12 @@ struct Stage {
     if (kind == ConvKind::forward) {
       const Desc b = bias ? Desc({g.out}, type, Tag::x) : Desc();
       const dnnl::convolution_forward::primitive_desc desc(
-          bias
-              ? dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, algorithm, x_any,
-                                                w_any, b, y_any, strides, dilation, before, after)
-              : dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, algorithm, x_any,
-                                                w_any, y_any, strides, dilation, before, after),
+          bias ? dnnl::convolution_forward::desc(dnnl::prop_kind::forward_inference, algorithm,
+                                                 x_any, w_any, b, y_any, strides, dilation, before,
+                                                 after)
+               : dnnl::convolution_forward::desc(dnnl::prop_kind::forward_inference, algorithm,
+                                                 x_any, w_any, y_any, strides, dilation, before,
+                                                 after),
           attributes, engine());
       refuse_loops(desc);
       convolution = dnnl::convolution_forward(desc);

@@ -82,12 +82,12 @@ TEST(Conv2d, FastKernelsAgreeWithFloat64) {
   const struct {
     Shape x, weight;
     Conv2dOptions options;
-  } cases[] = {{{67, 16, 32, 32}, {16, 16, 3, 3}, {.padding = 1}},
-               {{37, 32, 32, 32}, {32, 32, 3, 3}, {.padding = 1}},
-               {{19, 64, 32, 32}, {32, 64, 1, 1}, {}},
-               {{37, 3, 40, 36}, {24, 3, 3, 3}, {.stride = 2, .padding = 1}},
-               {{21, 64, 32, 32}, {64, 1, 3, 3}, {.padding = 1, .groups = 64}},
-               {{3, 512, 4, 4}, {512, 512, 3, 3}, {.padding = 1}}};
+  } cases[] = {{{35, 16, 32, 32}, {16, 16, 3, 3}, {.padding = 1}},
+               {{19, 32, 32, 32}, {32, 32, 3, 3}, {.padding = 1}},
+               {{5, 64, 16, 16}, {32, 64, 1, 1}, {}},
+               {{19, 3, 64, 60}, {24, 3, 3, 3}, {.stride = 2, .padding = 1}},
+               {{9, 64, 32, 32}, {64, 1, 3, 3}, {.padding = 1, .groups = 64}},
+               {{3, 256, 4, 4}, {256, 256, 3, 3}, {.padding = 1}}};
   for (const auto& c : cases) {
     const Tensor x = make_input(SampleInput::real(c.x), f32, 1),
                  w = make_input(SampleInput::real(c.weight), f32, 2);
