@@ -243,5 +243,38 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
 // Rotary position embedding of x (..., T, D): at position t, counted from `first_position`,
 // elements i and i + D/2 are turned by the angle t · base^(-2i/D).
 Tensor rotary(const Tensor& x, double base = 10000.0, std::int64_t first_position = 0);
+// --- Images: (N, C, H, W)
+// -------------------------------------------------------------------------------------
+
+// A number for each axis of an image; one alone stands for both.
+struct Size2d {
+  std::int64_t h = 0, w = 0;
+
+  constexpr Size2d(std::int64_t both = 0) : h(both), w(both) {}
+  constexpr Size2d(std::int64_t height, std::int64_t width) : h(height), w(width) {}
+  bool operator==(const Size2d&) const = default;
+};
+
+struct Conv2dOptions {
+  Size2d stride = 1;
+  Size2d padding = 0;   // zeros on each side
+  Size2d dilation = 1;  // distance between neighbouring taps of the kernel
+  std::int64_t groups = 1;
+};
+
+// x (N, C, H, W) with weight (O, C / groups, kh, kw), plus `bias` (O) if given. The kernel is not
+// flipped.
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv2dOptions& options = {});
+
+// Windows of `kernel` cells, `stride` apart; padding takes no part in a maximum and may be at most
+// half of the kernel. A stride of 0 means the kernel's size.
+Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride = 0, Size2d padding = 0);
+
+// What the mean of a window that reaches into the padding is divided by.
+enum class CountPad : bool { no, yes };
+Tensor avg_pool2d(const Tensor& x, Size2d kernel, Size2d stride = 0, Size2d padding = 0,
+                  CountPad count_pad = CountPad::yes);
+Tensor global_avg_pool2d(const Tensor& x);  // (N, C)
 
 }  // namespace ebb

@@ -51,4 +51,12 @@
   X(linear_cross_entropy_grad)  \
   X(attention)                  \
   X(attention_grad)             \
-  X(rotary)
+  X(rotary)                     \
+  X(conv2d)                     \
+  X(conv2d_input_grad)          \
+  X(conv2d_weight_grad)         \
+  X(max_pool2d)                 \
+  X(max_pool2d_grad)            \
+  X(max_pool2d_gather)          \
+  X(avg_pool2d)                 \
+  X(avg_pool2d_grad)

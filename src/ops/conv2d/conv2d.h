@@ -1,0 +1,65 @@
+// Two-dimensional convolution and its two gradients. The three are linear in each of their inputs
+// and each one's gradients are the other two, so they are closed under differentiation.
+//
+//   conv2d(x, weight[, bias]) → y          x      (N, C, H, W)
+//   conv2d_input_grad(weight, g) → x       weight (O, C / groups, kh, kw)
+//   conv2d_weight_grad(x, g) → weight      y, g   (N, O, oh, ow)
+#pragma once
+
+#include "ebb/op.h"
+#include "ebb/ops.h"
+
+namespace ebb {
+
+struct Conv2dAttributes {
+  Size2d stride = 1, padding = 0, dilation = 1;
+  std::int64_t groups = 1;
+  Size2d size = 0;  // of the result of a gradient: the image's or the kernel's
+
+  bool operator==(const Conv2dAttributes&) const = default;
+  void visit(auto&& field) const {
+    field("stride", IntList{stride.h, stride.w});
+    field("padding", IntList{padding.h, padding.w});
+    field("dilation", IntList{dilation.h, dilation.w});
+    field("groups", groups);
+    if (size != Size2d(0)) field("size", IntList{size.h, size.w});
+  }
+};
+
+// Every size of a convolution. All but `batch` are at least 1.
+struct ConvGeometry {
+  std::int64_t batch = 0, groups = 1;
+  std::int64_t in = 1, out = 1;  // channels
+  Size2d image, kernel, result;
+  Size2d stride, padding, dilation;
+
+  std::int64_t image_elements() const { return in * image.h * image.w; }
+  std::int64_t result_elements() const { return out * result.h * result.w; }
+  std::int64_t weight_elements() const { return out * (in / groups) * kernel.h * kernel.w; }
+};
+
+ConvGeometry conv_geometry(const Shape& x, const Shape& weight, const Shape& y,
+                           const Conv2dAttributes& attributes);
+
+enum class ConvKind { forward, input_grad, weight_grad };
+
+const Op& conv2d_op();
+const Op& conv2d_input_grad_op();
+const Op& conv2d_weight_grad_op();
+
+// conv2d_cpu.cpp
+Kernel bind_conv2d_cpu(const KernelRequest& request, const Conv2dAttributes& attributes);
+Kernel bind_conv2d_input_grad_cpu(const KernelRequest& request, const Conv2dAttributes& attributes);
+Kernel bind_conv2d_weight_grad_cpu(const KernelRequest& request,
+                                   const Conv2dAttributes& attributes);
+
+// Kernels of one element type, whose inputs and outputs are in the order of the op of that kind.
+// By image to columns and BLAS, for float and double (conv2d_columns.cpp):
+template <class T>
+Kernel bind_conv_columns(ConvKind kind, const ConvGeometry& geometry, bool bias);
+// By oneDNN, for float32 and bfloat16; nothing when it has no kernel for these sizes
+// (conv2d_onednn.cpp):
+std::optional<Kernel> bind_conv_onednn(ConvKind kind, const ConvGeometry& geometry, bool bias,
+                                       DType dtype);
+
+}  // namespace ebb

@@ -1,0 +1,153 @@
+// Convolution as a product of matrices: each image is spread into columns, one per position of the
+// kernel, that hold the cells under it. Serves float64 and the sizes that oneDNN refuses.
+#include <algorithm>
+
+#include "core/parallel.h"
+#include "ebb/storage.h"
+#include "ops/conv2d/conv2d.h"
+#include "ops/matmul/gemm.h"
+
+namespace ebb {
+namespace {
+
+template <class T>
+struct Columns {
+  ConvGeometry g;
+  bool bias = false;
+
+  std::int64_t channels() const { return g.in / g.groups; }
+  std::int64_t rows() const { return channels() * g.kernel.h * g.kernel.w; }
+  std::int64_t columns() const { return g.result.h * g.result.w; }
+  // Channels that are worth a thread.
+  std::int64_t grain() const {
+    return std::max<std::int64_t>(1, 32768 / (g.kernel.h * g.kernel.w * columns()));
+  }
+  Bytes workspace() const {
+    return Bytes{rows() * columns() * static_cast<std::int64_t>(sizeof(T))};
+  }
+
+  // Calls visit(row, first, last, cell) for every line of result positions along w: those in
+  // [first, last) read the image from `cell` on, one stride apart; the others read padding.
+  template <class Visit>
+  void for_lines(std::int64_t channel, const Visit& visit) const {
+    for (std::int64_t i = 0; i < g.kernel.h; ++i)
+      for (std::int64_t j = 0; j < g.kernel.w; ++j) {
+        const std::int64_t row = (channel * g.kernel.h + i) * g.kernel.w + j;
+        const std::int64_t left = j * g.dilation.w - g.padding.w;
+        const auto reach = [&](std::int64_t x) {  // the first position at or right of image cell x
+          return std::clamp<std::int64_t>(x <= left ? 0 : (x - left + g.stride.w - 1) / g.stride.w,
+                                          0, g.result.w);
+        };
+        for (std::int64_t p = 0; p < g.result.h; ++p) {
+          const std::int64_t y = p * g.stride.h + i * g.dilation.h - g.padding.h;
+          const bool inside = y >= 0 && y < g.image.h;
+          const std::int64_t first = inside ? reach(0) : 0, last = inside ? reach(g.image.w) : 0;
+          visit(row, p, first, std::max(first, last),
+                (channel * g.image.h + y) * g.image.w + left + first * g.stride.w);
+        }
+      }
+  }
+
+  void spread(const T* image, T* to) const {
+    parallel_for(channels(), grain(), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c)
+        for_lines(c, [&](std::int64_t row, std::int64_t p, std::int64_t first, std::int64_t last,
+                         std::int64_t cell) {
+          T* line = to + row * columns() + p * g.result.w;
+          std::fill(line, line + first, T(0));
+          for (std::int64_t q = first; q < last; ++q)
+            line[q] = image[cell + (q - first) * g.stride.w];
+          std::fill(line + last, line + g.result.w, T(0));
+        });
+    });
+  }
+
+  // The transpose of `spread`: each cell of the image becomes the sum of its copies.
+  void gather(const T* from, T* image) const {
+    parallel_for(channels(), grain(), [&](std::int64_t begin, std::int64_t end) {
+      std::fill(image + begin * g.image.h * g.image.w, image + end * g.image.h * g.image.w, T(0));
+      for (std::int64_t c = begin; c < end; ++c)
+        for_lines(c, [&](std::int64_t row, std::int64_t p, std::int64_t first, std::int64_t last,
+                         std::int64_t cell) {
+          const T* line = from + row * columns() + p * g.result.w;
+          for (std::int64_t q = first; q < last; ++q)
+            image[cell + (q - first) * g.stride.w] += line[q];
+        });
+    });
+  }
+
+  static MatrixLayout dense(std::int64_t rows, std::int64_t columns) {
+    return {rows, columns, columns, 1};
+  }
+  static MatrixLayout transposed(const MatrixLayout& m) {
+    return {m.columns, m.rows, m.column_stride, m.row_stride};
+  }
+
+  // Calls body with the image, the result and the weight of each image and group, in order.
+  template <class X, class Y, class W, class Body>
+  void for_groups(X* x, Y* y, W* weight, const Body& body) const {
+    for (std::int64_t n = 0; n < g.batch; ++n)
+      for (std::int64_t k = 0; k < g.groups; ++k)
+        body(n, k, x + (n * g.groups + k) * (g.image_elements() / g.groups),
+             y + (n * g.groups + k) * (g.result_elements() / g.groups),
+             weight + k * (g.weight_elements() / g.groups));
+  }
+
+  void forward(const KernelArgs& args) const {
+    const std::int64_t out = g.out / g.groups;
+    const T* offsets = bias ? args.in<T>(2) : nullptr;
+    T* spreaded = args.scratch<T>();
+    for_groups(args.in<T>(0), args.out<T>(), args.in<T>(1),
+               [&](std::int64_t, std::int64_t k, const T* x, T* y, const T* weight) {
+                 spread(x, spreaded);
+                 if (offsets)
+                   for (std::int64_t o = 0; o < out; ++o)
+                     std::fill_n(y + o * columns(), columns(), offsets[k * out + o]);
+                 gemm(dense(out, rows()), weight, dense(rows(), columns()), spreaded,
+                      offsets ? T(1) : T(0), y, static_cast<int>(columns()));
+               });
+  }
+
+  void input_grad(const KernelArgs& args) const {
+    T* spreaded = args.scratch<T>();
+    for_groups(args.out<T>(), args.in<T>(1), args.in<T>(0),
+               [&](std::int64_t, std::int64_t, T* x, const T* y, const T* weight) {
+                 gemm(transposed(dense(g.out / g.groups, rows())), weight,
+                      dense(g.out / g.groups, columns()), y, T(0), spreaded,
+                      static_cast<int>(columns()));
+                 gather(spreaded, x);
+               });
+  }
+
+  void weight_grad(const KernelArgs& args) const {
+    T* spreaded = args.scratch<T>();
+    if (g.batch == 0) std::fill_n(args.out<T>(), g.weight_elements(), T(0));
+    for_groups(args.in<T>(0), args.in<T>(1), args.out<T>(),
+               [&](std::int64_t n, std::int64_t, const T* x, const T* y, T* weight) {
+                 spread(x, spreaded);
+                 gemm(dense(g.out / g.groups, columns()), y, transposed(dense(rows(), columns())),
+                      spreaded, n == 0 ? T(0) : T(1), weight, static_cast<int>(rows()));
+               });
+  }
+};
+
+}  // namespace
+
+template <class T>
+Kernel bind_conv_columns(ConvKind kind, const ConvGeometry& geometry, bool bias) {
+  const Columns<T> c{geometry, bias};
+  switch (kind) {
+    case ConvKind::forward:
+      return {[c](const KernelArgs& args) { c.forward(args); }, c.workspace()};
+    case ConvKind::input_grad:
+      return {[c](const KernelArgs& args) { c.input_grad(args); }, c.workspace()};
+    case ConvKind::weight_grad:
+      break;
+  }
+  return {[c](const KernelArgs& args) { c.weight_grad(args); }, c.workspace()};
+}
+
+template Kernel bind_conv_columns<float>(ConvKind, const ConvGeometry&, bool);
+template Kernel bind_conv_columns<double>(ConvKind, const ConvGeometry&, bool);
+
+}  // namespace ebb
