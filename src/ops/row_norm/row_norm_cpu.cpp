@@ -109,26 +109,25 @@ void backward_row(const S* x, const S* g, const S* weight, S* dx, Compute<S> mea
       static_cast<T>(total_centred / n * static_cast<double>(rstd) * static_cast<double>(rstd));
   rows::for_tiles(columns, [&](std::int64_t at, std::int64_t count) {
     const T *in = read_x(x + at, count), *up = read_g(g + at, count);
-    if (weight_sum) {
-      T* sums = weight_sum + at;
-#pragma GCC ivdep
-      for (std::int64_t i = 0; i < count; ++i) sums[i] += up[i] * ((in[i] - mean) * rstd);
-    }
-    if (bias_sum) {
-      T* sums = bias_sum + at;
-#pragma GCC ivdep
-      for (std::int64_t i = 0; i < count; ++i) sums[i] += up[i];
-    }
+    const T* w = weighted ? read_weight(weight + at, count) : nullptr;
     T* out = write.begin(dx + at);
-    if constexpr (weighted) {
-      const T* w = read_weight(weight + at, count);
+    // The usual case in one loop; sums that only some ask for in loops of their own.
+    if (weight_sum && bias_sum) {
+      T *weight_sums = weight_sum + at, *bias_sums = bias_sum + at;
 #pragma GCC ivdep  // dx may be x or g itself
-      for (std::int64_t i = 0; i < count; ++i)
-        out[i] = rstd * (up[i] * w[i] - offset - (in[i] - mean) * slope);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const T centred = in[i] - mean, up_i = up[i];
+        weight_sums[i] += up_i * (centred * rstd);
+        bias_sums[i] += up_i;
+        out[i] = rstd * ((weighted ? up_i * w[i] : up_i) - offset - centred * slope);
+      }
     } else {
+      for (std::int64_t i = 0; weight_sum && i < count; ++i)
+        weight_sum[at + i] += up[i] * ((in[i] - mean) * rstd);
+      for (std::int64_t i = 0; bias_sum && i < count; ++i) bias_sum[at + i] += up[i];
 #pragma GCC ivdep  // dx may be x or g itself
       for (std::int64_t i = 0; i < count; ++i)
-        out[i] = rstd * (up[i] - offset - (in[i] - mean) * slope);
+        out[i] = rstd * ((weighted ? up[i] * w[i] : up[i]) - offset - (in[i] - mean) * slope);
     }
     write.end(dx + at, count);
   });

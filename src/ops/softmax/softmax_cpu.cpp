@@ -46,10 +46,18 @@ void softmax_row(const S* x, S* y, std::int64_t columns) {
     });
     scale(y, static_cast<T>(1.0 / total), columns);
   } else {
-    // Exponentials stored in a half type would be rounded twice: compute them again instead.
-    const T factor = static_cast<T>(1.0 / exp_sum(x, most, columns));
+    // Exponentials stored in a half type would be rounded twice: they stay in a tile that holds the
+    // whole row, or are computed again.
     rows::TileReader<S> read;
     rows::TileWriter<S> write;
+    if (columns <= rows::tile) {
+      T* out = write.begin(y);
+      shifted_exp(read(x, columns), most, out, columns);
+      scale(out, T(1) / rows::fold(T(0), columns, rows::plus, rows::plus, out), columns);
+      write.end(y, columns);
+      return;
+    }
+    const T factor = static_cast<T>(1.0 / exp_sum(x, most, columns));
     rows::for_tiles(columns, [&](std::int64_t at, std::int64_t count) {
       T* out = write.begin(y + at);
       shifted_exp(read(x + at, count), most, out, count);
