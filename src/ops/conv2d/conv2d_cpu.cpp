@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/parallel.h"
@@ -6,6 +8,17 @@
 #include "ops/pointwise/convert.h"
 
 namespace ebb {
+
+std::int64_t images_at_once(const ConvGeometry& g, Bytes element) {
+  constexpr Bytes cache = 1_MiB;  // second-level, of a core
+  // Weights are read anew for every run of images, so a run is to hold as much as they do.
+  const Bytes room = std::max(threads() * cache, g.weight_elements() * element);
+  const Bytes image = (g.image_elements() + g.result_elements()) * element;
+  const std::int64_t most = std::max<std::int64_t>(room.count / image.count, 1);
+  const std::int64_t runs = (g.batch + most - 1) / most;
+  return (g.batch + runs - 1) / runs;
+}
+
 namespace {
 
 Kernel bind_float(ConvKind kind, const ConvGeometry& g, bool bias) {
@@ -19,48 +32,123 @@ void in_pieces(std::int64_t count, const Body& body) {
                [&](std::int64_t begin, std::int64_t end) { body(begin, end - begin); });
 }
 
-// A kernel for half types: everything is widened to float, convolved and narrowed.
-template <class H>
-struct Widened {
-  Kernel inner;
-  std::vector<std::int64_t> inputs;  // elements of each
-  std::int64_t output = 0;
+// An input or output of a kernel for half types: one for each image, or one for all.
+struct Operand {
+  std::int64_t elements = 0;  // of an image, or of the whole
+  bool per_image = false;
 
-  static Bytes size(std::int64_t elements) { return round_up({elements * 4}, buffer_alignment); }
-  Bytes workspace() const {
-    Bytes total = size(output);
-    for (std::int64_t elements : inputs) total += size(elements);
-    return total + inner.workspace;
+  std::int64_t wide_elements(std::int64_t images) const {
+    return per_image ? images * elements : elements;
   }
-  void operator()(const KernelArgs& args) const {
-    std::byte* wide[3] = {};
-    Bytes at;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      wide[i] = args.workspace + at.count;
-      const H* from = args.in<H>(static_cast<int>(i));
-      float* to = args.scratch<float>(at);
-      in_pieces(inputs[i],
-                [&](std::int64_t begin, std::int64_t n) { widen(from + begin, to + begin, n); });
-      at += size(inputs[i]);
-    }
-    float* result = args.scratch<float>(at);
-    std::byte* out[1] = {args.workspace + at.count};
-    at += size(output);
-    KernelArgs inner_args = args;
-    inner_args.inputs = {wide, inputs.size()};
-    inner_args.outputs = out;
-    inner_args.workspace = args.workspace + at.count;
-    inner.run(inner_args);
-    in_pieces(output, [&](std::int64_t begin, std::int64_t n) {
-      narrow(result + begin, args.out<H>() + begin, n);
-    });
+  Bytes wide_bytes(std::int64_t images) const {
+    return round_up({wide_elements(images) * 4}, buffer_alignment);
   }
 };
 
+// A kernel for half types: a few images at a time are widened to float, convolved and narrowed.
 template <class H>
-Kernel bind_widened(const KernelRequest& request, ConvKind kind, const ConvGeometry& g, bool bias) {
-  Widened<H> widened{bind_float(kind, g, bias), {}, request.out().shape().elements()};
-  for (const Arg& arg : request.inputs) widened.inputs.push_back(arg.shape().elements());
+class Widened {
+ public:
+  Widened(ConvKind kind, const ConvGeometry& g, bool bias)
+      : batch_(g.batch), images_(images_at_once(g, size_of(f32))) {
+    const auto inner = [&](std::int64_t images) {
+      ConvGeometry part = g;
+      part.batch = images;
+      return bind_float(kind, part, bias);
+    };
+    whole_ = inner(images_);
+    if (batch_ % images_ != 0) last_ = inner(batch_ % images_);
+
+    const Operand x{g.image_elements(), true}, y{g.result_elements(), true},
+        weight{g.weight_elements(), false};
+    switch (kind) {
+      case ConvKind::forward:
+        inputs_ = {x, weight}, output_ = y;
+        if (bias) inputs_.push_back({g.out, false});
+        break;
+      case ConvKind::input_grad:
+        inputs_ = {weight, y}, output_ = x;
+        break;
+      case ConvKind::weight_grad:
+        inputs_ = {x, y}, output_ = weight;
+        break;
+    }
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      inputs_at_[i] = take(inputs_[i].wide_bytes(images_));
+    output_at_ = take(output_.wide_bytes(images_));
+    part_at_ = adds_up() ? take(output_.wide_bytes(images_)) : output_at_;
+    inner_at_ = take(std::max(whole_.workspace, last_.workspace));
+  }
+
+  Bytes workspace() const { return workspace_; }
+
+  void operator()(const KernelArgs& args) const {
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (!inputs_[i].per_image) widen_input(args, i, 0, inputs_[i].elements);
+    for (std::int64_t n = 0; n < batch_; n += images_) {
+      const std::int64_t images = std::min(images_, batch_ - n);
+      for (std::size_t i = 0; i < inputs_.size(); ++i)
+        if (inputs_[i].per_image)
+          widen_input(args, i, n * inputs_[i].elements, images * inputs_[i].elements);
+      const Bytes result_at = n == 0 ? output_at_ : part_at_;
+      run_inner(args, images == images_ ? whole_ : last_, result_at);
+      if (output_.per_image)
+        narrow_output(args, n * output_.elements, images * output_.elements);
+      else if (n > 0)
+        add_part(args);
+    }
+    if (!output_.per_image) narrow_output(args, 0, output_.elements);
+  }
+
+ private:
+  bool adds_up() const { return !output_.per_image && images_ < batch_; }
+  Bytes take(Bytes size) {
+    const Bytes at = workspace_;
+    workspace_ += size;
+    return at;
+  }
+
+  void widen_input(const KernelArgs& args, std::size_t i, std::int64_t begin,
+                   std::int64_t count) const {
+    const H* from = args.in<H>(static_cast<int>(i)) + begin;
+    float* to = args.scratch<float>(inputs_at_[i]);
+    in_pieces(count, [&](std::int64_t at, std::int64_t n) { widen(from + at, to + at, n); });
+  }
+  void run_inner(const KernelArgs& args, const Kernel& kernel, Bytes result_at) const {
+    std::byte* inputs[3] = {};
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      inputs[i] = args.scratch<std::byte>(inputs_at_[i]);
+    std::byte* outputs[1] = {args.scratch<std::byte>(result_at)};
+    KernelArgs inner = args;
+    inner.inputs = {inputs, inputs_.size()};
+    inner.outputs = outputs;
+    inner.workspace = args.scratch<std::byte>(inner_at_);
+    kernel.run(inner);
+  }
+  void add_part(const KernelArgs& args) const {
+    float* total = args.scratch<float>(output_at_);
+    const float* part = args.scratch<float>(part_at_);
+    in_pieces(output_.elements, [&](std::int64_t at, std::int64_t n) {
+      for (std::int64_t k = at; k < at + n; ++k) total[k] += part[k];
+    });
+  }
+  void narrow_output(const KernelArgs& args, std::int64_t begin, std::int64_t count) const {
+    const float* from = args.scratch<float>(output_at_);
+    H* to = args.out<H>() + begin;
+    in_pieces(count, [&](std::int64_t at, std::int64_t n) { narrow(from + at, to + at, n); });
+  }
+
+  std::int64_t batch_, images_;
+  Kernel whole_, last_;  // for images_ images, and for the rest of the batch if there is one
+  std::vector<Operand> inputs_;
+  Operand output_;
+  std::array<Bytes, 3> inputs_at_{};
+  Bytes output_at_, part_at_, inner_at_, workspace_;
+};
+
+template <class H>
+Kernel bind_widened(ConvKind kind, const ConvGeometry& g, bool bias) {
+  Widened<H> widened(kind, g, bias);
   const Bytes workspace = widened.workspace();
   return {std::move(widened), workspace};
 }
@@ -78,9 +166,9 @@ Kernel bind(const KernelRequest& request, ConvKind kind, const ConvGeometry& g) 
       return bind_float(kind, g, bias);
     case DType::bfloat16:
       if (auto kernel = bind_conv_onednn(kind, g, bias, bf16)) return *kernel;
-      return bind_widened<BFloat16>(request, kind, g, bias);
+      return bind_widened<BFloat16>(kind, g, bias);
     case DType::float16:
-      return bind_widened<Half>(request, kind, g, bias);
+      return bind_widened<Half>(kind, g, bias);
     default:
       request.no_kernel(request.out().dtype());
   }

@@ -28,7 +28,6 @@ using dnnl::memory;
 using Tag = memory::format_tag;
 using Desc = memory::desc;
 
-constexpr Bytes copies_per_thread = 1_MiB;    // of reordered images: a second-level cache
 constexpr std::int64_t few_channels = 4;      // of an image that is not worth padding to a vector
 constexpr std::int64_t vector_channels = 16;  // of oneDNN's blocks for 512-bit vectors
 constexpr std::int64_t least_columns = 128;   // from which plain 1 x 1 products are efficient
@@ -108,9 +107,10 @@ struct Formats {
   // Forward, oneDNN prefers NHWC by itself, which takes longer to reorder to than channels in
   // blocks; for a single block its kernel is the faster by more.
   static bool blocks(const ConvGeometry& g) {
+    if (!has_isa(dnnl::cpu_isa::avx512_core)) return false;
+    if (g.groups == g.in && g.groups == g.out) return g.in % vector_channels == 0;  // depthwise
     const std::int64_t in = g.in / g.groups, out = g.out / g.groups;
-    return in % vector_channels == 0 && out % vector_channels == 0 && in > vector_channels &&
-           has_isa(dnnl::cpu_isa::avx512_core);
+    return in % vector_channels == 0 && out % vector_channels == 0 && in > vector_channels;
   }
   bool plain() const { return x == Tag::nchw && y == Tag::nchw; }
 };
@@ -235,10 +235,11 @@ class OnednnConvolution {
   OnednnConvolution(ConvKind kind, const ConvGeometry& g, bool bias, DType dtype)
       : kind_(kind), g_(g), element_(size_of(dtype)), threads_(threads()), stream_(engine()) {
     const Formats best(kind, g, dtype);
+    const std::int64_t images = images_at_once(g, element_);
     // Formats of our choice may have no kernel, and a shorter last run may want its weight in
     // another one.
-    const bool made = make_stages(best.plain() ? g.batch : images_at_once(), bias, dtype, best) ||
-                      make_stages(images_at_once(), bias, dtype, Formats()) ||
+    const bool made = make_stages(best.plain() ? g.batch : images, bias, dtype, best) ||
+                      make_stages(images, bias, dtype, Formats()) ||
                       make_stages(g.batch, bias, dtype, Formats());
     if (!made) throw dnnl::error(dnnl_unimplemented, "no kernel");
 
@@ -301,16 +302,6 @@ class OnednnConvolution {
   }
 
  private:
-  // As many images as the copies of a cache's size per thread hold, in runs of nearly equal length.
-  // Large weights are read once a run, so a run is to be as large.
-  std::int64_t images_at_once() const {
-    const Bytes image = (g_.image_elements() + g_.result_elements()) * element_;
-    const Bytes room = std::max(threads_ * copies_per_thread, g_.weight_elements() * element_);
-    const std::int64_t most = std::max<std::int64_t>(room.count / image.count, 1);
-    const std::int64_t runs = (g_.batch + most - 1) / most;
-    return (g_.batch + runs - 1) / runs;
-  }
-
   bool make_stages(std::int64_t images, bool bias, DType dtype, const Formats& formats) {
     stages_.clear();
     try {

@@ -128,12 +128,27 @@ TEST(Conv2d, TheThreadCountMayChangeAfterBinding) {
 }
 
 TEST(Conv2d, WorkspaceHoldsAFewImagesOnly) {
-  const Tensor x = zeros({256, 32, 32, 32}), w = zeros({32, 32, 3, 3});
-  const Arg in[] = {{x.type(), contiguous_strides(x.shape())},
-                    {w.type(), contiguous_strides(w.shape())}};
-  const Arg out[] = {in[0]};
-  const Kernel kernel = bind_conv2d_cpu({conv2d_op(), in, out, device::cpu}, {.padding = 1});
-  EXPECT_LE(kernel.workspace, threads() * 1_MiB + 1_MiB);
+  for (DType dtype : {f64, f32, f16, bf16}) {
+    const Arg x{{{256, 32, 32, 32}, dtype}, contiguous_strides({256, 32, 32, 32})},
+        w{{{32, 32, 3, 3}, dtype}, contiguous_strides({32, 32, 3, 3})};
+    const Arg image_and_weight[] = {x, w}, weight_and_image[] = {w, x}, images[] = {x, x};
+    const Arg image[] = {x}, weight[] = {w};
+    const Conv2dAttributes forward{.padding = 1}, to_image{.padding = 1, .size = 32},
+        to_weight{.padding = 1, .size = 3};
+    // Half types hold the images twice: widened, and reordered.
+    const Bytes most = (dtype == f16 ? 2 : 1) * threads() * 1_MiB + 3_MiB;
+    EXPECT_LE(
+        bind_conv2d_cpu({conv2d_op(), image_and_weight, image, device::cpu}, forward).workspace,
+        most);
+    EXPECT_LE(bind_conv2d_input_grad_cpu(
+                  {conv2d_input_grad_op(), weight_and_image, image, device::cpu}, to_image)
+                  .workspace,
+              most);
+    EXPECT_LE(bind_conv2d_weight_grad_cpu({conv2d_weight_grad_op(), images, weight, device::cpu},
+                                          to_weight)
+                  .workspace,
+              most);
+  }
 }
 
 TEST(Conv2d, EmptyBatch) {
