@@ -436,12 +436,14 @@ TEST(Errors, Compile) {
 TEST(Errors, Run) {
   const Tensor x = input({{2}, f32}, "tokens");
   Program program({.inputs = {x}, .outputs = {exp(x)}, .updates = {}});
-  expect_error([&] { program.run(); }, {"[run]", "1 inputs", "0 came"});
+  expect_error([&] { program.run(); }, {"[run]", "input 0", "\"tokens\"", "not fed"});
+  expect_error([&] { program.run({x, x}); }, {"[run]", "1 inputs", "2 came"});
+  expect_error([&] { program.feed(1, 2.0); }, {"[feed]", "1 inputs", "input 1"});
   expect_error([&] { program.run({eval(zeros({3}))}); },
-               {"[run]", "input 0", "\"tokens\"", "float32 (2,)", "float32 (3,)"});
-  expect_error([&] { program.run({eval(zeros({2}, f64))}); }, {"[run]", "float64 (2,)"});
-  expect_error([&] { program.run({none}); }, {"[run]", "\"tokens\"", "empty"});
-  expect_error([&] { program.run({zeros({2})}); }, {"[run]", "input 0", "eval()"});
+               {"[feed]", "input 0", "\"tokens\"", "float32 (2,)", "float32 (3,)"});
+  expect_error([&] { program.run({eval(zeros({2}, f64))}); }, {"[feed]", "float64 (2,)"});
+  expect_error([&] { program.run({none}); }, {"[feed]", "\"tokens\"", "empty"});
+  expect_error([&] { program.run({zeros({2})}); }, {"[feed]", "input 0", "eval()"});
   expect_error([&] { program.output(0); }, {"[output]", "has not run"});
   program.run({eval(zeros({2}))});
   EXPECT_EQ(values_of(program.output(0)), (std::vector<double>{1.0, 1.0}));

@@ -18,13 +18,15 @@ struct Line : nn::Module<Line> {
 
 Batch line_batch() {
   std::vector<float> x, y;
-  for (int i = 0; i < 32; ++i) x.push_back(static_cast<float>(i) / 16.0f - 1.0f), y.push_back(3.0f * x.back() + 2.0f);
+  for (int i = 0; i < 32; ++i)
+    x.push_back(static_cast<float>(i) / 16.0f - 1.0f), y.push_back(3.0f * x.back() + 2.0f);
   return {{Tensor::from(x, {32}), Tensor::from(y, {32})}};
 }
 
 TEST(TrainStep, FitsALine) {
   auto model = make<Line>(device::cpu, f32);
-  TrainStep step(model, optim::SGD{.lr = 0.2, .momentum = 0.5}, [&](const Batch& b) { return mean(square(model(b.x()) - b.y())); });
+  TrainStep step(model, optim::SGD{.lr = 0.2, .momentum = 0.5},
+                 [&](const Batch& b) { return mean(square(model(b.x()) - b.y())); });
   const Batch batch = line_batch();
   double loss = 0.0;
   for (int i = 0; i < 100; ++i) loss = step(batch).loss;
@@ -37,18 +39,22 @@ TEST(TrainStep, ClipsByTheGlobalNorm) {
   auto model = make<Line>(device::cpu, f32);
   model.slope.assign(zeros({1}));
   model.offset.assign(zeros({1}));
-  TrainStep step(model, optim::SGD{.lr = 1.0}, [&](const Batch& b) { return mean(square(model(b.x()) - b.y())); },
+  TrainStep step(model, optim::SGD{.lr = 1.0},
+                 [&](const Batch& b) { return mean(square(model(b.x()) - b.y())); },
                  {.schedule = optim::constant(), .clip_norm = 0.5, .compile = {}});
   const StepResult result = step(line_batch());
   EXPECT_GT(result.gradient_norm, 0.5);
-  const double moved = std::hypot(model.slope.to_vector<float>()[0], model.offset.to_vector<float>()[0]);
+  const double moved =
+      std::hypot(model.slope.to_vector<float>()[0], model.offset.to_vector<float>()[0]);
   EXPECT_NEAR(moved, 0.5, 1e-5);  // a step of rate 1 moves by the clipped norm
 }
 
 TEST(TrainStep, SchedulesScaleTheRate) {
   auto model = make<Line>(device::cpu, f32);
-  TrainStep step(model, optim::SGD{.lr = 0.1}, [&](const Batch& b) { return mean(square(model(b.x()) - b.y())); },
-                 {.schedule = optim::linear_warmup(4, optim::cosine(4)), .clip_norm = {}, .compile = {}});
+  TrainStep step(
+      model, optim::SGD{.lr = 0.1},
+      [&](const Batch& b) { return mean(square(model(b.x()) - b.y())); },
+      {.schedule = optim::linear_warmup(4, optim::cosine(4)), .clip_norm = {}, .compile = {}});
   std::vector<double> rates;
   for (int i = 0; i < 9; ++i) rates.push_back(step(line_batch()).rate);
   EXPECT_DOUBLE_EQ(rates[0], 0.025);
@@ -61,7 +67,8 @@ TEST(TrainStep, SchedulesScaleTheRate) {
 TEST(TrainStep, FrozenParametersStay) {
   auto model = make<Line>(device::cpu, f32);
   model.freeze();
-  TrainStep step(model, optim::AdamW{}, [&](const Batch& b) { return mean(square(model(b.x()) - b.y())); });
+  TrainStep step(model, optim::AdamW{},
+                 [&](const Batch& b) { return mean(square(model(b.x()) - b.y())); });
   step(line_batch());
   EXPECT_EQ(model.slope.to_vector<float>()[0], 0.0f);
   EXPECT_TRUE(step.optimizer_state().all().empty());
@@ -72,7 +79,9 @@ TEST(TrainStep, TheSameSeedGivesTheSameBits) {
     auto model = make<Line>(device::cpu, f32);
     TrainOptions options;
     options.compile.seed = seed;
-    TrainStep step(model, optim::AdamW{.lr = 0.1}, [&](const Batch& b) { return mean(square(dropout(model(b.x()), 0.3) - b.y())); }, options);
+    TrainStep step(
+        model, optim::AdamW{.lr = 0.1},
+        [&](const Batch& b) { return mean(square(dropout(model(b.x()), 0.3) - b.y())); }, options);
     std::vector<double> losses;
     for (int i = 0; i < 5; ++i) losses.push_back(step(line_batch()).loss);
     return losses;

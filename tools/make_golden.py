@@ -387,22 +387,17 @@ def attention():
         case(f, op, lambda *t: attend(*t, causal=causal, grouped=True), real(1, 4, 3, 2), real(1, 2, 3, 2), real(1, 2, 3, 2),
              causal=causal, name="grouped")
 
-    # Rotary position embedding of x (batch, heads, time, width) by angles position / base^(2i / width). `halves` turns
-    # element i with i + width / 2 (GPT-NeoX, Llama in transformers); `pairs` turns 2i with 2i + 1 (the original paper).
-    def rotary(x, pairs, base, first):
+    # Rotary position embedding of x (batch, heads, time, width): elements i and i + width / 2 are turned by the angle
+    # position / base^(2i / width), as Llama does in transformers.
+    def rotary(x, base, first):
         half = x.shape[-1] // 2
         angles = torch.outer(torch.arange(first, first + x.shape[-2], dtype=torch.float64),
                              base ** (-torch.arange(half, dtype=torch.float64) / half))
         cos, sin = torch.cos(angles), torch.sin(angles)
-        if pairs:
-            a, b = x[..., 0::2], x[..., 1::2]
-            return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
         a, b = x[..., :half], x[..., half:]
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-    for pairs in (False, True):
-        for first in (0, 3):
-            case(f, "rotary", lambda x: rotary(x, pairs, 10000.0, first), real(1, 2, 3, 6), pairs=pairs, base=10000.0,
-                 first_position=first)
+    for first in (0, 3):
+        case(f, "rotary", lambda x: rotary(x, 10000.0, first), real(1, 2, 3, 6), base=10000.0, first_position=first)
 
 
 def main():

@@ -36,6 +36,12 @@ class ValueError : public Error {
   using Error::Error;
 };
 
+// A file that cannot be read, written or understood.
+class FileError : public Error {
+ public:
+  using Error::Error;
+};
+
 // Memory that cannot be had.
 class MemoryError : public Error {
  public:

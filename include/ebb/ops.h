@@ -147,8 +147,11 @@ enum class Transpose : bool { no, yes };
 // transposed operand is read as if its last two axes were swapped.
 Tensor matmul(const Tensor& a, const Tensor& b, Transpose transpose_a = Transpose::no,
               Transpose transpose_b = Transpose::no);
-Tensor linear(const Tensor& x, const Tensor& weight,
-              const Tensor& bias = {});  // x · weightᵀ + bias, weight (out, in)
+
+// How a linear layer's weight lies: PyTorch's (out, in), or GPT-2's (in, out).
+enum class WeightLayout : bool { out_in, in_out };
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              WeightLayout layout = WeightLayout::out_in);
 
 // --- Along one axis ---
 
@@ -181,6 +184,7 @@ struct BatchNormResult {
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                            const Tensor& running_mean, const Tensor& running_var, Training training,
                            double momentum = 0.1, double eps = 1e-5);
+
 // --- Tables ---
 
 // Rows of `weight` (V, D) picked by `ids` (...), int64 or int32: (..., D).
@@ -221,8 +225,8 @@ Tensor mse_loss(const Tensor& a, const Tensor& b, Reduction reduction = Reductio
 // Binary cross-entropy of sigmoid(x) against targets in [0, 1].
 Tensor bce_with_logits(const Tensor& x, const Tensor& target,
                        Reduction reduction = Reduction::mean);
-// --- Attention
-// ------------------------------------------------------------------------------------------------
+
+// --- Attention ---
 
 struct AttentionOptions {
   bool causal = false;                // query i sees keys j <= i, both counted from the first
@@ -243,8 +247,8 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
 // Rotary position embedding of x (..., T, D): at position t, counted from `first_position`,
 // elements i and i + D/2 are turned by the angle t · base^(-2i/D).
 Tensor rotary(const Tensor& x, double base = 10000.0, std::int64_t first_position = 0);
-// --- Images: (N, C, H, W)
-// -------------------------------------------------------------------------------------
+
+// --- Images: (N, C, H, W) ---
 
 // A number for each axis of an image; one alone stands for both.
 struct Size2d {

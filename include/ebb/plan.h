@@ -64,9 +64,9 @@ struct Plan {
   std::vector<int> input_buffers;   // of each graph input
   std::vector<int> output_buffers;  // of each graph output
 
-  Bytes arena;            // size of the one block that holds every transient buffer
+  Bytes arena;            // size of the one block that holds every transient buffer, in whole pages
   Bytes live_peak;        // largest sum of live transient bytes: the least any arena could be
-  Bytes persistent;       // constants, variables and outputs
+  Bytes persistent;       // constants, variables and outputs, in whole pages
   Bytes peak;             // arena + persistent
   CategoryBytes at_peak;  // what is live at the step's fullest moment, persistent bytes included
   int peak_instruction = 0;

@@ -26,14 +26,17 @@ class Program {
   Program(Program&&) noexcept;
   Program& operator=(Program&&) noexcept;
 
-  // Gives the bytes of graph input i for the next run: an evaluated tensor, or a number for a scalar.
+  // Gives the bytes of graph input i for the next run: an evaluated tensor, or a number for a
+  // scalar.
   void feed(int i, const Tensor& value);
   void feed(int i, double value);
   // Runs once. Every input must have been fed since the run before.
   void run();
   // Feeds the inputs in order, then runs.
   void run(std::span<const Tensor> inputs);
-  void run(std::initializer_list<Tensor> inputs) { run(std::span<const Tensor>(inputs.begin(), inputs.size())); }
+  void run(std::initializer_list<Tensor> inputs) {
+    run(std::span<const Tensor>(inputs.begin(), inputs.size()));
+  }
 
   // The value output i had after the last run: a copy that later runs leave alone.
   Tensor output(int i) const;
@@ -41,7 +44,9 @@ class Program {
   double scalar(int i) const;
 
   const Plan& plan() const;
-  Bytes arena_resident() const;  // what the operating system holds of the arena
+  // What the operating system holds in memory of all that the plan counts: arena, outputs,
+  // constants and variables. At most plan().peak, and equal to it once every page has been touched.
+  Bytes resident() const;
 
   // Random nodes draw from (seed, step); each run advances the step.
   std::uint64_t step() const;

@@ -19,9 +19,12 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
+  // What the operating system gives for `size` bytes: whole pages.
+  static Bytes reservation(Bytes size);
+
   std::byte* data() const { return data_; }
   Bytes size() const { return size_; }
-  Bytes reserved() const { return reserved_; }  // what the operating system gave: whole pages
+  Bytes reserved() const { return reserved_; }  // reservation(size())
   Device device() const { return device_; }
 
   // How much of it the operating system holds in memory now.

@@ -15,6 +15,7 @@ class Variable : public Tensor {
 
   // Overwrites the value. The type must match.
   void assign(const Tensor& value);
+  void assign_bytes(std::span<const std::byte> bytes);
   bool has_value() const { return node()->storage() != nullptr; }
 };
 

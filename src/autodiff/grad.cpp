@@ -56,12 +56,12 @@ class Backward {
       if (cotangents[i]) add_to(outputs[i], cotangents[i]);
   }
 
+  // Gradients in `wrt`, empty where nothing depends on it.
   std::vector<Tensor> run(std::span<const Tensor> wrt) {
     for (auto node = order_.rbegin(); node != order_.rend(); ++node)
       if (depends_.at(*node)) visit(**node);
     std::vector<Tensor> results;
-    for (const Tensor& t : wrt)
-      results.push_back(grads_.contains(t) ? grads_.at(t) : zeros_like(t));
+    for (const Tensor& t : wrt) results.push_back(grads_.contains(t) ? grads_.at(t) : Tensor{});
     return results;
   }
 
@@ -182,7 +182,10 @@ std::vector<Tensor> vjp(std::span<const Tensor> outputs, std::span<const Tensor>
       throw DTypeError(
           fmt::format("[vjp] gradients exist only in floating-point tensors, but {} came",
                       t ? to_string(t.type()) : "an empty tensor"));
-  return Backward(outputs, cotangents, wrt, Flow::through).run(wrt);
+  std::vector<Tensor> gradients = Backward(outputs, cotangents, wrt, Flow::through).run(wrt);
+  for (std::size_t i = 0; i < wrt.size(); ++i)
+    if (!gradients[i]) gradients[i] = zeros_like(wrt[i]);
+  return gradients;
 }
 
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt) {

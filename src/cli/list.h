@@ -1,4 +1,6 @@
 // Every verb of the command line, one line each, in the order the help shows them.
 #pragma once
 
-#define EBB_VERBS(X) X(info)
+#define EBB_VERBS(X) \
+  X(ablate)          \
+  X(info)

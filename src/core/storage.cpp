@@ -20,9 +20,7 @@ std::atomic<std::int64_t> reserved_bytes{0};
 }  // namespace
 
 Storage::Storage(Device device, Bytes size)
-    : device_(device),
-      size_(size),
-      reserved_(round_up(std::max(size, 1_B), {sysconf(_SC_PAGESIZE)})) {
+    : device_(device), size_(size), reserved_(reservation(size)) {
   if (device.kind != Device::Kind::cpu)
     throw DeviceError(fmt::format("device {} is not available in this build", to_string(device)));
   void* address = mmap(nullptr, static_cast<std::size_t>(reserved_.count), PROT_READ | PROT_WRITE,
@@ -32,6 +30,10 @@ Storage::Storage(Device device, Bytes size)
                                   to_string(device), std::strerror(errno)));
   data_ = static_cast<std::byte*>(address);
   reserved_bytes.fetch_add(reserved_.count, std::memory_order_relaxed);
+}
+
+Bytes Storage::reservation(Bytes size) {
+  return round_up(std::max(size, 1_B), {sysconf(_SC_PAGESIZE)});
 }
 
 std::shared_ptr<Storage> Storage::allocate(Device device, Bytes size) {

@@ -13,7 +13,8 @@
 namespace ebb::optim {
 
 void Schedule::restore(const std::string& state) {
-  if (!state.empty()) throw ValueError(fmt::format("a schedule without state cannot be restored from '{}'", state));
+  if (!state.empty())
+    throw ValueError(fmt::format("a schedule without state cannot be restored from '{}'", state));
 }
 
 namespace {
@@ -57,7 +58,9 @@ class Plateau : public Schedule {
       waited_ = 0;
     }
   }
-  std::string save() const override { return fmt::format("{:a} {:a} {}", current_, best_, waited_); }
+  std::string save() const override {
+    return fmt::format("{:a} {:a} {}", current_, best_, waited_);
+  }
   void restore(const std::string& state) override {
     if (std::sscanf(state.c_str(), "%la %la %d", &current_, &best_, &waited_) != 3)
       throw ValueError(fmt::format("'{}' is not the state of a plateau schedule", state));
@@ -70,7 +73,8 @@ class Plateau : public Schedule {
 };
 
 void require_positive(std::int64_t steps, const char* what) {
-  if (steps < 1) throw ValueError(fmt::format("a schedule's {} must be at least 1, but is {}", what, steps));
+  if (steps < 1)
+    throw ValueError(fmt::format("a schedule's {} must be at least 1, but is {}", what, steps));
 }
 
 double progress(std::int64_t step, std::int64_t steps) {
@@ -85,10 +89,13 @@ SchedulePtr constant() {
 
 SchedulePtr step_decay(std::int64_t every, double gamma) {
   require_positive(every, "interval");
-  return std::make_shared<Fixed>([=](std::int64_t step) { return std::pow(gamma, static_cast<double>(step / every)); });
+  return std::make_shared<Fixed>(
+      [=](std::int64_t step) { return std::pow(gamma, static_cast<double>(step / every)); });
 }
 
-SchedulePtr linear_warmup(std::int64_t warmup, SchedulePtr after) { return std::make_shared<Warmup>(warmup, std::move(after)); }
+SchedulePtr linear_warmup(std::int64_t warmup, SchedulePtr after) {
+  return std::make_shared<Warmup>(warmup, std::move(after));
+}
 
 SchedulePtr cosine(std::int64_t steps, double floor) {
   require_positive(steps, "length");
@@ -99,7 +106,8 @@ SchedulePtr cosine(std::int64_t steps, double floor) {
 
 SchedulePtr linear_decay(std::int64_t steps, double floor) {
   require_positive(steps, "length");
-  return std::make_shared<Fixed>([=](std::int64_t step) { return floor + (1.0 - floor) * (1.0 - progress(step, steps)); });
+  return std::make_shared<Fixed>(
+      [=](std::int64_t step) { return floor + (1.0 - floor) * (1.0 - progress(step, steps)); });
 }
 
 SchedulePtr reduce_on_plateau(PlateauOptions options) { return std::make_shared<Plateau>(options); }

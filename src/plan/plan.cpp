@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ebb/storage.h"
 #include "plan/arena_layout.h"
 #include "plan/lower.h"
 
@@ -17,13 +18,16 @@ Bytes CategoryBytes::total() const {
 
 Plan make_plan(const Graph& graph, const PlanOptions& options) {
   Plan plan = lower(graph, options.release);
-  plan.arena = lay_out(plan.buffers);
+  plan.arena = Storage::reservation(lay_out(plan.buffers));
   const LivePeak live = live_peak(plan.buffers, static_cast<int>(plan.instructions.size()));
   plan.live_peak = live.bytes;
   plan.peak_instruction = live.instruction;
   for (const Buffer& buffer : plan.buffers) {
-    if (!buffer.in_arena()) plan.persistent += buffer.size;
-    if (!buffer.in_arena() || (buffer.first <= live.instruction && buffer.last >= live.instruction))
+    const bool live_at_peak = buffer.first <= live.instruction && buffer.last >= live.instruction;
+    if (!buffer.in_arena()) plan.persistent += Storage::reservation(buffer.size);
+    if (!buffer.in_arena())
+      plan.at_peak[buffer.category] += Storage::reservation(buffer.size);
+    else if (live_at_peak)
       plan.at_peak[buffer.category] += buffer.size;
   }
   plan.peak = plan.arena + plan.persistent;

@@ -88,20 +88,32 @@ struct Program::State {
     }
   }
 
-  const std::string& input_name(std::size_t i) const { return inputs[i].node()->attributes().as<LeafAttributes>().name; }
+  void require_input(std::size_t i) const {
+    if (i >= inputs.size())
+      throw ValueError(
+          fmt::format("[feed] the program has {} inputs; there is no input {}", inputs.size(), i));
+  }
+
+  // How errors name an input.
+  std::string input_place(std::size_t i) const {
+    return fmt::format("input {} (\"{}\")", i,
+                       inputs[i].node()->attributes().as<LeafAttributes>().name);
+  }
 
   void feed(std::size_t i, const TensorType& type, const void* data) {
-    if (i >= inputs.size()) throw ValueError(fmt::format("[feed] the program has {} inputs; there is no input {}", inputs.size(), i));
+    require_input(i);
     if (type != inputs[i].type())
-      throw ShapeError(fmt::format("[feed] input {} (\"{}\") must be {}, but is {}", i, input_name(i), to_string(inputs[i].type()),
-                                   to_string(type)));
-    std::memcpy(addresses[static_cast<std::size_t>(plan.input_buffers[i])], data, static_cast<std::size_t>(type.bytes().count));
+      throw ShapeError(fmt::format("[feed] {} must be {}, but is {}", input_place(i),
+                                   to_string(inputs[i].type()), to_string(type)));
+    std::memcpy(addresses[static_cast<std::size_t>(plan.input_buffers[i])], data,
+                static_cast<std::size_t>(type.bytes().count));
     fed[i] = true;
   }
 
   void require_fed() {
     for (std::size_t i = 0; i < fed.size(); ++i)
-      if (!fed[i]) throw ValueError(fmt::format("[run] input {} (\"{}\") was not fed since the last run", i, input_name(i)));
+      if (!fed[i])
+        throw ValueError(fmt::format("[run] {} was not fed since the last run", input_place(i)));
     std::fill(fed.begin(), fed.end(), false);  // the arena reuses their bytes
   }
 
@@ -171,12 +183,19 @@ Program::Program(Program&&) noexcept = default;
 Program& Program::operator=(Program&&) noexcept = default;
 
 void Program::feed(int i, const Tensor& value) {
-  if (!value || !value.node()->storage())
-    throw ValueError(fmt::format("[feed] input {} has no value yet: eval() it first", i));
-  state_->feed(static_cast<std::size_t>(i), value.type(), value.node()->storage()->data());
+  const std::size_t index = static_cast<std::size_t>(i);
+  if (!value)
+    throw ValueError(
+        fmt::format("[feed] {} was given an empty tensor", state_->input_place(index)));
+  if (!value.node()->storage())
+    throw ValueError(
+        fmt::format("[feed] {} has no value yet: eval() it first", state_->input_place(index)));
+  state_->feed(index, value.type(), value.node()->storage()->data());
 }
 
-void Program::feed(int i, double value) { state_->feed(static_cast<std::size_t>(i), {{}, f64}, &value); }
+void Program::feed(int i, double value) {
+  state_->feed(static_cast<std::size_t>(i), {{}, f64}, &value);
+}
 
 void Program::run() {
   state_->require_fed();
@@ -185,14 +204,16 @@ void Program::run() {
 
 void Program::run(std::span<const Tensor> inputs) {
   if (inputs.size() != state_->inputs.size())
-    throw ValueError(fmt::format("[run] the program has {} inputs, but {} came", state_->inputs.size(), inputs.size()));
+    throw ValueError(fmt::format("[run] the program has {} inputs, but {} came",
+                                 state_->inputs.size(), inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i) feed(static_cast<int>(i), inputs[i]);
   run();
 }
 
 double Program::scalar(int i) const {
   if (state_->output_types.at(static_cast<std::size_t>(i)) != TensorType{{}, f64})
-    throw DTypeError(fmt::format("[scalar] output {} is {}, not one float64", i, to_string(state_->output_types[static_cast<std::size_t>(i)])));
+    throw DTypeError(fmt::format("[scalar] output {} is {}, not one float64", i,
+                                 to_string(state_->output_types[static_cast<std::size_t>(i)])));
   double value = 0.0;
   std::memcpy(&value, state_->outputs[static_cast<std::size_t>(i)]->data(), sizeof value);
   return value;
@@ -220,7 +241,15 @@ Tensor Program::output(int i) const {
 }
 
 const Plan& Program::plan() const { return state_->plan; }
-Bytes Program::arena_resident() const { return state_->arena->resident(); }
+
+Bytes Program::resident() const {
+  Bytes total = state_->plan.arena.count > 0 ? state_->arena->resident() : Bytes{};
+  for (const auto& output : state_->outputs) total += output->resident();
+  for (const Buffer& buffer : state_->plan.buffers)
+    if (buffer.persistent) total += buffer.persistent->storage()->resident();
+  return total;
+}
+
 std::uint64_t Program::step() const { return state_->random.step; }
 void Program::set_step(std::uint64_t step) { state_->random.step = step; }
 

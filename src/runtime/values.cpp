@@ -33,10 +33,17 @@ void Variable::assign(const Tensor& value) {
     throw ShapeError(fmt::format("[assign] variable \"{}\" is {}, but the value is {}", path(),
                                  to_string(type()), value ? to_string(value.type()) : "empty"));
   const Tensor computed = value.node()->storage() ? value : eval(value);
+  assign_bytes(
+      {computed.node()->storage()->data(), static_cast<std::size_t>(type().bytes().count)});
+}
+
+void Variable::assign_bytes(std::span<const std::byte> bytes) {
+  if (static_cast<std::int64_t>(bytes.size()) != type().bytes().count)
+    throw ShapeError(fmt::format("[assign] variable \"{}\" holds {} bytes, but {} came", path(),
+                                 type().bytes().count, bytes.size()));
   if (!has_value()) node()->set_storage(Storage::allocate(device(), type().bytes()));
   node()->set_initial({});
-  std::memcpy(node()->storage()->data(), computed.node()->storage()->data(),
-              static_cast<std::size_t>(type().bytes().count));
+  if (!bytes.empty()) std::memcpy(node()->storage()->data(), bytes.data(), bytes.size());
 }
 
 }  // namespace ebb

@@ -29,13 +29,15 @@ struct TrainStep::State {
   std::vector<Compiled> programs;
 
   Compiled& program_for(const std::vector<TensorType>& types) {
-    const auto found = std::find_if(programs.begin(), programs.end(), [&](const Compiled& c) { return c.types == types; });
+    const auto found = std::find_if(programs.begin(), programs.end(),
+                                    [&](const Compiled& c) { return c.types == types; });
     if (found != programs.end()) return *found;
     programs.push_back({types, Program(trace(types), options.compile)});
     return programs.back();
   }
 
-  // Inputs: the batch, then the rate and the step count. Outputs: the loss and, with clipping, the norm.
+  // Inputs: the batch, then the rate and the step count. Outputs: the loss and, with clipping, the
+  // norm.
   Graph trace(const std::vector<TensorType>& types) {
     const TraceScope fresh;
     const nn::ForwardScope forward(nn::Mode::train);
@@ -43,7 +45,8 @@ struct TrainStep::State {
     Batch batch;
     for (std::size_t i = 0; i < types.size(); ++i)
       batch.tensors.push_back(input(types[i], "batch." + std::to_string(i), model.device()));
-    const Tensor rate = input({{}, f64}, "rate", model.device()), count = input({{}, f64}, "step", model.device());
+    const Tensor rate = input({{}, f64}, "rate", model.device()),
+                 count = input({{}, f64}, "step", model.device());
     graph.inputs = batch.tensors;
     graph.inputs.push_back(rate);
     graph.inputs.push_back(count);
@@ -69,8 +72,10 @@ struct TrainStep::State {
   }
 };
 
-TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunction loss, TrainOptions options)
-    : state_(new State{model, std::move(optimizer), std::move(loss), std::move(options), {}, 0, {}}) {}
+TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunction loss,
+                     TrainOptions options)
+    : state_(
+          new State{model, std::move(optimizer), std::move(loss), std::move(options), {}, 0, {}}) {}
 TrainStep::~TrainStep() = default;
 TrainStep::TrainStep(TrainStep&&) noexcept = default;
 
@@ -91,7 +96,12 @@ StepResult TrainStep::operator()(const Batch& batch) {
   return result;
 }
 
-const Plan& TrainStep::plan(const std::vector<TensorType>& batch) { return state_->program_for(batch).program.plan(); }
+const Plan& TrainStep::plan(const std::vector<TensorType>& batch) {
+  return state_->program_for(batch).program.plan();
+}
+Bytes TrainStep::resident(const std::vector<TensorType>& batch) {
+  return state_->program_for(batch).program.resident();
+}
 optim::StateStore& TrainStep::optimizer_state() { return state_->store; }
 std::int64_t TrainStep::step() const { return state_->step; }
 void TrainStep::set_step(std::int64_t step) { state_->step = step; }

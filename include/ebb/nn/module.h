@@ -139,6 +139,7 @@ class Module : public ModuleBase {
 template <class M>
 class List : public ModuleBase {
  public:
+  explicit List(Place place) : ModuleBase(std::move(place)) {}
   // `count` modules, each made with its place and the same further arguments.
   template <class... Args>
   List(Place place, int count, const Args&... args) : ModuleBase(std::move(place)) {

@@ -1,5 +1,5 @@
-// Optimizers. Their updates are nodes of the step's graph; their state is variables with paths such as
-// "h.0.mlp.fc.weight.exp_avg", planned and counted like everything else.
+// Optimizers. Their updates are nodes of the step's graph; their state is variables with paths such
+// as "h.0.mlp.fc.weight.exp_avg", planned and counted like everything else.
 #pragma once
 
 #include <functional>
@@ -83,10 +83,12 @@ class Optimizer {
   Optimizer& with(Group group) { return groups_.push_back(std::move(group)), *this; }
 
   const Rule& rule() const { return *rule_; }
-  // The updates of all parameters. `rate` is the scheduled rate, `step` the count from 1, `clip_scale` a float32
-  // scalar that multiplies every gradient, or empty.
-  std::vector<Update> updates(const std::vector<nn::NamedVariable>& parameters, const std::vector<Tensor>& gradients,
-                              const Tensor& rate, const Tensor& step, const Tensor& clip_scale, StateStore& state) const;
+  // The updates of all parameters. `rate` is the scheduled rate, `step` the count from 1,
+  // `clip_scale` a float32 scalar that multiplies every gradient, or empty.
+  std::vector<Update> updates(const std::vector<nn::NamedVariable>& parameters,
+                              const std::vector<Tensor>& gradients, const Tensor& rate,
+                              const Tensor& step, const Tensor& clip_scale,
+                              StateStore& state) const;
 
  private:
   std::shared_ptr<const Rule> rule_;

@@ -33,11 +33,12 @@ SchedulePtr linear_decay(std::int64_t steps, double floor = 0.0);
 
 struct PlateauOptions {
   double factor = 0.1;
-  int patience = 10;         // observations without improvement that are borne
-  double threshold = 1e-4;   // relative improvement that counts
-  double floor = 0.0;        // of the factor
+  int patience = 10;        // observations without improvement that are borne
+  double threshold = 1e-4;  // relative improvement that counts
+  double floor = 0.0;       // of the factor
 };
-// Times `factor` when the observed metric, smaller being better, has not improved for `patience` observations.
+// Times `factor` when the observed metric, smaller being better, has not improved for `patience`
+// observations.
 SchedulePtr reduce_on_plateau(PlateauOptions options = {});
 
 }  // namespace ebb::optim

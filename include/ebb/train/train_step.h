@@ -39,7 +39,8 @@ struct StepResult {
 class TrainStep {
  public:
   // `loss` is called with placeholders of a batch's shapes whenever a new set of shapes comes.
-  TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunction loss, TrainOptions options = {});
+  TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunction loss,
+            TrainOptions options = {});
   ~TrainStep();
   TrainStep(TrainStep&&) noexcept;
 
@@ -47,6 +48,9 @@ class TrainStep {
 
   // The plan for batches of these types; made, not run.
   const Plan& plan(const std::vector<TensorType>& batch);
+
+  // What the operating system holds in memory of that program (Program::resident).
+  Bytes resident(const std::vector<TensorType>& batch);
 
   // Everything beside the weights that a resumed run needs to repeat the same bits.
   optim::StateStore& optimizer_state();

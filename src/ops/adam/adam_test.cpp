@@ -37,7 +37,7 @@ TEST(Adam, UpdatesVariablesInPlace) {
   program.run();
   EXPECT_NEAR(p.to_vector<float>()[999], 0.9f, 1e-6f);  // the first step has the size of the rate
   // The gradient and three scalars; no copy of the parameter or the moments.
-  EXPECT_LT(program.plan().arena, 2 * p.type().bytes());
+  EXPECT_LT(program.plan().live_peak, 2 * p.type().bytes());
 }
 
 TEST(Adam, Errors) {

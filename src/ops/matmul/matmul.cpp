@@ -110,8 +110,9 @@ Tensor matmul(const Tensor& a, const Tensor& b, Transpose transpose_a, Transpose
   return product(a, b, {}, {transpose_a == Transpose::yes, transpose_b == Transpose::yes});
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return product(x, weight, bias, {.transpose_a = false, .transpose_b = true});
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
+  return product(x, weight, bias,
+                 {.transpose_a = false, .transpose_b = layout == WeightLayout::out_in});
 }
 
 }  // namespace ebb

@@ -1,0 +1,127 @@
+// BERT for sequence classification, with the parameter names of its published weights.
+#pragma once
+
+#include "ebb/nn/layers.h"
+
+namespace ebb::models {
+
+struct BertConfig {
+  std::int64_t vocabulary = 30522, width = 768, layers = 12, heads = 12, hidden = 3072,
+               context = 512, types = 2, classes = 2;
+  double dropout = 0.1, eps = 1e-12;
+};
+
+class BertEmbeddings : public nn::Module<BertEmbeddings> {
+ public:
+  BertEmbeddings(nn::Place place, const BertConfig& config);
+  Tensor forward(const Tensor& ids);  // (B, T) → (B, T, width); all tokens of the first type
+
+ private:
+  nn::Embedding word_embeddings_, position_embeddings_, token_type_embeddings_;
+  nn::LayerNorm layer_norm_;
+  nn::Dropout dropout_;
+};
+
+// A linear layer, dropout, and a norm over the sum with the residual: how BERT ends both halves of
+// a layer.
+class BertOutput : public nn::Module<BertOutput> {
+ public:
+  BertOutput(nn::Place place, std::int64_t in, const BertConfig& config);
+  Tensor forward(const Tensor& x, const Tensor& residual) {
+    return layer_norm_(dropout_(dense_(x)) + residual);
+  }
+
+ private:
+  nn::Linear dense_;
+  nn::LayerNorm layer_norm_;
+  nn::Dropout dropout_;
+};
+
+class BertSelfAttention : public nn::Module<BertSelfAttention> {
+ public:
+  BertSelfAttention(nn::Place place, const BertConfig& config);
+  Tensor forward(const Tensor& x, const Tensor& mask);
+
+ private:
+  std::int64_t heads_;
+  nn::Linear query_, key_, value_;
+  nn::Dropout dropout_;
+};
+
+class BertAttention : public nn::Module<BertAttention> {
+ public:
+  BertAttention(nn::Place place, const BertConfig& config);
+  Tensor forward(const Tensor& x, const Tensor& mask) { return output_(self_(x, mask), x); }
+
+ private:
+  BertSelfAttention self_;
+  BertOutput output_;
+};
+
+class BertIntermediate : public nn::Module<BertIntermediate> {
+ public:
+  BertIntermediate(nn::Place place, const BertConfig& config);
+  Tensor forward(const Tensor& x) { return gelu(dense_(x)); }
+
+ private:
+  nn::Linear dense_;
+};
+
+class BertLayer : public nn::Module<BertLayer> {
+ public:
+  BertLayer(nn::Place place, const BertConfig& config);
+  Tensor forward(const Tensor& x, const Tensor& mask);
+
+ private:
+  BertAttention attention_;
+  BertIntermediate intermediate_;
+  BertOutput output_;
+};
+
+class BertEncoder : public nn::Module<BertEncoder> {
+ public:
+  BertEncoder(nn::Place place, const BertConfig& config);
+  Tensor forward(Tensor x, const Tensor& mask);
+
+ private:
+  nn::List<BertLayer> layer_;
+};
+
+class BertPooler : public nn::Module<BertPooler> {
+ public:
+  BertPooler(nn::Place place, const BertConfig& config);
+  Tensor forward(const Tensor& x);  // (B, T, width) → (B, width), from the first token
+
+ private:
+  nn::Linear dense_;
+};
+
+class BertModel : public nn::Module<BertModel> {
+ public:
+  BertModel(nn::Place place, const BertConfig& config);
+  Tensor forward(const Tensor& ids, const Tensor& mask);
+
+ private:
+  BertEmbeddings embeddings_;
+  BertEncoder encoder_;
+  BertPooler pooler_;
+};
+
+class BertClassifier : public nn::Module<BertClassifier> {
+ public:
+  explicit BertClassifier(const BertConfig& config);
+  // ids (B, T) → logits (B, classes). `mask` (B, T) is true for real tokens; empty: all are.
+  Tensor forward(const Tensor& ids, const Tensor& mask = {});
+  Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& mask = {}) {
+    return cross_entropy((*this)(ids, mask), labels);
+  }
+  const BertConfig& config() const { return config_; }
+
+ private:
+  BertConfig config_;
+  BertModel bert_;
+  nn::Dropout dropout_;
+  nn::Linear classifier_;
+};
+
+}  // namespace ebb::models

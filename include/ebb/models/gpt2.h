@@ -1,0 +1,82 @@
+// GPT-2, with the parameter names and layouts of its published weights.
+#pragma once
+
+#include "ebb/nn/layers.h"
+
+namespace ebb::models {
+
+struct Gpt2Config {
+  std::int64_t vocabulary = 50257, context = 1024, layers = 12, heads = 12, width = 768;
+  double dropout = 0.0, eps = 1e-5;
+};
+
+// A linear layer whose weight is (in, out), as GPT-2 stores it.
+class Conv1D : public nn::Module<Conv1D> {
+ public:
+  Conv1D(nn::Place place, std::int64_t in, std::int64_t out, double stddev);
+  Tensor forward(const Tensor& x) { return linear(x, weight, bias, WeightLayout::in_out); }
+
+  Variable weight, bias;
+};
+
+class Gpt2Attention : public nn::Module<Gpt2Attention> {
+ public:
+  Gpt2Attention(nn::Place place, const Gpt2Config& config);
+  Tensor forward(const Tensor& x);  // (B, T, width)
+
+ private:
+  std::int64_t heads_;
+  nn::Dropout dropout_;
+  Conv1D c_attn_, c_proj_;
+};
+
+class Gpt2Mlp : public nn::Module<Gpt2Mlp> {
+ public:
+  Gpt2Mlp(nn::Place place, const Gpt2Config& config);
+  Tensor forward(const Tensor& x) { return c_proj_(gelu_tanh(c_fc_(x))); }
+
+ private:
+  Conv1D c_fc_, c_proj_;
+};
+
+class Gpt2Block : public nn::Module<Gpt2Block> {
+ public:
+  Gpt2Block(nn::Place place, const Gpt2Config& config);
+  Tensor forward(const Tensor& x);
+
+ private:
+  nn::LayerNorm ln_1_;
+  Gpt2Attention attn_;
+  nn::LayerNorm ln_2_;
+  Gpt2Mlp mlp_;
+  nn::Dropout dropout_;
+};
+
+// The part called "transformer" in the published names.
+class Gpt2Transformer : public nn::Module<Gpt2Transformer> {
+ public:
+  Gpt2Transformer(nn::Place place, const Gpt2Config& config);
+  Tensor forward(const Tensor& ids);  // (B, T) → (B, T, width)
+
+  nn::Embedding wte, wpe;
+
+ private:
+  nn::Dropout dropout_;
+  nn::List<Gpt2Block> h_;
+  nn::LayerNorm ln_f_;
+};
+
+class Gpt2 : public nn::Module<Gpt2> {
+ public:
+  explicit Gpt2(const Gpt2Config& config);
+  Tensor forward(const Tensor& ids) { return transformer_(ids); }
+  Tensor logits(const Tensor& ids);  // (B, T, vocabulary); the head is the token embedding
+  Tensor loss(const Tensor& ids, const Tensor& targets);  // mean over positions, logits never whole
+  const Gpt2Config& config() const { return config_; }
+
+ private:
+  Gpt2Config config_;
+  Gpt2Transformer transformer_;
+};
+
+}  // namespace ebb::models

@@ -1,0 +1,170 @@
+// The layers models are made of. Defaults follow PyTorch's, initial values included.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "ebb/nn/module.h"
+#include "ebb/ops.h"
+
+namespace ebb::nn {
+
+enum class Bias : bool { no, yes };
+
+// x (..., in) → (..., out)
+class Linear : public Module<Linear> {
+ public:
+  Linear(Place place, std::int64_t in, std::int64_t out, Bias bias = Bias::yes);
+  Linear(Place place, std::int64_t in, std::int64_t out, Bias bias, const Initial& weight_initial);
+  Tensor forward(const Tensor& x) { return linear(x, weight, bias); }
+
+  Variable weight;  // (out, in)
+  Variable bias;    // (out), or empty
+};
+
+// x (N, in, H, W) → (N, out, H', W')
+class Conv2d : public Module<Conv2d> {
+ public:
+  Conv2d(Place place, std::int64_t in, std::int64_t out, std::int64_t kernel,
+         Conv2dOptions options = {}, Bias bias = Bias::yes);
+  Tensor forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
+
+  Variable weight;  // (out, in / groups, kernel, kernel)
+  Variable bias;
+
+ private:
+  Conv2dOptions options_;
+};
+
+// Normalises each channel of x (N, C, H, W) over the batch; in evaluation by running statistics,
+// which training steps update.
+class BatchNorm2d : public Module<BatchNorm2d> {
+ public:
+  BatchNorm2d(Place place, std::int64_t channels, double eps = 1e-5, double momentum = 0.1);
+  Tensor forward(const Tensor& x);
+
+  Variable weight, bias;               // (C)
+  Variable running_mean, running_var;  // (C)
+
+ private:
+  double eps_, momentum_;
+};
+
+class LayerNorm : public Module<LayerNorm> {
+ public:
+  LayerNorm(Place place, std::int64_t size, double eps = 1e-5);
+  Tensor forward(const Tensor& x) { return layer_norm(x, weight, bias, eps_); }
+
+  Variable weight, bias;  // (size)
+
+ private:
+  double eps_;
+};
+
+class RMSNorm : public Module<RMSNorm> {
+ public:
+  RMSNorm(Place place, std::int64_t size, double eps = 1e-6);
+  Tensor forward(const Tensor& x) { return rms_norm(x, weight, eps_); }
+
+  Variable weight;  // (size)
+
+ private:
+  double eps_;
+};
+
+// ids (...) → (..., size)
+class Embedding : public Module<Embedding> {
+ public:
+  Embedding(Place place, std::int64_t count, std::int64_t size,
+            const Initial& initial = Initial::normal(1.0));
+  Tensor forward(const Tensor& ids) { return embedding(weight, ids); }
+
+  Variable weight;  // (count, size)
+};
+
+class Dropout : public Module<Dropout> {
+ public:
+  Dropout(Place place, double p) : Module(std::move(place)), p_(p) {}
+  Tensor forward(const Tensor& x) { return training() ? dropout(x, p_) : x; }
+  double probability() const { return training() ? p_ : 0.0; }
+
+ private:
+  double p_;
+};
+
+enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, tanh, sigmoid };
+Tensor activate(Activation activation, const Tensor& x);
+
+struct MultiHeadOptions {
+  std::int64_t heads = 1;
+  std::int64_t head_size = 0;        // 0: width / heads
+  std::int64_t key_value_heads = 0;  // 0: as many as heads
+  bool causal = false;
+  double dropout = 0.0;  // of attention weights, in training
+  Bias bias = Bias::yes;
+};
+
+// Self-attention of x (B, T, width), with an optional mask that broadcasts to (B, heads, T, T).
+class MultiHeadAttention : public Module<MultiHeadAttention> {
+ public:
+  MultiHeadAttention(Place place, std::int64_t width, const MultiHeadOptions& options);
+  Tensor forward(const Tensor& x, const Tensor& mask = {});
+
+  Linear query, key, value, out;
+
+ private:
+  MultiHeadOptions options_;
+  std::int64_t head_size_, key_value_heads_;
+};
+
+enum class NormOrder : bool { post, pre };
+
+struct TransformerBlockOptions {
+  MultiHeadOptions attention;
+  std::int64_t hidden = 0;  // of the feed-forward part; 0: 4 × width
+  NormOrder norm = NormOrder::pre;
+  Activation activation = Activation::gelu;
+  double dropout = 0.0;
+};
+
+// Attention and a feed-forward part, each added to its input.
+class TransformerBlock : public Module<TransformerBlock> {
+ public:
+  TransformerBlock(Place place, std::int64_t width, const TransformerBlockOptions& options);
+  Tensor forward(const Tensor& x, const Tensor& mask = {});
+
+  LayerNorm norm1, norm2;
+  MultiHeadAttention attention;
+  Linear up, down;
+  Dropout dropout;
+
+ private:
+  TransformerBlockOptions options_;
+};
+
+// Modules and functions applied in turn. Modules are named by their number.
+class Sequential : public Module<Sequential> {
+ public:
+  explicit Sequential(Place place) : Module(std::move(place)) {}
+
+  template <class M, class... Args>
+  Sequential& add(Args&&... args) {
+    auto module =
+        std::make_shared<M>(at(std::to_string(steps_.size())), std::forward<Args>(args)...);
+    steps_.push_back([module](const Tensor& x) { return (*module)(x); });
+    return *this;
+  }
+  Sequential& add(Activation activation) {
+    steps_.push_back([activation](const Tensor& x) { return activate(activation, x); });
+    return *this;
+  }
+  Tensor forward(Tensor x) {
+    for (const auto& step : steps_) x = step(x);
+    return x;
+  }
+
+ private:
+  std::vector<std::function<Tensor(const Tensor&)>> steps_;
+};
+
+}  // namespace ebb::nn

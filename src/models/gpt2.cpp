@@ -1,0 +1,89 @@
+#include "ebb/models/gpt2.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ebb/error.h"
+
+namespace ebb::models {
+namespace {
+
+constexpr double stddev = 0.02;
+
+// Projections that end a residual branch start smaller, so that the sum over layers keeps its size.
+double residual_stddev(const Gpt2Config& config) {
+  return stddev / std::sqrt(2.0 * static_cast<double>(config.layers));
+}
+
+}  // namespace
+
+Conv1D::Conv1D(nn::Place place, std::int64_t in, std::int64_t out, double deviation)
+    : Module(std::move(place)),
+      weight(parameter("weight", {in, out}, nn::Initial::normal(deviation))),
+      bias(parameter("bias", {out}, nn::Initial::constant(0.0))) {}
+
+Gpt2Attention::Gpt2Attention(nn::Place place, const Gpt2Config& config)
+    : Module(std::move(place)),
+      heads_(config.heads),
+      dropout_(at("attn_dropout"), config.dropout),
+      c_attn_(at("c_attn"), config.width, 3 * config.width, stddev),
+      c_proj_(at("c_proj"), config.width, config.width, residual_stddev(config)) {
+  if (config.width % config.heads != 0)
+    throw ValueError(fmt::format("GPT-2: a width of {} does not divide into {} heads", config.width,
+                                 config.heads));
+}
+
+Tensor Gpt2Attention::forward(const Tensor& x) {
+  const std::int64_t batch = x.shape()[0], length = x.shape()[1], width = x.shape()[2];
+  const auto heads = [&](const Tensor& t) {  // (B, T, width) → (B, H, T, D), a view
+    return permute(reshape(t, {batch, length, heads_, width / heads_}), {0, 2, 1, 3});
+  };
+  const std::vector<Tensor> qkv = chunk(c_attn_(x), 2, 3);
+  const Tensor y =
+      scaled_dot_product_attention(heads(qkv[0]), heads(qkv[1]), heads(qkv[2]),
+                                   {.causal = true, .dropout = dropout_.probability()});
+  return c_proj_(reshape(permute(y, {0, 2, 1, 3}), {batch, length, width}));
+}
+
+Gpt2Mlp::Gpt2Mlp(nn::Place place, const Gpt2Config& config)
+    : Module(std::move(place)),
+      c_fc_(at("c_fc"), config.width, 4 * config.width, stddev),
+      c_proj_(at("c_proj"), 4 * config.width, config.width, residual_stddev(config)) {}
+
+Gpt2Block::Gpt2Block(nn::Place place, const Gpt2Config& config)
+    : Module(std::move(place)),
+      ln_1_(at("ln_1"), config.width, config.eps),
+      attn_(at("attn"), config),
+      ln_2_(at("ln_2"), config.width, config.eps),
+      mlp_(at("mlp"), config),
+      dropout_(at("resid_dropout"), config.dropout) {}
+
+Tensor Gpt2Block::forward(const Tensor& x) {
+  const Tensor y = x + dropout_(attn_(ln_1_(x)));
+  return y + dropout_(mlp_(ln_2_(y)));
+}
+
+Gpt2Transformer::Gpt2Transformer(nn::Place place, const Gpt2Config& config)
+    : Module(std::move(place)),
+      wte(at("wte"), config.vocabulary, config.width, nn::Initial::normal(stddev)),
+      wpe(at("wpe"), config.context, config.width, nn::Initial::normal(stddev)),
+      dropout_(at("drop"), config.dropout),
+      h_(at("h"), static_cast<int>(config.layers), config),
+      ln_f_(at("ln_f"), config.width, config.eps) {}
+
+Tensor Gpt2Transformer::forward(const Tensor& ids) {
+  Tensor x = dropout_(wte(ids) + slice(wpe.weight, 0, 0, ids.shape().back()));
+  for (Gpt2Block& block : h_) x = block(x);
+  return ln_f_(x);
+}
+
+Gpt2::Gpt2(const Gpt2Config& config) : config_(config), transformer_(at("transformer"), config) {}
+
+Tensor Gpt2::logits(const Tensor& ids) { return linear((*this)(ids), transformer_.wte.weight); }
+
+Tensor Gpt2::loss(const Tensor& ids, const Tensor& targets) {
+  return linear_cross_entropy((*this)(ids), transformer_.wte.weight, targets);
+}
+
+}  // namespace ebb::models

@@ -1,0 +1,39 @@
+#include "ebb/models/language_model.h"
+
+namespace ebb::models {
+namespace {
+
+nn::TransformerBlockOptions block_options(const LanguageModelConfig& c) {
+  nn::TransformerBlockOptions options;
+  options.attention = {
+      .heads = c.heads, .head_size = c.head_size, .causal = true, .dropout = c.dropout};
+  options.hidden = c.hidden;
+  options.activation = nn::Activation::relu;
+  options.dropout = c.dropout;
+  return options;
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(const LanguageModelConfig& config)
+    : config_(config),
+      tokens_(at("tokens"), config.vocabulary, config.embedding),
+      positions_(at("positions"), config.context, config.embedding),
+      blocks_(at("blocks"), static_cast<int>(config.layers), config.embedding,
+              block_options(config)),
+      norm_(at("norm"), config.embedding),
+      head_(at("head"), config.embedding, config.vocabulary, nn::Bias::no) {}
+
+Tensor LanguageModel::forward(const Tensor& ids) {
+  Tensor x = tokens_(ids) + slice(positions_.weight, 0, 0, ids.shape().back());
+  for (nn::TransformerBlock& block : blocks_) x = block(x);
+  return norm_(x);
+}
+
+Tensor LanguageModel::logits(const Tensor& ids) { return head_((*this)(ids)); }
+
+Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets) {
+  return linear_cross_entropy((*this)(ids), head_.weight, targets);
+}
+
+}  // namespace ebb::models

@@ -1,0 +1,89 @@
+#include "ebb/nn/layers.h"
+
+#include <cmath>
+
+namespace ebb::nn {
+namespace {
+
+// PyTorch's default for linear and convolution layers: uniform within 1 / √fan-in.
+Initial fan_in_uniform(std::int64_t fan_in) {
+  return Initial::uniform(fan_in > 0 ? 1.0 / std::sqrt(static_cast<double>(fan_in)) : 0.0);
+}
+
+}  // namespace
+
+Linear::Linear(Place place, std::int64_t in, std::int64_t out, Bias with_bias)
+    : Linear(std::move(place), in, out, with_bias, fan_in_uniform(in)) {}
+
+Linear::Linear(Place place, std::int64_t in, std::int64_t out, Bias with_bias,
+               const Initial& weight_initial)
+    : Module(std::move(place)), weight(parameter("weight", {out, in}, weight_initial)) {
+  // A weight drawn by a rule of the model's own goes with a bias that starts at zero.
+  const bool uniform = weight_initial.kind == Initial::Kind::uniform;
+  if (with_bias == Bias::yes)
+    bias = parameter("bias", {out}, uniform ? fan_in_uniform(in) : Initial::constant(0.0));
+}
+
+Conv2d::Conv2d(Place place, std::int64_t in, std::int64_t out, std::int64_t kernel,
+               Conv2dOptions options, Bias with_bias)
+    : Module(std::move(place)),
+      weight(parameter("weight", {out, in / options.groups, kernel, kernel},
+                       fan_in_uniform(in / options.groups * kernel * kernel))),
+      options_(options) {
+  if (with_bias == Bias::yes)
+    bias = parameter("bias", {out}, fan_in_uniform(in / options.groups * kernel * kernel));
+}
+
+BatchNorm2d::BatchNorm2d(Place place, std::int64_t channels, double eps, double momentum)
+    : Module(std::move(place)),
+      weight(parameter("weight", {channels}, Initial::constant(1.0))),
+      bias(parameter("bias", {channels}, Initial::constant(0.0))),
+      running_mean(buffer("running_mean", {{channels}, dtype()}, 0.0)),
+      running_var(buffer("running_var", {{channels}, dtype()}, 1.0)),
+      eps_(eps),
+      momentum_(momentum) {}
+
+Tensor BatchNorm2d::forward(const Tensor& x) {
+  const BatchNormResult result =
+      batch_norm(x, weight, bias, running_mean, running_var,
+                 training() ? Training::yes : Training::no, momentum_, eps_);
+  if (training()) {
+    ForwardScope::record(running_mean, result.running_mean);
+    ForwardScope::record(running_var, result.running_var);
+  }
+  return result.y;
+}
+
+LayerNorm::LayerNorm(Place place, std::int64_t size, double eps)
+    : Module(std::move(place)),
+      weight(parameter("weight", {size}, Initial::constant(1.0))),
+      bias(parameter("bias", {size}, Initial::constant(0.0))),
+      eps_(eps) {}
+
+RMSNorm::RMSNorm(Place place, std::int64_t size, double eps)
+    : Module(std::move(place)),
+      weight(parameter("weight", {size}, Initial::constant(1.0))),
+      eps_(eps) {}
+
+Embedding::Embedding(Place place, std::int64_t count, std::int64_t size, const Initial& initial)
+    : Module(std::move(place)), weight(parameter("weight", {count, size}, initial)) {}
+
+Tensor activate(Activation activation, const Tensor& x) {
+  switch (activation) {
+    case Activation::relu:
+      return relu(x);
+    case Activation::gelu:
+      return gelu(x);
+    case Activation::gelu_tanh:
+      return gelu_tanh(x);
+    case Activation::silu:
+      return silu(x);
+    case Activation::tanh:
+      return tanh(x);
+    case Activation::sigmoid:
+      break;
+  }
+  return sigmoid(x);
+}
+
+}  // namespace ebb::nn
