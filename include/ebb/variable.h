@@ -17,6 +17,8 @@ class Variable : public Tensor {
   void assign(const Tensor& value);
   void assign_bytes(std::span<const std::byte> bytes);
   bool has_value() const { return node()->storage() != nullptr; }
+  // Computes the initial value into the variable's own bytes, if it has none yet.
+  void materialise(std::uint64_t seed = 0) const;
 };
 
 }  // namespace ebb

@@ -14,6 +14,14 @@
 namespace ebb {
 namespace {
 
+void materialise(Node& node, std::uint64_t seed) {
+  if (node.storage()) return;
+  if (!node.initial())
+    throw Error(fmt::format("variable \"{}\" has neither a value nor an initial one", node.path()));
+  node.set_storage(eval(node.initial(), seed).node()->storage());
+  node.set_initial({});
+}
+
 Graph optimise(const Graph& graph, const CompileOptions& options) {
   return insert_copies(options.fuse ? fuse_pointwise(graph) : graph);
 }
@@ -35,22 +43,9 @@ struct Program::State {
   bool has_run = false;
 
   // Variables get their bytes here, and their initial values are computed straight into them.
-  void materialise_variables(const Graph& graph) {
-    std::vector<Tensor> initial;
-    std::vector<std::shared_ptr<Node>> nodes;
+  void materialise_variables(const Graph& graph) const {
     for (const auto& node : topological_order(graph))
-      if (&node->op() == &variable_op() && !node->storage()) {
-        if (!node->initial())
-          throw Error(
-              fmt::format("variable \"{}\" has neither a value nor an initial one", node->path()));
-        nodes.push_back(node);
-        initial.push_back(node->initial());
-      }
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-      const Tensor value = eval(std::span(&initial[i], 1), random.seed).front();
-      nodes[i]->set_storage(value.node()->storage());
-      nodes[i]->set_initial({});
-    }
+      if (&node->op() == &variable_op()) materialise(*node, random.seed);
   }
 
   std::byte* address_of(const Buffer& buffer) const {
@@ -262,6 +257,8 @@ std::vector<Tensor> eval(std::span<const Tensor> tensors, std::uint64_t seed) {
     results.push_back(constant_with(program.state_->outputs[i], tensors[i].type()));
   return results;
 }
+
+void Variable::materialise(std::uint64_t seed) const { ebb::materialise(*node(), seed); }
 
 Tensor eval(const Tensor& tensor, std::uint64_t seed) {
   return eval(std::span(&tensor, 1), seed).front();

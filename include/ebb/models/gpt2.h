@@ -1,6 +1,7 @@
 // GPT-2, with the parameter names and layouts of its published weights.
 #pragma once
 
+#include "ebb/models/causal_lm.h"
 #include "ebb/nn/layers.h"
 
 namespace ebb::models {
@@ -66,12 +67,13 @@ class Gpt2Transformer : public nn::Module<Gpt2Transformer> {
   nn::LayerNorm ln_f_;
 };
 
-class Gpt2 : public nn::Module<Gpt2> {
+class Gpt2 : public nn::Module<Gpt2>, public CausalLm {
  public:
   explicit Gpt2(const Gpt2Config& config);
   Tensor forward(const Tensor& ids) { return transformer_(ids); }
-  Tensor logits(const Tensor& ids);  // (B, T, vocabulary); the head is the token embedding
-  Tensor loss(const Tensor& ids, const Tensor& targets);  // mean over positions, logits never whole
+  Tensor logits(const Tensor& ids) override;
+  Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  std::int64_t context() const override { return config_.context; }
   const Gpt2Config& config() const { return config_; }
 
  private:

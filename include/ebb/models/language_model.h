@@ -2,6 +2,7 @@
 // blocks with heads of their own size, and a linear output.
 #pragma once
 
+#include "ebb/models/causal_lm.h"
 #include "ebb/nn/layers.h"
 
 namespace ebb::models {
@@ -12,13 +13,13 @@ struct LanguageModelConfig {
   double dropout = 0.1;
 };
 
-class LanguageModel : public nn::Module<LanguageModel> {
+class LanguageModel : public nn::Module<LanguageModel>, public CausalLm {
  public:
   explicit LanguageModel(const LanguageModelConfig& config);
   Tensor forward(const Tensor& ids);  // (B, T) → hidden states (B, T, embedding)
-  Tensor logits(const Tensor& ids);   // (B, T, vocabulary)
-  Tensor loss(const Tensor& ids,
-              const Tensor& targets);  // mean over all positions, logits never whole
+  Tensor logits(const Tensor& ids) override;
+  Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  std::int64_t context() const override { return config_.context; }
   const LanguageModelConfig& config() const { return config_; }
 
  private:

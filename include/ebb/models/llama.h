@@ -2,6 +2,7 @@
 // are those of the published weights.
 #pragma once
 
+#include "ebb/models/causal_lm.h"
 #include "ebb/nn/layers.h"
 
 namespace ebb::models {
@@ -56,12 +57,13 @@ class LlamaDecoder : public nn::Module<LlamaDecoder> {
   nn::RMSNorm norm_;
 };
 
-class Llama : public nn::Module<Llama> {
+class Llama : public nn::Module<Llama>, public CausalLm {
  public:
   explicit Llama(const LlamaConfig& config);
   Tensor forward(const Tensor& ids) { return model_(ids); }
-  Tensor logits(const Tensor& ids);
-  Tensor loss(const Tensor& ids, const Tensor& targets);  // mean over positions, logits never whole
+  Tensor logits(const Tensor& ids) override;
+  Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  std::int64_t context() const override { return config_.context; }
   const LlamaConfig& config() const { return config_; }
 
  private:
