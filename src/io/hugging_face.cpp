@@ -182,11 +182,14 @@ std::unique_ptr<models::BertClassifier> load_bert(const fs::path& folder, Device
                                       R"(.*\.position_ids)");
 }
 
-std::unique_ptr<models::CausalLm> load_causal_lm(const fs::path& folder, Device device,
-                                                 DType dtype) {
+LoadedLm load_causal_lm(const fs::path& folder, Device device, DType dtype) {
+  const auto both = [](auto model) {
+    models::CausalLm* lm = model.get();
+    return LoadedLm{std::move(model), lm};
+  };
   const std::string type = model_type(folder);
-  if (type == "gpt2") return load_gpt2(folder, device, dtype);
-  if (type == "llama") return load_llama(folder, device, dtype);
+  if (type == "gpt2") return both(load_gpt2(folder, device, dtype));
+  if (type == "llama") return both(load_llama(folder, device, dtype));
   throw FileError(fmt::format("{}: a {} model does not predict the next token; gpt2 and llama do",
                               folder.string(), type));
 }

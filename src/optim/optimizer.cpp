@@ -89,13 +89,22 @@ Group no_decay_for_vectors() {
           .weight_decay = 0.0};
 }
 
-Optimizer::Optimizer(const SGD& o) : rule_(std::make_shared<SgdRule>(o)) {}
+Optimizer::Optimizer(std::shared_ptr<const Rule> rule)
+    : rule_(std::move(rule)), rate_(rule_->rate()) {}
+Optimizer::Optimizer(const SGD& o) : Optimizer(std::make_shared<SgdRule>(o)) {}
 Optimizer::Optimizer(const Adam& o)
-    : rule_(std::make_shared<AdamRule>(
+    : Optimizer(std::make_shared<AdamRule>(
           "adam", o.lr, AdamAttributes{o.beta1, o.beta2, o.eps, o.weight_decay, false})) {}
 Optimizer::Optimizer(const AdamW& o)
-    : rule_(std::make_shared<AdamRule>(
+    : Optimizer(std::make_shared<AdamRule>(
           "adamw", o.lr, AdamAttributes{o.beta1, o.beta2, o.eps, o.weight_decay, true})) {}
+
+Optimizer Optimizer::with_rate(double rate) const {
+  require_rate(rate);
+  Optimizer copy = *this;
+  copy.rate_ = rate;
+  return copy;
+}
 
 std::vector<Update> Optimizer::updates(const std::vector<nn::NamedVariable>& parameters,
                                        const std::vector<Tensor>& gradients, const Tensor& rate,

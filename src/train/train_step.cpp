@@ -1,10 +1,8 @@
 #include "ebb/train/train_step.h"
 
-#include <algorithm>
-
-#include "ebb/error.h"
 #include "ebb/grad.h"
 #include "ebb/ops.h"
+#include "train/programs_by_shape.h"
 
 namespace ebb {
 
@@ -22,18 +20,13 @@ struct TrainStep::State {
   optim::StateStore store;
   std::int64_t step = 0;
 
-  struct Compiled {
-    std::vector<TensorType> types;
-    Program program;
-  };
-  std::vector<Compiled> programs;
+  ProgramsByShape programs;
 
-  Compiled& program_for(const std::vector<TensorType>& types) {
-    const auto found = std::find_if(programs.begin(), programs.end(),
-                                    [&](const Compiled& c) { return c.types == types; });
-    if (found != programs.end()) return *found;
-    programs.push_back({types, Program(trace(types), options.compile)});
-    return programs.back();
+  // `like` is a batch, or the types of one.
+  template <class Like>
+  Program& program_for(const Like& like) {
+    return programs.get(like,
+                        [&](const auto& types) { return Program(trace(types), options.compile); });
   }
 
   // Inputs: the batch, then the rate and the step count. Outputs: the loss and, with clipping, the
@@ -42,9 +35,7 @@ struct TrainStep::State {
     const TraceScope fresh;
     const nn::ForwardScope forward(nn::Mode::train);
     Graph graph;
-    Batch batch;
-    for (std::size_t i = 0; i < types.size(); ++i)
-      batch.tensors.push_back(input(types[i], "batch." + std::to_string(i), model.device()));
+    const Batch batch = placeholders(types, model.device());
     const Tensor rate = input({{}, f64}, "rate", model.device()),
                  count = input({{}, f64}, "step", model.device());
     graph.inputs = batch.tensors;
@@ -81,9 +72,9 @@ TrainStep::TrainStep(TrainStep&&) noexcept = default;
 
 StepResult TrainStep::operator()(const Batch& batch) {
   State& s = *state_;
-  Program& program = s.program_for(batch.types()).program;
+  Program& program = s.program_for(batch);
   StepResult result;
-  result.rate = s.optimizer.rule().rate() * s.options.schedule->factor(s.step);
+  result.rate = s.optimizer.rate() * s.options.schedule->factor(s.step);
   const int fields = static_cast<int>(batch.tensors.size());
   for (int i = 0; i < fields; ++i) program.feed(i, batch.tensors[static_cast<std::size_t>(i)]);
   program.feed(fields, result.rate);
@@ -97,10 +88,10 @@ StepResult TrainStep::operator()(const Batch& batch) {
 }
 
 const Plan& TrainStep::plan(const std::vector<TensorType>& batch) {
-  return state_->program_for(batch).program.plan();
+  return state_->program_for(batch).plan();
 }
 Bytes TrainStep::resident(const std::vector<TensorType>& batch) {
-  return state_->program_for(batch).program.resident();
+  return state_->program_for(batch).resident();
 }
 optim::StateStore& TrainStep::optimizer_state() { return state_->store; }
 std::int64_t TrainStep::step() const { return state_->step; }

@@ -23,9 +23,12 @@ std::unique_ptr<models::Llama> load_llama(const std::filesystem::path& folder, D
 std::unique_ptr<models::BertClassifier> load_bert(const std::filesystem::path& folder,
                                                   Device device, DType dtype);
 
-// A GPT-2 or Llama folder, whichever it is.
-std::unique_ptr<models::CausalLm> load_causal_lm(const std::filesystem::path& folder, Device device,
-                                                 DType dtype);
+// A GPT-2 or Llama folder, whichever it is: the model, seen as a module and as what it can do.
+struct LoadedLm {
+  std::unique_ptr<nn::ModuleBase> module;
+  models::CausalLm* lm = nullptr;
+};
+LoadedLm load_causal_lm(const std::filesystem::path& folder, Device device, DType dtype);
 
 // Writes config.json and model.safetensors; the folder is made if it is not there.
 void save(const models::Gpt2& model, const std::filesystem::path& folder);

@@ -73,6 +73,7 @@ class Gpt2 : public nn::Module<Gpt2>, public CausalLm {
   Tensor forward(const Tensor& ids) { return transformer_(ids); }
   Tensor logits(const Tensor& ids) override;
   Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  std::int64_t vocabulary() const override { return config_.vocabulary; }
   std::int64_t context() const override { return config_.context; }
   const Gpt2Config& config() const { return config_; }
 

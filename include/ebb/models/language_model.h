@@ -19,6 +19,7 @@ class LanguageModel : public nn::Module<LanguageModel>, public CausalLm {
   Tensor forward(const Tensor& ids);  // (B, T) → hidden states (B, T, embedding)
   Tensor logits(const Tensor& ids) override;
   Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  std::int64_t vocabulary() const override { return config_.vocabulary; }
   std::int64_t context() const override { return config_.context; }
   const LanguageModelConfig& config() const { return config_; }
 

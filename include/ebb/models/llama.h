@@ -63,6 +63,7 @@ class Llama : public nn::Module<Llama>, public CausalLm {
   Tensor forward(const Tensor& ids) { return model_(ids); }
   Tensor logits(const Tensor& ids) override;
   Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  std::int64_t vocabulary() const override { return config_.vocabulary; }
   std::int64_t context() const override { return config_.context; }
   const LlamaConfig& config() const { return config_; }
 

@@ -78,11 +78,14 @@ class Optimizer {
   Optimizer(const SGD& options);
   Optimizer(const Adam& options);
   Optimizer(const AdamW& options);
-  explicit Optimizer(std::shared_ptr<const Rule> rule) : rule_(std::move(rule)) {}
+  explicit Optimizer(std::shared_ptr<const Rule> rule);
 
+  // The same with another learning rate.
+  Optimizer with_rate(double rate) const;
   Optimizer& with(Group group) { return groups_.push_back(std::move(group)), *this; }
 
   const Rule& rule() const { return *rule_; }
+  double rate() const { return rate_; }
   // The updates of all parameters. `rate` is the scheduled rate, `step` the count from 1,
   // `clip_scale` a float32 scalar that multiplies every gradient, or empty.
   std::vector<Update> updates(const std::vector<nn::NamedVariable>& parameters,
@@ -92,6 +95,7 @@ class Optimizer {
 
  private:
   std::shared_ptr<const Rule> rule_;
+  double rate_;
   std::vector<Group> groups_;
 };
 

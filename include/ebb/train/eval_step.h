@@ -1,0 +1,29 @@
+// Numbers about a model in use, averaged over batches: a program of its own, traced in evaluation.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ebb/nn/module.h"
+#include "ebb/train/train_step.h"
+
+namespace ebb {
+
+// Gives scalars for a batch, each a mean over its items.
+using Metrics = std::function<std::vector<Tensor>(const Batch&)>;
+
+class EvalStep {
+ public:
+  EvalStep(nn::ModuleBase& model, Metrics metrics, CompileOptions options = {});
+  ~EvalStep();
+  EvalStep(EvalStep&&) noexcept;
+
+  std::vector<double> operator()(const Batch& batch);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,56 @@
+// Ready-made training tasks: a model, data and a loss under one name, with the sizes as options.
+// The command line and the studies are built on them.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ebb/data/dataset.h"
+#include "ebb/nn/module.h"
+#include "ebb/optim/optimizer.h"
+
+namespace ebb::workloads {
+
+// What may be set; what is not takes the workload's own default.
+struct Options {
+  std::string name = "lm";
+  std::optional<std::int64_t> layers, width, hidden, heads, key_value_heads, vocabulary, sequence,
+      classes, depth, batch;
+  std::optional<double> dropout;
+  std::optional<std::filesystem::path>
+      data;  // a folder or file in the real format; without one, data is generated
+  Device device;
+  DType dtype = f32;
+  std::uint64_t seed = 0;
+};
+
+// The best that any model can do on generated data.
+struct Limit {
+  enum class Kind : bool { loss, accuracy } kind = Kind::loss;
+  double value = 0.0;
+};
+
+class Workload {
+ public:
+  virtual ~Workload() = default;
+
+  virtual nn::ModuleBase& model() = 0;
+  virtual Tensor loss(const Batch& batch) = 0;
+  // The share of right answers, for classifiers; otherwise empty.
+  virtual Tensor accuracy(const Batch& batch) { return (void)batch, Tensor{}; }
+  virtual optim::Optimizer optimizer() const = 0;
+  // Writes the model as a Hugging Face folder; false where there is no such form.
+  virtual bool save(const std::filesystem::path& folder) const { return (void)folder, false; }
+
+  data::DatasetPtr train, test;
+  std::int64_t batch_size = 1;
+  std::optional<Limit> limit;
+};
+
+std::unique_ptr<Workload> make_workload(const Options& options);
+std::vector<std::string> workload_names();
+
+}  // namespace ebb::workloads

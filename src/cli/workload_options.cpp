@@ -1,0 +1,50 @@
+#include "cli/workload_options.h"
+
+#include <fmt/format.h>
+
+#include "cli/verb.h"
+
+namespace ebb::cli {
+namespace {
+
+void add_size(CLI::App& app, const char* name, std::optional<std::int64_t>& value,
+              const char* help) {
+  app.add_option(name, value, help)->check(CLI::PositiveNumber)->group("Sizes");
+}
+
+}  // namespace
+
+void add_workload_options(CLI::App& app, workloads::Options& options) {
+  app.add_option("--workload", options.name, "What to train")
+      ->check(CLI::IsMember(workloads::workload_names()))
+      ->capture_default_str();
+  app.add_option("--batch", options.batch, "Items in a batch")->check(CLI::PositiveNumber);
+  app.add_option("--data", options.data,
+                 "A folder or file in the real format; without it, data is generated")
+      ->check(CLI::ExistingPath);
+  app.add_option("--seed", options.seed, "Of weights, data and dropout")->capture_default_str();
+  app.add_option_function<std::string>(
+         "--device",
+         [](const std::string& device) {
+           if (device != "cpu")
+             throw CLI::ValidationError(
+                 "--device",
+                 fmt::format("\"{}\" is not a device of this build; expected cpu", device));
+         },
+         "Where to run: cpu")
+      ->default_str("cpu");
+  add_size(app, "--layers", options.layers, "Blocks or layers");
+  add_size(app, "--width", options.width, "Width of the model");
+  add_size(app, "--hidden", options.hidden, "Width of the feed-forward parts");
+  add_size(app, "--heads", options.heads, "Attention heads");
+  add_size(app, "--kv-heads", options.key_value_heads, "Heads of keys and values (llama)");
+  add_size(app, "--vocabulary", options.vocabulary, "Different tokens");
+  add_size(app, "--sequence", options.sequence, "Tokens in a sequence");
+  add_size(app, "--classes", options.classes, "Classes");
+  add_size(app, "--depth", options.depth, "Depth of a ResNet: 18, 32 or 50");
+  app.add_option("--dropout", options.dropout, "Probability of dropout")
+      ->check(CLI::Range(0.0, 0.999))
+      ->group("Sizes");
+}
+
+}  // namespace ebb::cli

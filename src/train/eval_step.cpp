@@ -1,0 +1,41 @@
+#include "ebb/train/eval_step.h"
+
+#include "ebb/ops.h"
+#include "train/programs_by_shape.h"
+
+namespace ebb {
+
+struct EvalStep::State {
+  nn::ModuleBase& model;
+  Metrics metrics;
+  CompileOptions options;
+  ProgramsByShape programs;
+
+  Graph trace(const std::vector<TensorType>& types) const {
+    const TraceScope fresh;
+    const nn::ForwardScope forward(nn::Mode::evaluate);
+    Graph graph;
+    const Batch batch = placeholders(types, model.device());
+    graph.inputs = batch.tensors;
+    for (const Tensor& metric : metrics(batch)) graph.outputs.push_back(cast(metric, f64));
+    return graph;
+  }
+};
+
+EvalStep::EvalStep(nn::ModuleBase& model, Metrics metrics, CompileOptions options)
+    : state_(new State{model, std::move(metrics), options, {}}) {}
+EvalStep::~EvalStep() = default;
+EvalStep::EvalStep(EvalStep&&) noexcept = default;
+
+std::vector<double> EvalStep::operator()(const Batch& batch) {
+  State& s = *state_;
+  Program& program = s.programs.get(
+      batch.types(), [&](const auto& types) { return Program(s.trace(types), s.options); });
+  program.run(batch.tensors);
+  std::vector<double> values;
+  for (int i = 0; i < static_cast<int>(program.plan().output_buffers.size()); ++i)
+    values.push_back(program.scalar(i));
+  return values;
+}
+
+}  // namespace ebb
