@@ -6,6 +6,7 @@
 #include "ebb/ebb.h"
 #include "ebb/models/gpt2.h"
 #include "ebb/models/resnet.h"
+#include "ebb/storage.h"
 #include "ebb/train/train_step.h"
 #include "support/allocation_count.h"
 

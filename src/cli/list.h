@@ -3,6 +3,5 @@
 
 #define EBB_VERBS(X) \
   X(ablate)          \
-  X(train)           \
   X(eval)            \
   X(info)

@@ -1,0 +1,61 @@
+// Batches of a dataset, epoch after epoch, made ahead on a thread of their own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ebb/data/dataset.h"
+
+namespace ebb::data {
+
+// What becomes of the items left over when an epoch does not divide into batches.
+enum class LastBatch { keep, drop };
+
+struct LoaderOptions {
+  std::int64_t batch = 32;
+  bool shuffle = true;
+  std::uint64_t seed = 0;
+  LastBatch last = LastBatch::keep;  // a smaller batch has other shapes, so a program of its own
+  int prefetch = 2;                  // batches in memory ahead of the one asked for; 0: no thread
+};
+
+class Loader {
+ public:
+  // Where a loader stands, to go on from with the same bits.
+  struct State {
+    std::uint64_t seed = 0;
+    std::int64_t epoch = 0;
+    std::int64_t position = 0;  // batches of the epoch already given
+    std::int64_t items = 0;     // of the dataset
+    std::int64_t batch = 0;     // items
+    friend bool operator==(const State&, const State&) = default;
+  };
+
+  explicit Loader(DatasetPtr dataset, LoaderOptions options = {});
+  ~Loader();
+  Loader(Loader&&) noexcept;
+  Loader& operator=(Loader&&) noexcept;
+
+  // The next batch; an epoch's end is followed by the next epoch's start. What goes wrong in making
+  // a batch is thrown here, by every call until restore().
+  Batch next();
+
+  std::int64_t epoch() const;     // of the batch that next() gives
+  std::int64_t position() const;  // of that batch in its epoch
+  std::int64_t batches() const;   // of an epoch
+
+  // Of every shape that next() gives, the most frequent first.
+  std::vector<std::vector<TensorType>> types() const;
+
+  State save() const;
+
+  // The seed comes from the state; the number of items and the batch must be the loader's own.
+  void restore(const State& state);
+
+ private:
+  struct Worker;
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace ebb::data

@@ -1,0 +1,98 @@
+// Running text as one long list of tokens, and the windows of it that language models train on.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ebb/data/dataset.h"
+
+namespace ebb::data {
+
+// The words of a training text, split at white space. "<eos>", which ends every line, and "<unk>",
+// which stands for words that are not there, are always among them.
+class Vocabulary {
+ public:
+  static constexpr std::int64_t no_limit = 0;
+
+  // In order of first appearance. With a limit, only so many: the two above and the most frequent
+  // (of equally frequent ones those that come first).
+  static Vocabulary of_text(const std::filesystem::path& path, std::int64_t limit = no_limit);
+
+  std::int64_t size() const { return static_cast<std::int64_t>(words_.size()); }
+  const std::string& word(std::int64_t token) const;
+  std::int32_t token(std::string_view word) const;  // that of "<unk>" for a word not there
+
+ private:
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+
+  explicit Vocabulary(std::vector<std::string> words);
+
+  std::vector<std::string> words_;  // by token
+  std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> tokens_;
+  std::int32_t unknown_ = 0;
+};
+
+// How a token lies in a file; little-endian.
+enum class TokenWidth : std::uint8_t { uint8 = 1, uint16 = 2, int32 = 4 };
+
+// A list of tokens, in memory or in a file. Copies share it.
+class TokenStream {
+ public:
+  // Words in memory, 4 bytes each.
+  static TokenStream words(const std::filesystem::path& path, const Vocabulary& vocabulary);
+
+  // The bytes of a file, read when they are needed; 256 different tokens.
+  static TokenStream bytes(const std::filesystem::path& path);
+
+  // Tokens made elsewhere, read when they are needed; each must be below `vocabulary`.
+  static TokenStream file(const std::filesystem::path& path, TokenWidth width,
+                          std::int64_t vocabulary);
+
+  static TokenStream of(std::vector<std::int32_t> tokens, std::int64_t vocabulary,
+                        std::string name = "tokens");
+
+  std::int64_t size() const;
+  std::int64_t vocabulary() const;
+  const std::string& name() const;  // the file's, for messages
+
+  // Tokens [begin, begin + out.size()). A token outside the vocabulary is an error that names the
+  // file and the offset. Safe to call from several threads.
+  void read(std::int64_t begin, std::span<std::int32_t> out) const;
+
+ private:
+  struct Source;
+  explicit TokenStream(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
+  std::shared_ptr<const Source> source_;
+};
+
+struct WindowOptions {
+  std::int64_t sequence = 128;  // T
+  std::int64_t stride = 0;  // from one window to the next; 0: T, so that every token is used once
+  DType dtype = i32;        // or i64, at twice the bytes
+};
+
+// Item i holds tokens [i·stride, i·stride + T]: x (B, T) the first T, y (B, T) the last T.
+class WindowDataset : public Dataset {
+ public:
+  explicit WindowDataset(TokenStream stream, WindowOptions options = {});
+
+  std::int64_t size() const override { return size_; }
+  std::vector<TensorType> types(std::int64_t batch) const override;
+  Batch batch(std::span<const std::int64_t> items, RandomState augmentation) const override;
+
+ private:
+  TokenStream stream_;
+  WindowOptions options_;
+  std::int64_t size_ = 0;
+};
+
+}  // namespace ebb::data

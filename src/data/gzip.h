@@ -1,0 +1,37 @@
+// A file that may be gzip, read from its start; plain files pass through unchanged.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+namespace ebb::data {
+
+class GzipFile {
+ public:
+  explicit GzipFile(std::filesystem::path path);
+  ~GzipFile();
+  GzipFile(const GzipFile&) = delete;
+  GzipFile& operator=(const GzipFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+  // The most bytes it can hold, known without reading it: a bound for allocations.
+  std::int64_t most_bytes() const { return most_bytes_; }
+
+  // Fills `out` with the next bytes; data that end before are an error.
+  void read(std::span<std::byte> out);
+
+  // Nothing may follow. Checks gzip's own checksum.
+  void expect_end();
+
+ private:
+  std::size_t some(std::span<std::byte> out);
+
+  std::filesystem::path path_;
+  void* handle_ = nullptr;  // zlib's gzFile
+  std::int64_t most_bytes_ = 0, offset_ = 0;
+};
+
+}  // namespace ebb::data

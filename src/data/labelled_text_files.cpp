@@ -1,0 +1,117 @@
+// The files labelled texts come in.
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "data/csv.h"
+#include "data/file.h"
+#include "data/items.h"
+#include "ebb/data/labelled_text.h"
+
+namespace ebb::data {
+namespace {
+
+std::string read_text(const std::filesystem::path& path) {
+  const File file(path);
+  std::string text;
+  text.reserve(static_cast<std::size_t>(file.size()));
+  file.each_piece([&](std::string_view piece) { text += piece; });
+  return text;
+}
+
+void check_classes(std::int64_t classes) {
+  require(classes > 0 && classes <= std::numeric_limits<std::int32_t>::max(), "LabelledTexts",
+          fmt::format("at least one class is expected, but {} came", classes));
+}
+
+LabelledTextsPtr finished(const std::filesystem::path& path, LabelledTexts&& result) {
+  if (result.texts.empty()) fail_file(path, "labelled texts are expected, but the file has none");
+  return std::make_shared<LabelledTexts>(std::move(result));
+}
+
+// What a message shows of a field: hostile ones may be long or not printable.
+std::string shown(std::string_view field) {
+  std::string result;
+  for (char c : field.substr(0, 40)) result += c >= ' ' && c <= '~' ? c : '?';
+  return field.size() > 40 ? result + "..." : result;
+}
+
+}  // namespace
+
+LabelledTextsPtr read_labelled_csv(const std::filesystem::path& path, std::int64_t classes) {
+  check_classes(classes);
+  const std::string text = read_text(path);
+  CsvReader reader(text, path);
+  LabelledTexts result{classes, {}, {}};
+  std::vector<std::string> fields;
+  std::size_t columns = 0;
+  while (reader.next(fields)) {
+    const bool first = columns == 0;
+    if (first) columns = fields.size();
+    if (columns < 2)
+      fail_file(path, "line {}: a label and a text are expected, but one field came",
+                reader.line());
+    if (fields.size() != columns)
+      fail_file(path, "line {}: {} fields are expected, as in the first record, but {} came",
+                reader.line(), columns, fields.size());
+    const std::string& label = fields[0];
+    if (first && label.find_first_of("0123456789") == std::string::npos) continue;
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), number);
+    if (error != std::errc() || end != label.data() + label.size() || number < 1 ||
+        number > classes)
+      fail_file(path, "line {}: a label of 1 to {} is expected, but \"{}\" came", reader.line(),
+                classes, shown(label));
+    std::string joined = std::move(fields[1]);
+    for (std::size_t i = 2; i < fields.size(); ++i) joined += ' ' + fields[i];
+    result.texts.push_back(std::move(joined));
+    result.labels.push_back(static_cast<std::int32_t>(number - 1));
+  }
+  return finished(path, std::move(result));
+}
+
+LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int64_t classes) {
+  using Json = nlohmann::json;
+  check_classes(classes);
+  const std::string text = read_text(path);
+  LabelledTexts result{classes, {}, {}};
+  std::int64_t line = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view one(text.data() + at, end - at);
+    at = end + 1;
+    ++line;
+    if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    Json json;
+    try {
+      json = Json::parse(one);
+    } catch (const Json::exception& e) {
+      fail_file(path, "line {}: not JSON: {}", line, e.what());
+    }
+    const auto field = [&](const char* key) -> const Json& {
+      const auto found = json.is_object() ? json.find(key) : json.end();
+      if (found == json.end())
+        fail_file(path,
+                  "line {}: an object with \"text\" and \"label\" is expected, but there is "
+                  "no \"{}\"",
+                  line, key);
+      return *found;
+    };
+    const Json &words = field("text"), &label = field("label");
+    if (!words.is_string())
+      fail_file(path, "line {}: \"text\" must be a string, but is {}", line, words.type_name());
+    // Whole numbers only; beyond int64, unsigned ones would come out negative.
+    const bool whole = label.is_number_integer() &&
+                       !(label.is_number_unsigned() &&
+                         label.get<std::uint64_t>() > static_cast<std::uint64_t>(classes));
+    if (!whole || label.get<std::int64_t>() < 0 || label.get<std::int64_t>() >= classes)
+      fail_file(path, "line {}: a label of 0 to {} is expected, but {} came", line, classes - 1,
+                label.is_number() ? label.dump() : label.type_name());
+    result.texts.push_back(words.get<std::string>());
+    result.labels.push_back(label.get<std::int32_t>());
+  }
+  return finished(path, std::move(result));
+}
+
+}  // namespace ebb::data
