@@ -1,0 +1,52 @@
+// As much of protobuf's encoding as event files need. Messages are built from the inside out.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ebb::report {
+
+class Message {
+ public:
+  Message& integer(int field, std::int64_t value) {
+    key(field, 0);
+    return varint(static_cast<std::uint64_t>(value)), *this;
+  }
+  Message& real64(int field, double value) {
+    key(field, 1);
+    return little_endian(bytes_, std::bit_cast<std::uint64_t>(value)), *this;
+  }
+  Message& bytes(int field, std::string_view value) {
+    key(field, 2), varint(value.size());
+    return bytes_ += value, *this;
+  }
+  Message& message(int field, const Message& value) { return bytes(field, value.bytes_); }
+  Message& real32(int field, float value) {
+    key(field, 5);
+    return little_endian(bytes_, std::bit_cast<std::uint32_t>(value)), *this;
+  }
+
+  const std::string& encoded() const { return bytes_; }
+
+  template <typename Unsigned>
+  static void little_endian(std::string& bytes, Unsigned value) {
+    for (unsigned i = 0; i < sizeof value; ++i)
+      bytes += static_cast<char>(static_cast<unsigned char>(value >> (8 * i)));
+  }
+
+ private:
+  void key(int field, unsigned wire_type) {
+    varint((static_cast<std::uint64_t>(field) << 3) | wire_type);
+  }
+  void varint(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7)
+      bytes_ += static_cast<char>(static_cast<unsigned char>(value | 0x80));
+    bytes_ += static_cast<char>(static_cast<unsigned char>(value));
+  }
+
+  std::string bytes_;
+};
+
+}  // namespace ebb::report
