@@ -13,13 +13,18 @@
 namespace ebb::test {
 namespace {
 
-// Allocations made by `steps` further steps, and memory taken from the operating system by them.
-void expect_steady(TrainStep& step, const Batch& batch) {
+// oneDNN makes a map of the arguments for every call and frees it when the call ends.
+enum class Library { silent, makes_argument_maps };
+
+void expect_steady(TrainStep& step, const Batch& batch, Library library = Library::silent) {
   for (int i = 0; i < 2; ++i) step(batch);
   const Bytes before = live_bytes();
-  const std::int64_t allocations = allocation_count();
+  const std::int64_t allocations = allocation_count(), live = live_allocations();
   for (int i = 0; i < 3; ++i) step(batch);
-  EXPECT_EQ(allocation_count() - allocations, 0);
+  if (library == Library::silent) {
+    EXPECT_EQ(allocation_count() - allocations, 0);
+  }
+  EXPECT_EQ(live_allocations(), live);
   EXPECT_EQ(live_bytes(), before);
 }
 
@@ -41,13 +46,14 @@ TEST(SteadyState, AHalfPrecisionStepAllocatesNothing) {
   expect_steady(step, {{eval(zeros({4, 16}, i64)), eval(ones({4, 16}, i64))}});
 }
 
-TEST(SteadyState, AConvolutionalStepAllocatesNothing) {
+TEST(SteadyState, AConvolutionalStepKeepsNothing) {
   auto model = make<models::ResNet>(
       device::cpu, f32,
       models::ResNetConfig{models::ResNetConfig::Block::bottleneck, {1, 1}, {8, 16}, 3, 10});
   TrainStep step(model, optim::SGD{.lr = 0.1, .momentum = 0.9},
                  [&](const Batch& b) { return cross_entropy(model(b.x()), b.y()); });
-  expect_steady(step, {{eval(ones({4, 3, 16, 16})), eval(zeros({4}, i64))}});
+  expect_steady(step, {{eval(ones({4, 3, 16, 16})), eval(zeros({4}, i64))}},
+                Library::makes_argument_maps);
 }
 
 }  // namespace

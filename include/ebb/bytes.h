@@ -37,7 +37,7 @@ constexpr Bytes operator""_GiB(unsigned long long n) {
 }
 }  // namespace literals
 
-// "1.50 GiB", with the unit that leaves one to four digits before the point.
+// "1536.00 MiB": the unit leaves one to four digits before the point.
 std::string to_string(Bytes bytes);
 
 // Reads "2GiB", "1.5 MiB", "300kB" or "4096"; KiB counts 1024 bytes, kB 1000.

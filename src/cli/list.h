@@ -3,5 +3,6 @@
 
 #define EBB_VERBS(X) \
   X(ablate)          \
+  X(train)           \
   X(eval)            \
   X(info)

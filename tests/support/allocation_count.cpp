@@ -7,7 +7,7 @@
 
 namespace {
 
-std::atomic<std::int64_t> count{0};
+std::atomic<std::int64_t> count{0}, freed{0};
 
 void* counted(std::size_t size, std::size_t alignment) {
   count.fetch_add(1, std::memory_order_relaxed);
@@ -16,11 +16,19 @@ void* counted(std::size_t size, std::size_t alignment) {
   return memory;
 }
 
+void release(void* memory) {
+  if (memory) freed.fetch_add(1, std::memory_order_relaxed);
+  std::free(memory);
+}
+
 }  // namespace
 
 namespace ebb::test {
 
 std::int64_t allocation_count() { return count.load(std::memory_order_relaxed); }
+std::int64_t live_allocations() {
+  return allocation_count() - freed.load(std::memory_order_relaxed);
+}
 
 }  // namespace ebb::test
 
@@ -32,11 +40,11 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
 void* operator new[](std::size_t size, std::align_val_t alignment) {
   return counted(size, static_cast<std::size_t>(alignment));
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete[](void* memory) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }

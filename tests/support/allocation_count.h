@@ -1,4 +1,4 @@
-// How often operator new was called in this process so far, by anyone.
+// Calls of operator new and delete in this process so far, by anyone.
 #pragma once
 
 #include <cstdint>
@@ -6,5 +6,6 @@
 namespace ebb::test {
 
 std::int64_t allocation_count();
+std::int64_t live_allocations();  // allocated and not yet freed
 
 }  // namespace ebb::test

@@ -1,0 +1,276 @@
+// `ebb train`: trains a workload and tells what it took.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+
+#include "cli/process_memory.h"
+#include "cli/verb.h"
+#include "cli/workload_options.h"
+#include "ebb/data/loader.h"
+#include "ebb/ebb.h"
+#include "ebb/io/checkpoint.h"
+#include "ebb/report/progress.h"
+#include "ebb/report/run_log.h"
+#include "ebb/train/eval_step.h"
+#include "ebb/train/train_step.h"
+
+namespace ebb::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0.0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Nine significant digits tell any two float32 losses apart.
+double nine_digits(double value) { return std::stod(fmt::format("{:.9g}", value)); }
+
+class Train : public Verb {
+ public:
+  Train() : Verb("train", "Train a workload on the CPU", "ebb train --workload lm --steps 200") {}
+
+ protected:
+  void configure(CLI::App& app) override {
+    add_workload_options(app, workload_);
+    app.add_option("--steps", steps_, "Steps in all")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--lr", rate_, "Learning rate; default: the workload's own")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--warmup", warmup_, "Steps over which the rate rises from 0")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    app.add_option("--schedule", schedule_, "How the rate goes on")
+        ->check(CLI::IsMember({"constant", "cosine", "linear"}))
+        ->capture_default_str();
+    app.add_option("--clip", clip_, "Scale gradients down to this norm")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--eval-batches", eval_batches_, "Test batches to judge the result by; 0: none")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    app.add_option("--checkpoint", checkpoint_,
+                   "Folder to keep a checkpoint in, written at the end")
+        ->type_name("DIR");
+    app.add_option("--checkpoint-every", checkpoint_every_, "Also every so many steps")
+        ->check(CLI::PositiveNumber)
+        ->needs("--checkpoint");
+    app.add_option("--resume", resume_,
+                   "Go on from the checkpoint in this folder, and keep it there")
+        ->check(CLI::ExistingDirectory)
+        ->type_name("DIR");
+    app.add_option("--save", save_, "Write the model as a Hugging Face folder (gpt2, bert, llama)")
+        ->type_name("DIR");
+    app.add_option("--log", log_, "Folder for JSON lines and TensorBoard logs")->type_name("DIR");
+  }
+
+  int run() override {
+    if (resume_ && checkpoint_ && *resume_ != *checkpoint_)
+      throw UsageError(
+          fmt::format("--resume {} keeps its checkpoint there; --checkpoint {} says otherwise",
+                      resume_->string(), checkpoint_->string()));
+    if (resume_) checkpoint_ = resume_;
+    task_ = workloads::make_workload(workload_);
+    data::Loader loader(task_->train, {.batch = task_->batch_size,
+                                       .shuffle = true,
+                                       .seed = workload_.seed,
+                                       .last = data::LastBatch::drop});
+    TrainStep step(
+        task_->model(), optimizer(), [&](const Batch& b) { return task_->loss(b); },
+        train_options());
+    if (resume_) restore(loader, step);
+
+    const std::vector<TensorType> types = loader.types().front();
+    const Clock::time_point planning = Clock::now();
+    const Plan& plan = step.plan(types);
+    plan_ms_ = milliseconds_since(planning);
+
+    train(loader, step, plan);
+    const Bytes measured = step.resident(types), fixed = process_resident() - measured;
+    if (checkpoint_) keep(loader, step);
+    evaluate();
+    if (save_ && !task_->save(*save_))
+      throw UsageError(fmt::format("the workload {} has no Hugging Face form", workload_.name));
+    report(plan, measured, fixed);
+    return success;
+  }
+
+ private:
+  optim::Optimizer optimizer() const {
+    return rate_ ? task_->optimizer().with_rate(*rate_) : task_->optimizer();
+  }
+
+  TrainOptions train_options() const {
+    TrainOptions options;
+    const std::int64_t rest = std::max<std::int64_t>(1, steps_ - warmup_);
+    optim::SchedulePtr schedule = schedule_ == "cosine"   ? optim::cosine(rest, 0.1)
+                                  : schedule_ == "linear" ? optim::linear_decay(rest)
+                                                          : optim::constant();
+    options.schedule = warmup_ > 0 ? optim::linear_warmup(warmup_, schedule) : schedule;
+    options.clip_norm = clip_;
+    options.compile.seed = workload_.seed;
+    return options;
+  }
+
+  fs::path checkpoint_file() const { return *checkpoint_ / "checkpoint.safetensors"; }
+
+  void keep(const data::Loader& loader, TrainStep& step) const {
+    std::error_code error;
+    fs::create_directories(*checkpoint_, error);
+    if (error)
+      throw FileError(
+          fmt::format("{}: cannot make the folder: {}", checkpoint_->string(), error.message()));
+    const data::Loader::State at = loader.save();
+    io::save_checkpoint(checkpoint_file(), task_->model(), step,
+                        {{"workload", workload_.name},
+                         {"data", fmt::format("{} {} {} {} {}", at.seed, at.epoch, at.position,
+                                              at.items, at.batch)}});
+  }
+
+  void restore(data::Loader& loader, TrainStep& step) const {
+    const io::Notes notes = io::load_checkpoint(checkpoint_file(), task_->model(), step);
+    const auto fail = [&](const std::string& what) {
+      throw FileError(fmt::format("{}: {}", checkpoint_file().string(), what));
+    };
+    const auto workload = notes.find("workload"), data = notes.find("data");
+    if (workload == notes.end() || workload->second != workload_.name)
+      fail(fmt::format("it is not of the workload {}", workload_.name));
+    data::Loader::State at;
+    if (data == notes.end() || std::sscanf(data->second.c_str(), "%lu %ld %ld %ld %ld", &at.seed,
+                                           &at.epoch, &at.position, &at.items, &at.batch) != 5)
+      fail("the data's position is missing");
+    loader.restore(at);
+    if (step.step() >= steps_)
+      throw UsageError(fmt::format("the checkpoint is at step {}; --steps {} leaves nothing to do",
+                                   step.step(), steps_));
+  }
+
+  std::unique_ptr<report::RunLog> make_log() const {
+    if (!log_) return report::none();
+    std::vector<std::unique_ptr<report::RunLog>> logs;
+    logs.push_back(report::json_lines(*log_ / "log.jsonl"));
+    logs.push_back(report::tensorboard(*log_));
+    return report::all_of(std::move(logs));
+  }
+
+  void train(data::Loader& loader, TrainStep& step, const Plan& plan) {
+    const auto log = make_log();
+    report::Progress progress(steps_, {.label = workload_.name});
+    std::vector<double> times;
+    while (step.step() < steps_) {
+      const Batch batch = loader.next();
+      const Clock::time_point begin = Clock::now();
+      const StepResult result = step(batch);
+      times.push_back(milliseconds_since(begin));
+      losses_.push_back(result.loss);
+      log->scalar("loss", step.step(), result.loss);
+      log->scalar("rate", step.step(), result.rate);
+      if (clip_) log->scalar("gradient_norm", step.step(), result.gradient_norm);
+      progress.update(step.step(), result.loss, plan.peak);
+      if (checkpoint_every_ && step.step() % *checkpoint_every_ == 0 && step.step() < steps_)
+        keep(loader, step);
+    }
+    progress.finish();
+    log->close();
+    // The first steps touch memory for the first time.
+    const std::size_t warm = std::min<std::size_t>(times.size() - 1, 3);
+    step_ms_ = median({times.begin() + static_cast<std::ptrdiff_t>(warm), times.end()});
+  }
+
+  void evaluate() {
+    if (eval_batches_ == 0) return;
+    data::Loader loader(task_->test, {.batch = std::min(task_->batch_size, task_->test->size()),
+                                      .shuffle = false,
+                                      .last = data::LastBatch::drop});
+    EvalStep step(task_->model(), [&](const Batch& b) {
+      std::vector<Tensor> metrics{task_->loss(b)};
+      if (const Tensor share = task_->accuracy(b)) metrics.push_back(share);
+      return metrics;
+    });
+    const std::int64_t count = std::min<std::int64_t>(eval_batches_, loader.batches());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::vector<double> values = step(loader.next());
+      eval_.resize(values.size());
+      for (std::size_t k = 0; k < values.size(); ++k)
+        eval_[k] += values[k] / static_cast<double>(count);
+    }
+  }
+
+  void report(const Plan& plan, Bytes measured, Bytes fixed) const {
+    if (json()) {
+      std::cout << as_json(plan, measured, fixed).dump() << "\n";
+      return;
+    }
+    fmt::print("{}: {} parameters, batch {}, {} steps of {:.1f} ms\n", workload_.name,
+               task_->model().parameter_count(), task_->batch_size, losses_.size(), step_ms_);
+    fmt::print("loss {:.6g} at first, {:.6g} at last\n", losses_.front(), losses_.back());
+    if (!eval_.empty())
+      fmt::print("test loss {:.6g}{}\n", eval_[0],
+                 eval_.size() > 1 ? fmt::format(", accuracy {:.2f}%", 100.0 * eval_[1]) : "");
+    if (task_->limit)
+      fmt::print("best possible {} {:.6g}\n",
+                 task_->limit->kind == workloads::Limit::Kind::loss ? "loss" : "accuracy",
+                 task_->limit->value);
+    fmt::print(
+        "peak {} as planned, {} resident, {} of the process beside it; planned in {:.1f} ms\n",
+        to_string(plan.peak), to_string(measured), to_string(fixed), plan_ms_);
+  }
+
+  Json as_json(const Plan& plan, Bytes measured, Bytes fixed) const {
+    std::vector<double> losses;
+    for (double loss : losses_) losses.push_back(nine_digits(loss));
+    Json categories;
+    for (Category c : {Category::weights, Category::gradients, Category::optimizer,
+                       Category::activations, Category::inputs, Category::workspace})
+      categories[std::string(ebb::name(c))] = plan.at_peak[c].count;
+    Json result{{"workload", workload_.name},
+                {"device", to_string(workload_.device)},
+                {"threads", threads()},
+                {"params", task_->model().parameter_count()},
+                {"batch", task_->batch_size},
+                {"steps", steps_},
+                {"losses", losses},
+                {"step_ms", step_ms_},
+                {"planned_peak_bytes", plan.peak.count},
+                {"measured_peak_bytes", measured.count},
+                {"peak_by_category", categories},
+                {"fixed_bytes", fixed.count},
+                {"process_peak_bytes", process_peak().count},
+                {"plan_ms", plan_ms_}};
+    if (!eval_.empty()) result["eval_loss"] = nine_digits(eval_[0]);
+    if (eval_.size() > 1) result["eval_accuracy"] = eval_[1];
+    if (task_->limit)
+      result[task_->limit->kind == workloads::Limit::Kind::loss ? "best_loss" : "best_accuracy"] =
+          task_->limit->value;
+    return result;
+  }
+
+  workloads::Options workload_;
+  std::int64_t steps_ = 100, warmup_ = 0, eval_batches_ = 8;
+  std::string schedule_ = "constant";
+  std::optional<double> rate_, clip_;
+  std::optional<std::int64_t> checkpoint_every_;
+  std::optional<fs::path> checkpoint_, resume_, save_, log_;
+
+  std::unique_ptr<workloads::Workload> task_;
+  std::vector<double> losses_, eval_;
+  double step_ms_ = 0.0, plan_ms_ = 0.0;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> train_verb() { return std::make_unique<Train>(); }
+
+}  // namespace ebb::cli
