@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <vector>
@@ -77,5 +78,6 @@ Plan make_plan(const Graph& graph, const PlanOptions& options = {});
 
 // A readable summary: peak, categories, arena and fragmentation.
 std::string to_string(const Plan& plan);
+std::ostream& operator<<(std::ostream& out, const Plan& plan);
 
 }  // namespace ebb

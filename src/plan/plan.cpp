@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ostream>
 
 #include "ebb/storage.h"
 #include "plan/arena_layout.h"
@@ -33,6 +34,8 @@ Plan make_plan(const Graph& graph, const PlanOptions& options) {
   plan.peak = plan.arena + plan.persistent;
   return plan;
 }
+
+std::ostream& operator<<(std::ostream& out, const Plan& plan) { return out << to_string(plan); }
 
 std::string to_string(const Plan& plan) {
   std::string text =

@@ -8,8 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "ebb/ebb.h"
+#include "ebb/grad.h"
+#include "ebb/graph.h"
+#include "ebb/node.h"
 #include "ebb/op.h"
+#include "ebb/ops.h"
+#include "ebb/program.h"
+#include "ebb/threads.h"
+#include "ebb/variable.h"
 
 namespace ebb::test {
 

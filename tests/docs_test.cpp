@@ -1,0 +1,58 @@
+// Code in the documentation is code of the examples, which the tests build and run.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace ebb::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path root = EBB_SOURCE_FOLDER;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Docs, ExamplesAreThoseThatRun) {
+  int found = 0;
+  std::vector<fs::path> pages{root / "README.md"};
+  for (const auto& entry : fs::directory_iterator(root / "docs"))
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  for (const fs::path& page : pages) {
+    const std::string text = read(page), open = "```cpp\n// examples/";
+    for (std::size_t at = text.find(open); at != std::string::npos; at = text.find(open, at + 1)) {
+      const std::size_t begin = at + 7, end = text.find("```", begin);
+      const std::string code = text.substr(begin, end - begin);
+      const std::string name = code.substr(3, code.find(".cpp") + 4 - 3);
+      EXPECT_EQ(code, read(root / name)) << page << " shows another " << name;
+      ++found;
+    }
+  }
+  EXPECT_GE(found, 1);
+}
+
+// Links between pages and to files of the tree lead somewhere.
+TEST(Docs, LinksLeadSomewhere) {
+  std::vector<fs::path> pages{root / "README.md", root / "CONTRIBUTING.md"};
+  for (const auto& entry : fs::recursive_directory_iterator(root / "docs"))
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  for (const fs::path& page : pages) {
+    const std::string text = read(page);
+    EXPECT_FALSE(text.empty()) << page;
+    for (std::size_t at = text.find("]("); at != std::string::npos; at = text.find("](", at + 2)) {
+      std::string target = text.substr(at + 2, text.find(')', at) - at - 2);
+      target = target.substr(0, target.find('#'));
+      if (target.empty() || target.find("://") != std::string::npos) continue;
+      EXPECT_TRUE(fs::exists(page.parent_path() / target)) << page << " links to " << target;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ebb::test
