@@ -56,5 +56,15 @@ TEST(Generators, NumbersDependOnTheirPlaceOnly) {
   EXPECT_TRUE(std::equal(start.begin(), start.end(), one.begin()));
 }
 
+// Kernels run many counters side by side; each word must be that of its counter alone.
+TEST(Generators, WordsAreThoseOfPhilox) {
+  const RandomKey key{0xFEDCBA9876543210};
+  const Philox philox({.seed = 5, .step = 0}, key);
+  const std::vector<float> drawn =
+      eval(random_uniform({1003}, 0.0, 1.0, f32, device::cpu, key), 5).to_vector<float>();
+  for (std::size_t i = 0; i < drawn.size(); ++i)
+    ASSERT_EQ(drawn[i], uniform_from_bits(philox(i / 4)[i % 4])) << i;
+}
+
 }  // namespace
 }  // namespace ebb::test

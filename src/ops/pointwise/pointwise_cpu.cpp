@@ -11,8 +11,10 @@
 namespace ebb {
 namespace {
 
-constexpr std::int64_t tile = 1024;        // elements
-constexpr std::int64_t grain = 16 * tile;  // elements a thread takes at least
+// Elements. Three inputs, a few intermediate results and the output fit in the first-level cache,
+// with room for what the prefetcher brings in.
+constexpr std::int64_t tile = 512;
+constexpr std::int64_t grain = 32 * tile;  // elements a thread takes at least
 
 // How one input reaches a tile.
 struct Source {

@@ -42,7 +42,42 @@ std::vector<Tensor> both(const GradientCall& call, const A& first, const B& seco
 }
 
 constexpr double sqrt_2_over_pi = 0.79788456080286535588;
+constexpr double inv_sqrt_2pi = 0.39894228040143267794;
 constexpr double gelu_cubic = 0.044715;
+
+Tensor call(std::string_view name, std::vector<Tensor> inputs);
+
+// Activations whose derivative is long are differentiated by a row of their own, g · f'(x), which
+// is one pass over memory and rounds once. Its own gradient is that row again in g, and
+// g · f''(x) in x.
+std::vector<Tensor> slope_gradient(const GradientCall& c, std::string_view row,
+                                   Tensor (*second)(const Tensor&)) {
+  return both(
+      c,
+      [&] {
+        return call(row, {c.grad(), c.input(1)});
+      },
+      [&] { return c.grad() * c.input(0) * second(c.input(1)); });
+}
+
+Tensor gelu_second(const Tensor& x) {
+  const Tensor x2 = square(x);
+  return exp(x2 * -0.5) * (2.0 - x2) * inv_sqrt_2pi;
+}
+
+// With t = tanh(u): ½ (1 - t²) (2 u' + x (u'' - 2 t u'²)).
+Tensor gelu_tanh_second(const Tensor& x) {
+  const Tensor x2 = square(x), t = tanh(x * (1.0 + x2 * gelu_cubic) * sqrt_2_over_pi);
+  const Tensor first = (1.0 + x2 * (3.0 * gelu_cubic)) * sqrt_2_over_pi;
+  const Tensor second = x * (6.0 * gelu_cubic * sqrt_2_over_pi);
+  return 0.5 * (1.0 - square(t)) * (first * 2.0 + x * (second - t * square(first) * 2.0));
+}
+
+// With s = sigmoid(x): s (1 - s) (2 + x (1 - 2 s)).
+Tensor silu_second(const Tensor& x) {
+  const Tensor s = sigmoid(x);
+  return s * (1.0 - s) * (2.0 + x * (1.0 - 2.0 * s));
+}
 
 // The larger of two takes the gradient; equals take half each.
 std::vector<Tensor> extremum_gradient(const GradientCall& call, const Tensor& a_wins) {
@@ -125,22 +160,26 @@ const Definition table[] = {
      return std::vector{where(greater(c.output(0), zero), c.grad(), zero)}; }},
   {{"gelu", 1, floating1<[](auto x) { using T = decltype(x); return T(0.5) * x * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))); }>()},
    "x · Φ(x), exact", Rule::floating, saves_input,
-   [](const GradientCall& c, const NoAttributes&) {
-     const Tensor& x = c.input(0);
-     const Tensor density = exp(square(x) * -0.5) * (std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2);
-     return std::vector{c.grad() * (0.5 * (1.0 + erf(x * (std::numbers::sqrt2 / 2))) + x * density)}; }},
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{call("gelu_grad", {c.grad(), c.input(0)})}; }},
+  {{"gelu_grad", 2, floating2<[](auto g, auto x) { using T = decltype(x);
+     return g * (T(0.5) * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))) + x * vm::exp(x * x * T(-0.5)) * T(inv_sqrt_2pi)); }>()},
+   "the gradient of gelu in x", Rule::floating, saves_both_inputs,
+   [](const GradientCall& c, const NoAttributes&) { return slope_gradient(c, "gelu_grad", gelu_second); }},
   {{"gelu_tanh", 1, floating1<[](auto x) { using T = decltype(x);
      return T(0.5) * x * (T(1) + vm::tanh(T(sqrt_2_over_pi) * (x + T(gelu_cubic) * x * x * x))); }>()},
    "GPT-2's approximation of gelu by tanh", Rule::floating, saves_input,
-   [](const GradientCall& c, const NoAttributes&) {
-     const Tensor& x = c.input(0);
-     const Tensor x2 = square(x), t = tanh(x * (1.0 + x2 * gelu_cubic) * sqrt_2_over_pi);
-     const Tensor inner = (1.0 + x2 * (3.0 * gelu_cubic)) * sqrt_2_over_pi;
-     return std::vector{c.grad() * 0.5 * (1.0 + t + x * (1.0 - square(t)) * inner)}; }},
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{call("gelu_tanh_grad", {c.grad(), c.input(0)})}; }},
+  {{"gelu_tanh_grad", 2, floating2<[](auto g, auto x) { using T = decltype(x);
+     const T x2 = x * x, t = vm::tanh(T(sqrt_2_over_pi) * (x + T(gelu_cubic) * x * x2));
+     return g * T(0.5) * (T(1) + t + x * (T(1) - t * t) * (T(1) + T(3 * gelu_cubic) * x2) * T(sqrt_2_over_pi)); }>()},
+   "the gradient of gelu_tanh in x", Rule::floating, saves_both_inputs,
+   [](const GradientCall& c, const NoAttributes&) { return slope_gradient(c, "gelu_tanh_grad", gelu_tanh_second); }},
   {{"silu", 1, floating1<[](auto x) { return x * vm::sigmoid(x); }>()}, "x · sigmoid(x)", Rule::floating, saves_input,
-   [](const GradientCall& c, const NoAttributes&) {
-     const Tensor s = sigmoid(c.input(0));
-     return std::vector{c.grad() * s * (1.0 + c.input(0) * (1.0 - s))}; }},
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{call("silu_grad", {c.grad(), c.input(0)})}; }},
+  {{"silu_grad", 2, floating2<[](auto g, auto x) { using T = decltype(x);
+     const T s = vm::sigmoid(x); return g * s * (T(1) + x * (T(1) - s)); }>()},
+   "the gradient of silu in x", Rule::floating, saves_both_inputs,
+   [](const GradientCall& c, const NoAttributes&) { return slope_gradient(c, "silu_grad", silu_second); }},
   {{"softplus", 1, floating1<[](auto x) { return vm::softplus(x); }>()}, "log(1 + e^x)", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * sigmoid(c.input(0))}; }},
   {{"erf", 1, floating1<[](auto x) { return vm::erf(x); }>()}, "the error function", Rule::floating, saves_input,

@@ -21,13 +21,17 @@ constexpr std::int64_t run =
     4096;  // elements folded in the element's type before they join a wider sum
 constexpr std::int64_t flush_rows = 64;  // the same for bands, in rows
 constexpr std::int64_t slice_elements = 1 << 16;
+constexpr int accumulator_bytes = 256;  // of a run: four vectors
 
 template <class T>
 struct Sum {
   using Wide = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
   static constexpr T identity = T(0);
   static T fold(T acc, T x) { return static_cast<T>(acc + x); }
-  static Wide join(Wide a, Wide b) { return a + b; }
+  template <class W>  // T or Wide
+  static W join(W a, W b) {
+    return static_cast<W>(a + b);
+  }
 };
 
 template <class T>
@@ -120,9 +124,11 @@ struct Runner {
   using R = Reduction<T>;
   using Wide = typename R::Wide;
 
-  // Folds `count` elements, eight accumulators at a time so that the loop vectorises.
+  // Folds `count` elements into `lanes` accumulators, enough vectors of them to hide the latency of
+  // one operation, and those pairwise into one: joining them in turn would take as long as the
+  // elements of a short row.
   static T fold_run(const S* x, std::int64_t stride, std::int64_t count) {
-    constexpr int lanes = 32;
+    constexpr int lanes = accumulator_bytes / static_cast<int>(sizeof(T));
     T acc[lanes];
     std::fill_n(acc, lanes, R::identity);
     std::int64_t i = 0;
@@ -131,9 +137,9 @@ struct Runner {
         for (int k = 0; k < lanes; ++k) acc[k] = R::fold(acc[k], static_cast<T>(x[i + k]));
     }
     for (; i < count; ++i) acc[0] = R::fold(acc[0], static_cast<T>(x[i * stride]));
-    Wide total = static_cast<Wide>(acc[0]);
-    for (int k = 1; k < lanes; ++k) total = R::join(total, static_cast<Wide>(acc[k]));
-    return static_cast<T>(total);
+    for (int half = lanes / 2; half > 0; half /= 2)
+      for (int k = 0; k < half; ++k) acc[k] = R::join(acc[k], acc[k + half]);
+    return acc[0];
   }
 
   // Result `index`, over flat positions [begin, end) of its reduced elements.

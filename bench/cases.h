@@ -1,0 +1,21 @@
+// The benchmarked problems. torch_ops.py holds the same names with the same sizes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ebb/graph.h"
+#include "library.h"
+
+namespace ebb::bench {
+
+struct Case {
+  std::string name;
+  std::function<Graph()> graph;        // inputs are variables, so that the plan counts them
+  std::function<Work()> library = {};  // the same problem on the library underneath, if it has it
+};
+
+const std::vector<Case>& all_cases();
+
+}  // namespace ebb::bench

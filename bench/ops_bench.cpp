@@ -1,0 +1,132 @@
+// Times ops: each case is compiled once and run many times; where a library underneath has the same
+// problem, it is timed beside it. One line per case, or one JSON object per line.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cases.h"
+#include "ebb/program.h"
+#include "ebb/threads.h"
+#include "ebb/version.h"
+
+namespace ebb::bench {
+namespace {
+
+struct Options {
+  std::vector<std::string> names;  // parts of the names of the cases to run; none means all
+  int threads = ebb::threads();
+  double seconds = 0.5;  // of each measurement
+  bool json = false, list = false, serve = false;
+};
+
+struct Timing {
+  double median = 0.0, least = 0.0;  // milliseconds
+  int runs = 0;
+};
+
+// Runs `work` for about `seconds`, and five times at least, after two runs that warm up.
+Timing measure(const Work& work, double seconds) {
+  using clock = std::chrono::steady_clock;
+  work(), work();
+  std::vector<double> taken;
+  const auto begin = clock::now();
+  do {
+    const auto start = clock::now();
+    work();
+    taken.push_back(std::chrono::duration<double, std::milli>(clock::now() - start).count());
+  } while (taken.size() < 5 || clock::now() - begin < std::chrono::duration<double>(seconds));
+  std::sort(taken.begin(), taken.end());
+  return {taken[taken.size() / 2], taken.front(), static_cast<int>(taken.size())};
+}
+
+void report(const Case& c, const Options& options) {
+  Program program(c.graph());
+  const Bytes peak = program.plan().peak;
+  const Timing own = measure([&] { program.run(); }, options.seconds);
+  Timing library;
+  if (c.library) library = measure(c.library(), options.seconds);
+
+  if (options.json) {
+    nlohmann::ordered_json line{{"case", c.name},           {"median_ms", own.median},
+                                {"min_ms", own.least},      {"runs", own.runs},
+                                {"peak_bytes", peak.count}, {"threads", options.threads},
+                                {"version", version()}};
+    if (c.library)
+      line["library_median_ms"] = library.median, line["library_min_ms"] = library.least;
+    std::cout << line.dump() << std::endl;
+  } else {
+    std::cout << fmt::format("{:<42}{:>10.3f}{:>10.3f}{:>12}", c.name, own.median, own.least,
+                             to_string(peak));
+    if (c.library)
+      std::cout << fmt::format("{:>10.3f}{:>7.2f}", library.median, own.median / library.median);
+    std::cout << std::endl;
+  }
+}
+
+// Cases named on standard input, one per line, until it ends: lets compare.py take turns.
+void serve(const Options& options) {
+  for (std::string name; std::getline(std::cin, name);) {
+    const auto& cases = all_cases();
+    const auto found =
+        std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return c.name == name; });
+    if (found == cases.end())
+      throw std::invalid_argument(fmt::format("there is no case \"{}\"", name));
+    report(*found, options);
+  }
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("Times ebb's ops and, where there is one, the library underneath.", "ebb_bench");
+  app.add_option("cases", options.names, "Parts of the names of the cases to run (default: all)");
+  app.add_option("--threads", options.threads, "Threads of the kernels")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--seconds", options.seconds, "Time given to each measurement")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag("--json", options.json, "One JSON object per case");
+  app.add_flag("--list", options.list, "Print the names of the cases and stop");
+  app.add_flag("--serve", options.serve, "Read names of cases from standard input; implies --json");
+  CLI11_PARSE(app, argc, argv);
+
+  set_threads(options.threads);
+  if (options.serve) {
+    options.json = true;
+    serve(options);
+    return 0;
+  }
+  std::vector<Case> chosen;
+  for (const Case& c : all_cases())
+    if (options.names.empty() ||
+        std::any_of(options.names.begin(), options.names.end(), [&](const std::string& part) {
+          return c.name.find(part) != std::string::npos;
+        }))
+      chosen.push_back(c);
+  if (chosen.empty()) throw std::invalid_argument("no case has a name like that; see --list");
+  if (!options.json && !options.list)
+    std::cout << fmt::format("{:<42}{:>10}{:>10}{:>12}{:>10}{:>7}\n", "case", "median ms", "least",
+                             "peak", "library", "ratio");
+  for (const Case& c : chosen)
+    if (options.list)
+      std::cout << c.name << '\n';
+    else
+      report(c, options);
+  return 0;
+}
+
+}  // namespace
+}  // namespace ebb::bench
+
+int main(int argc, char** argv) {
+  try {
+    return ebb::bench::run(argc, argv);
+  } catch (const std::exception& e) {
+    std::cerr << "ebb_bench: error: " << e.what() << std::endl;
+    return 1;
+  }
+}
