@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <regex>
 #include <set>
 
 #include "ebb/error.h"
@@ -103,11 +102,14 @@ models::BertConfig bert_config(const fs::path& folder) {
   return config;
 }
 
-// Every parameter must be in the file and every tensor of the file must be wanted, except those
-// that match `ignored`: buffers that old versions stored, and tied copies. `prefix` may be missing
-// from all names.
+// Ends of names that a file may hold beside the parameters: buffers that old versions stored, tied
+// copies.
+using Ignored = std::initializer_list<std::string_view>;
+
+// Every parameter must be in the file, and every tensor of the file must be wanted or ignored.
+// `prefix` may be missing from all names.
 void load_weights(nn::ModuleBase& model, const fs::path& folder, const std::string& prefix,
-                  const std::regex& ignored) {
+                  Ignored ignored) {
   const SafetensorsFile file(folder / "model.safetensors");
   const auto& entries = file.entries();
   const bool bare =
@@ -121,18 +123,22 @@ void load_weights(nn::ModuleBase& model, const fs::path& folder, const std::stri
     wanted.insert(stored(p.path));
     file.load(stored(p.path), p.variable);
   }
-  for (const auto& [name, entry] : entries)
-    if (!wanted.contains(name) && !std::regex_match(name, ignored))
+  for (const auto& [name, entry] : entries) {
+    const bool known = wanted.contains(name) ||
+                       std::any_of(ignored.begin(), ignored.end(),
+                                   [&](std::string_view end) { return name.ends_with(end); });
+    if (!known)
       throw FileError(fmt::format("{}: tensor \"{}\" belongs to no part of the model",
                                   file.path().string(), name));
+  }
 }
 
 template <class Model, class Config>
 std::unique_ptr<Model> load(const fs::path& folder, Device device, DType dtype,
-                            const Config& config, const std::string& prefix, const char* ignored) {
+                            const Config& config, const std::string& prefix, Ignored ignored) {
   const nn::MakeScope scope(device, dtype);
   auto model = std::make_unique<Model>(config);
-  load_weights(*model, folder, prefix, std::regex(ignored));
+  load_weights(*model, folder, prefix, ignored);
   return model;
 }
 
@@ -168,18 +174,18 @@ std::string model_type(const fs::path& folder) {
 
 std::unique_ptr<models::Gpt2> load_gpt2(const fs::path& folder, Device device, DType dtype) {
   return load<models::Gpt2>(folder, device, dtype, gpt2_config(folder), "transformer.",
-                            R"((.*\.)?attn\.(bias|masked_bias)|lm_head\.weight)");
+                            {"attn.bias", "attn.masked_bias", "lm_head.weight"});
 }
 
 std::unique_ptr<models::Llama> load_llama(const fs::path& folder, Device device, DType dtype) {
   return load<models::Llama>(folder, device, dtype, llama_config(folder), "",
-                             R"(.*rotary_emb\.inv_freq|lm_head\.weight)");
+                             {"rotary_emb.inv_freq", "lm_head.weight"});
 }
 
 std::unique_ptr<models::BertClassifier> load_bert(const fs::path& folder, Device device,
                                                   DType dtype) {
   return load<models::BertClassifier>(folder, device, dtype, bert_config(folder), "",
-                                      R"(.*\.position_ids)");
+                                      {".position_ids"});
 }
 
 LoadedLm load_causal_lm(const fs::path& folder, Device device, DType dtype) {

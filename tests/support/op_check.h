@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ebb/error.h"
 #include "ebb/grad.h"
 #include "ebb/graph.h"
 #include "ebb/node.h"
