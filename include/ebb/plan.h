@@ -55,8 +55,15 @@ enum class Release : std::uint8_t {
   early,   // a buffer is free after its last reader, and ops write over inputs that die
 };
 
+// When variables are updated.
+enum class UpdateTiming : std::uint8_t {
+  last,   // in the order the graph was built: all gradients first, then all updates
+  early,  // as soon as a gradient exists, so that gradients do not pile up
+};
+
 struct PlanOptions {
   Release release = Release::early;
+  UpdateTiming updates = UpdateTiming::early;
 };
 
 struct Plan {

@@ -18,13 +18,15 @@ struct Technique {
   std::string_view name;
   bool fuse;
   Release release;
+  UpdateTiming updates;
 };
 
 // In the order in which each adds to the one before.
 constexpr Technique techniques[] = {
-    {"keep everything", false, Release::at_end},
-    {"+ fusion", true, Release::at_end},
-    {"+ early release", true, Release::early},
+    {"keep everything", false, Release::at_end, UpdateTiming::last},
+    {"+ fusion", true, Release::at_end, UpdateTiming::last},
+    {"+ early release", true, Release::early, UpdateTiming::last},
+    {"+ early updates", true, Release::early, UpdateTiming::early},
 };
 
 struct Row {

@@ -8,6 +8,7 @@
 #include "ebb/storage.h"
 #include "ops/leaf/leaf.h"
 #include "passes/layout.h"
+#include "plan/schedule.h"
 
 namespace ebb {
 namespace {
@@ -16,8 +17,8 @@ Bytes buffer_size(const TensorType& type) { return round_up(type.bytes(), buffer
 
 class Lowering {
  public:
-  Lowering(const Graph& graph, Release release)
-      : graph_(graph), release_(release), order_(topological_order(graph)) {
+  Lowering(const Graph& graph, const PlanOptions& options)
+      : graph_(graph), release_(options.release), order_(schedule(graph, options.updates)) {
     for (const auto& node : order_)
       for (std::size_t o = 0; o < node->outputs().size(); ++o)
         layouts_.add({node, static_cast<int>(o)});
@@ -234,6 +235,8 @@ class Lowering {
 
 }  // namespace
 
-Plan lower(const Graph& graph, Release release) { return Lowering(graph, release).run(); }
+Plan lower(const Graph& graph, const PlanOptions& options) {
+  return Lowering(graph, options).run();
+}
 
 }  // namespace ebb

@@ -6,6 +6,6 @@
 namespace ebb {
 
 // Fills in instructions, buffers and lifetimes; offsets and totals are not set yet.
-Plan lower(const Graph& graph, Release release);
+Plan lower(const Graph& graph, const PlanOptions& options);
 
 }  // namespace ebb

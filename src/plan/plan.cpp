@@ -18,7 +18,7 @@ Bytes CategoryBytes::total() const {
 }
 
 Plan make_plan(const Graph& graph, const PlanOptions& options) {
-  Plan plan = lower(graph, options.release);
+  Plan plan = lower(graph, options);
   plan.arena = Storage::reservation(lay_out(plan.buffers));
   const LivePeak live = live_peak(plan.buffers, static_cast<int>(plan.instructions.size()));
   plan.live_peak = live.bytes;

@@ -1,0 +1,113 @@
+#include "plan/schedule.h"
+
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace ebb {
+namespace {
+
+using NodePtr = std::shared_ptr<Node>;
+
+class EarlyUpdates {
+ public:
+  explicit EarlyUpdates(const Graph& graph) : order_(topological_order(graph)) {
+    for (std::size_t i = 0; i < order_.size(); ++i) index_[order_[i].get()] = i;
+    const std::size_t count = order_.size();
+    users_.resize(count), wanted_.resize(count), waiting_.resize(count), held_by_.resize(count),
+        holds_.resize(count);
+    for (std::size_t i = 0; i < count; ++i)
+      for (const Tensor& input : order_[i]->inputs()) {
+        users_[at(input)].push_back(i);
+        ++waiting_[i];
+      }
+    for (const Tensor& output : graph.outputs) wanted_[at(output)] = true;
+    find_eager(graph);
+    hold_until_read(graph);
+  }
+
+  std::vector<NodePtr> run() {
+    for (std::size_t i = 0; i < order_.size(); ++i) offer(i);
+    std::vector<NodePtr> result;
+    while (result.size() < order_.size()) {
+      // Two updates that read each other's old value hold each other: the first of them goes then,
+      // and its value is copied over at the end instead.
+      const std::size_t next = ready_.empty() ? take_held() : take_ready();
+      done_.insert(next);
+      result.push_back(order_[next]);
+      for (std::size_t user : users_[next]) --waiting_[user], offer(user);
+      for (std::size_t update : holds_[next]) --held_by_[update], offer(update);
+    }
+    return result;
+  }
+
+ private:
+  std::size_t at(const Tensor& t) const { return index_.at(t.node().get()); }
+
+  // Nodes that only updates depend on, from the updates upwards.
+  void find_eager(const Graph& graph) {
+    std::unordered_set<std::size_t> updates;
+    for (const Update& update : graph.updates) updates.insert(at(update.value));
+    eager_.resize(order_.size());
+    for (std::size_t i = order_.size(); i-- > 0;) {
+      const bool used_eagerly = std::all_of(users_[i].begin(), users_[i].end(),
+                                            [&](std::size_t user) { return eager_[user]; });
+      eager_[i] = !wanted_[i] && used_eagerly && (updates.contains(i) || !users_[i].empty());
+    }
+  }
+
+  // An update waits for the other readers of its variable, so that it can write over the old value.
+  void hold_until_read(const Graph& graph) {
+    std::unordered_map<std::size_t, std::vector<std::size_t>>
+        readers;  // of a leaf, directly or through views
+    std::vector<std::size_t> root(order_.size());
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      root[i] = order_[i]->op().is_view() ? root[at(order_[i]->inputs()[0])] : i;
+      for (const Tensor& input : order_[i]->inputs()) readers[root[at(input)]].push_back(i);
+    }
+    for (const Update& update : graph.updates) {
+      const std::size_t node = at(update.value);
+      if (!eager_[node] || !users_[node].empty()) continue;
+      for (std::size_t reader : readers[at(update.target)]) {
+        if (reader == node) continue;
+        holds_[reader].push_back(node);
+        ++held_by_[node];
+      }
+    }
+  }
+
+  // Eager nodes first, then in order of creation.
+  using Entry = std::pair<bool, std::size_t>;  // (not eager, index)
+  void offer(std::size_t i) {
+    if (waiting_[i] == 0 && held_by_[i] == 0 && !done_.contains(i) && offered_.insert(i).second)
+      ready_.emplace(!eager_[i], i);
+  }
+  std::size_t take_ready() {
+    const std::size_t next = ready_.top().second;
+    ready_.pop();
+    return next;
+  }
+  std::size_t take_held() {
+    for (std::size_t i = 0; i < order_.size(); ++i)
+      if (waiting_[i] == 0 && !done_.contains(i)) return offered_.insert(i), i;
+    return 0;  // not reached: a graph has no cycles
+  }
+
+  std::vector<NodePtr> order_;
+  std::unordered_map<const Node*, std::size_t> index_;
+  std::vector<std::vector<std::size_t>> users_,
+      holds_;  // holds_[r]: updates that wait until r has read
+  std::vector<bool> wanted_, eager_;
+  std::vector<int> waiting_, held_by_;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready_;
+  std::unordered_set<std::size_t> done_, offered_;
+};
+
+}  // namespace
+
+std::vector<NodePtr> schedule(const Graph& graph, UpdateTiming timing) {
+  return timing == UpdateTiming::early ? EarlyUpdates(graph).run() : topological_order(graph);
+}
+
+}  // namespace ebb
