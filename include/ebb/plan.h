@@ -78,6 +78,8 @@ struct Plan {
   Bytes peak;             // arena + persistent
   CategoryBytes at_peak;  // what is live at the step's fullest moment, persistent bytes included
   int peak_instruction = 0;
+
+  double made_in_ms = 0.0;  // passes and planning; nothing else that compiling a program does
 };
 
 // Lays out a graph whose kernels can read every input as it lies (see passes).

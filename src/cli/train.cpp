@@ -93,9 +93,7 @@ class Train : public Verb {
     if (resume_) restore(loader, step);
 
     const std::vector<TensorType> types = loader.types().front();
-    const Clock::time_point planning = Clock::now();
     const Plan& plan = step.plan(types);
-    plan_ms_ = milliseconds_since(planning);
 
     train(loader, step, plan);
     const Bytes measured = step.resident(types), fixed = process_resident() - measured;
@@ -225,7 +223,7 @@ class Train : public Verb {
                  task_->limit->value);
     fmt::print(
         "peak {} as planned, {} resident, {} of the process beside it; planned in {:.1f} ms\n",
-        to_string(plan.peak), to_string(measured), to_string(fixed), plan_ms_);
+        to_string(plan.peak), to_string(measured), to_string(fixed), plan.made_in_ms);
   }
 
   Json as_json(const Plan& plan, Bytes measured, Bytes fixed) const {
@@ -248,7 +246,7 @@ class Train : public Verb {
                 {"peak_by_category", categories},
                 {"fixed_bytes", fixed.count},
                 {"process_peak_bytes", process_peak().count},
-                {"plan_ms", plan_ms_}};
+                {"plan_ms", plan.made_in_ms}};
     if (!eval_.empty()) result["eval_loss"] = nine_digits(eval_[0]);
     if (eval_.size() > 1) result["eval_accuracy"] = eval_[1];
     if (task_->limit)
@@ -266,7 +264,7 @@ class Train : public Verb {
 
   std::unique_ptr<workloads::Workload> task_;
   std::vector<double> losses_, eval_;
-  double step_ms_ = 0.0, plan_ms_ = 0.0;
+  double step_ms_ = 0.0;
 };
 
 }  // namespace

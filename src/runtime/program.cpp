@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "ebb/error.h"
@@ -169,7 +170,10 @@ Program::Program(const Graph& graph, const CompileOptions& options)
   state_->fed.resize(graph.inputs.size());
   for (const Tensor& output : graph.outputs) state_->output_types.push_back(output.type());
   state_->materialise_variables(graph);
+  const auto begin = std::chrono::steady_clock::now();
   state_->plan = make_plan(optimise(graph, options), options.plan);
+  state_->plan.made_in_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   state_->bind();
 }
 
