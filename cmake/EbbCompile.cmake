@@ -19,6 +19,6 @@ if(EBB_PARALLEL STREQUAL "threads")
 endif()
 if(EBB_SANITIZE)
   target_compile_options(ebb_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
-    -fsanitize=${EBB_SANITIZE} -fno-omit-frame-pointer -g>)
+    -fsanitize=${EBB_SANITIZE} -fno-omit-frame-pointer>)
   target_link_options(ebb_flags INTERFACE -fsanitize=${EBB_SANITIZE})
 endif()

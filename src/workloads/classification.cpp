@@ -54,7 +54,7 @@ ImageShape image_data(Workload& workload, const Options& options, bool augment) 
   }
   data::GaussianImageOptions source;
   source.classes = options.classes.value_or(10);
-  source.separation = 4.0;
+  source.separation = 8.0;
   source.seed = options.seed;
   const auto images = std::make_shared<data::GaussianImages>(source);
   split_source(workload, images);
