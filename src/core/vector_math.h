@@ -47,9 +47,9 @@ inline float exp(float x) {
 inline float log(float x) {
   const bool tiny = x < 0x1p-126f;  // subnormals are scaled into range
   const float scaled = select(tiny, x * 0x1p23f, x);
-  const std::int32_t bits = std::bit_cast<std::int32_t>(scaled);
-  const std::int32_t shifted =
-      bits - 0x3f3504f3;  // exponent changes where the mantissa passes sqrt(1/2)
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(scaled);
+  const std::int32_t shifted = static_cast<std::int32_t>(
+      bits - 0x3f3504f3u);  // exponent changes where the mantissa passes sqrt(1/2)
   const float exponent = static_cast<float>(shifted >> 23) - select(tiny, 23.0f, 0.0f);
   const float m = std::bit_cast<float>((shifted & 0x007fffff) + 0x3f3504f3);
   const float f = m - 1.0f;
