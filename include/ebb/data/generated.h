@@ -64,8 +64,8 @@ struct GaussianImageOptions {
 };
 
 // An image is the prototype of its class plus independent normal noise of deviation 1 in every
-// pixel. Prototypes are smooth (waves of at most one and a half periods) and orthogonal, so the best rule's
-// accuracy is an integral over one variable. x float32 (N, C, H, W), y int32 (N).
+// pixel. Prototypes are smooth (waves of at most one and a half periods) and orthogonal, so the
+// best rule's accuracy is an integral over one variable. x float32 (N, C, H, W), y int32 (N).
 class GaussianImages : public Dataset {
  public:
   explicit GaussianImages(const GaussianImageOptions& options = {});
