@@ -12,7 +12,6 @@ namespace {
 // Ops that no sample can hold, and why.
 const std::map<std::string_view, std::string_view> exempt{
     {"input", "samples are evaluated, so their inputs are constants"},
-    {"variable", "as above; random graphs and update tests use them"},
     {"fused", "made by a pass and never by users; check_repetition compares it with its parts"},
 };
 

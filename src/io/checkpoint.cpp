@@ -91,12 +91,15 @@ Notes load_checkpoint(const std::filesystem::path& path, nn::ModuleBase& model, 
   if (number(file, "seed") != static_cast<std::int64_t>(step.options().compile.seed))
     throw FileError(fmt::format("{}: the run was started with seed {}, not {}", path.string(),
                                 required(file, "seed"), step.options().compile.seed));
-  step.options().schedule->restore(required(file, "schedule"));
-  for (const auto& [name, variable] : variables) file.load(name, variable);
+  // All that can fail comes before the first byte is written.
+  std::map<std::string, Variable> state;
   for (const auto& [name, entry] : file.entries())
     if (name.starts_with(optimizer))
-      file.load(name, step.optimizer_state().get(name.substr(optimizer.size()), entry.type,
-                                                 model.device()));
+      state.emplace(name, step.optimizer_state().get(name.substr(optimizer.size()), entry.type,
+                                                     model.device()));
+  step.options().schedule->restore(required(file, "schedule"));
+  for (const auto& [name, variable] : variables) file.load(name, variable);
+  for (const auto& [name, variable] : state) file.load(name, variable);
   step.set_step(steps);
   Notes notes;
   for (const auto& [key, value] : file.metadata())

@@ -142,8 +142,6 @@ std::unique_ptr<Model> load(const fs::path& folder, Device device, DType dtype,
   return model;
 }
 
-std::string_view torch_name(DType dtype) { return name(dtype); }
-
 void write(const nn::ModuleBase& model, const fs::path& folder, const Json& config) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -217,7 +215,7 @@ void save(const models::Gpt2& model, const fs::path& folder) {
          {"embd_pdrop", c.dropout},
          {"attn_pdrop", c.dropout},
          {"tie_word_embeddings", true},
-         {"torch_dtype", torch_name(model.dtype())}});
+         {"torch_dtype", name(model.dtype())}});
 }
 
 void save(const models::Llama& model, const fs::path& folder) {
@@ -238,7 +236,7 @@ void save(const models::Llama& model, const fs::path& folder) {
          {"attention_bias", false},
          {"mlp_bias", false},
          {"tie_word_embeddings", c.tied},
-         {"torch_dtype", torch_name(model.dtype())}});
+         {"torch_dtype", name(model.dtype())}});
 }
 
 void save(const models::BertClassifier& model, const fs::path& folder) {
@@ -265,7 +263,7 @@ void save(const models::BertClassifier& model, const fs::path& folder) {
          {"attention_probs_dropout_prob", c.dropout},
          {"id2label", labels},
          {"label2id", ids},
-         {"torch_dtype", torch_name(model.dtype())}});
+         {"torch_dtype", name(model.dtype())}});
 }
 
 }  // namespace ebb::io

@@ -1,6 +1,7 @@
 #include "ops/adam/adam.h"
 
 #include "ebb/ops.h"
+#include "ops/cost.h"
 #include "ops/optimizer_step.h"
 
 namespace ebb {
@@ -47,13 +48,7 @@ const Op& adam_op() {
       .reference = reference,
       .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 2}, {.output = 2, .input = 3}},
       .cpu = bind_adam_cpu,
-      .cost =
-          [](std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-             const AdamAttributes&) {
-            Cost cost = default_cost(inputs, outputs);
-            cost.flops = 14.0 * static_cast<double>(inputs[0].shape.elements());
-            return cost;
-          },
+      .cost = cost_per_element<AdamAttributes, 14>,
   });
   return op;
 }

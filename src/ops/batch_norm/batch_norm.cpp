@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ebb/ops.h"
+#include "ops/cost.h"
 #include "ops/dispatch.h"
 
 namespace ebb {
@@ -122,14 +123,6 @@ std::vector<Tensor> gradient(const GradientCall& call, const BatchNormAttributes
   if (a.weight) result[1] = grads[1];
   if (a.bias) result.back() = grads[2];
   return result;
-}
-
-template <class A, int operations>
-Cost cost_per_element(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                      const A&) {
-  Cost cost = default_cost(inputs, outputs);
-  cost.flops = operations * static_cast<double>(inputs[0].shape.elements());
-  return cost;
 }
 
 // running + momentum · (value - running), in the dtype of the running statistic.

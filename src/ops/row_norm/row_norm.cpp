@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ebb/ops.h"
+#include "ops/cost.h"
 #include "ops/dispatch.h"
 #include "ops/row_axis.h"
 
@@ -125,14 +126,6 @@ std::vector<Tensor> gradient(const GradientCall& call, const RowNormAttributes& 
   if (attributes.weight_grad) result[1] = grads[1];
   if (attributes.bias_grad) result[static_cast<std::size_t>(bias)] = grads.back();
   return result;
-}
-
-template <class A, int operations>
-Cost cost_per_element(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                      const A&) {
-  Cost cost = default_cost(inputs, outputs);
-  cost.flops = operations * static_cast<double>(inputs[0].shape.elements());
-  return cost;
 }
 
 template <Centring centring>
