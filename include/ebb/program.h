@@ -1,4 +1,4 @@
-// Compiled graphs. A program owns one arena, laid out before it runs; running allocates nothing.
+// Compiled graphs. A program runs in one arena, laid out before it runs; running allocates nothing.
 #pragma once
 
 #include <memory>
@@ -11,17 +11,27 @@
 
 namespace ebb {
 
+class Arena;
 class Storage;
 
 struct CompileOptions {
-  PlanOptions plan;
-  bool fuse = true;        // join elementwise chains
-  std::uint64_t seed = 0;  // of initial values and of random nodes
+  PlanOptions plan = {};
+  bool fuse = true;                         // join elementwise chains
+  std::uint64_t seed = 0;                   // of initial values and of random nodes
+  std::shared_ptr<Arena> arena = nullptr;  // to run in, shared with others; null: one of its own
 };
+
+// What the program for this graph would be: passes and planning. Takes no memory for tensors, and
+// variables need no values.
+Plan plan_program(const Graph& graph, const CompileOptions& options = {});
+
+// The smallest budget a program for this graph can keep, at whatever time.
+Bytes least_budget(const Graph& graph, const CompileOptions& options);
 
 class Program {
  public:
   Program(const Graph& graph, const CompileOptions& options = {});
+  Program(const Graph& graph, Plan plan, const CompileOptions& options);  // by `plan_program`
   ~Program();
   Program(Program&&) noexcept;
   Program& operator=(Program&&) noexcept;

@@ -1,5 +1,6 @@
 #include "ebb/op.h"
 
+#include <array>
 #include <fmt/format.h>
 
 #include "ebb/error.h"
@@ -60,6 +61,12 @@ void Call::require_same_dtype(int first, int second) const {
 void KernelRequest::no_kernel(DType dtype) const {
   throw DTypeError(fmt::format("[{}] there is no kernel for dtype {} on device {}", op.name(),
                                name(dtype), to_string(device)));
+}
+
+std::string_view name(Work work) {
+  constexpr std::array<std::string_view, work_count> names{"elementwise", "product", "attention",
+                                                           "convolution"};
+  return names[static_cast<std::size_t>(work)];
 }
 
 Cost default_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) {

@@ -106,7 +106,7 @@ class EarlyUpdates {
 
 }  // namespace
 
-std::vector<NodePtr> schedule(const Graph& graph, UpdateTiming timing) {
+Order schedule(const Graph& graph, UpdateTiming timing) {
   return timing == UpdateTiming::early ? EarlyUpdates(graph).run() : topological_order(graph);
 }
 
