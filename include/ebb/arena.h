@@ -1,6 +1,6 @@
 // The one block of memory that programs run in. Programs that share an arena (training and
-// evaluation, batches of several shapes, the levels of a multilevel problem) take turns, so it is as
-// large as the largest of them needs.
+// evaluation, batches of several shapes, the levels of a multilevel problem) take turns, so it is
+// as large as the largest of them needs.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class Arena {
   Bytes size() const;
   Bytes resident() const;  // how much of it the operating system holds in memory now
 
-  // Makes it at least this large. What lies in it is lost when it grows: programs keep nothing there
-  // between runs.
+  // Makes it at least this large. What lies in it is lost when it grows: programs keep nothing
+  // there between runs.
   void reserve(Bytes size);
   std::byte* data() const;
 

@@ -16,8 +16,8 @@ class Storage;
 
 struct CompileOptions {
   PlanOptions plan = {};
-  bool fuse = true;                         // join elementwise chains
-  std::uint64_t seed = 0;                   // of initial values and of random nodes
+  bool fuse = true;                        // join elementwise chains
+  std::uint64_t seed = 0;                  // of initial values and of random nodes
   std::shared_ptr<Arena> arena = nullptr;  // to run in, shared with others; null: one of its own
 };
 
@@ -47,6 +47,9 @@ class Program {
   void run(std::initializer_list<Tensor> inputs) {
     run(std::span<const Tensor>(inputs.begin(), inputs.size()));
   }
+
+  // Runs once, and tells the milliseconds that each instruction of the plan took.
+  std::vector<double> timed_run();
 
   // The value output i had after the last run: a copy that later runs leave alone.
   Tensor output(int i) const;

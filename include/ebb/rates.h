@@ -21,10 +21,10 @@ struct Rates {
   double bandwidth = 12e9;  // bytes a second, read plus written
   double launch_us = 1.0;   // fixed cost of one instruction
   std::array<WorkRate, work_count> work{{
-      {2e9, 1e9, 1e9},        // elementwise
-      {150e9, 100e9, 75e9},   // product
-      {60e9, 40e9, 10e9},     // attention
-      {100e9, 50e9, 20e9},    // convolution
+      {2e9, 1e9, 1e9},       // elementwise
+      {150e9, 100e9, 75e9},  // product
+      {60e9, 40e9, 10e9},    // attention
+      {100e9, 50e9, 20e9},   // convolution
   }};
 
   WorkRate& operator[](Work kind) { return work[static_cast<std::size_t>(kind)]; }

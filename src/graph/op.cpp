@@ -1,7 +1,8 @@
 #include "ebb/op.h"
 
-#include <array>
 #include <fmt/format.h>
+
+#include <array>
 
 #include "ebb/error.h"
 #include "ebb/node.h"

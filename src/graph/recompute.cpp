@@ -17,8 +17,8 @@ struct Row {
   std::string_view name;
   Mode mode;
 };
-constexpr std::array rows{Row{"marked", Mode::marked}, Row{"none", Mode::none},
-                          Row{"blocks", Mode::blocks}, Row{"sqrt", Mode::sqrt},
+constexpr std::array rows{Row{"marked", Mode::marked},       Row{"none", Mode::none},
+                          Row{"blocks", Mode::blocks},       Row{"sqrt", Mode::sqrt},
                           Row{"selective", Mode::selective}, Row{"greedy", Mode::greedy},
                           Row{"auto", Mode::automatic}};
 constexpr std::string_view segment_prefix = "segment=";

@@ -111,9 +111,9 @@ void complaints_first(std::vector<int>& order, const std::vector<Item>& items, s
   });
 }
 
-constexpr double good_enough = 1.001;       // of the least possible size
-constexpr double most_comparisons = 4e7;    // in all tries: about a tenth of a second
-constexpr int most_tries = 12;              // for each order
+constexpr double good_enough = 1.001;     // of the least possible size
+constexpr double most_comparisons = 4e7;  // in all tries: about a tenth of a second
+constexpr int most_tries = 12;            // for each order
 
 }  // namespace
 

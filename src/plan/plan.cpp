@@ -157,8 +157,9 @@ int Plan::recomputed_nodes() const {
 }
 
 BudgetError::BudgetError(Bytes asked, Bytes smallest)
-    : MemoryError(fmt::format("a budget of {} cannot be kept: the smallest that can is {} ({} bytes)",
-                              to_string(asked), to_string(smallest), smallest.count)),
+    : MemoryError(
+          fmt::format("a budget of {} cannot be kept: the smallest that can is {} ({} bytes)",
+                      to_string(asked), to_string(smallest), smallest.count)),
       budget(asked),
       least(smallest) {}
 

@@ -129,11 +129,14 @@ struct Program::State {
     std::fill(fed.begin(), fed.end(), false);  // the arena reuses their bytes
   }
 
-  void execute() {
+  // `after(i)` is called when instruction i has run.
+  template <class After>
+  void execute(const After& after) {
     for (std::size_t i = 0; i < plan.instructions.size(); ++i) {
       args[i].random = random;
       plan.instructions[i].kernel.run(args[i]);
       if (fault.raised.load(std::memory_order_relaxed)) raise(*plan.instructions[i].node);
+      after(i);
     }
     ++random.step;
     has_run = true;
@@ -238,7 +241,19 @@ void Program::feed(int i, double value) {
 
 void Program::run() {
   state_->require_fed();
-  state_->execute();
+  state_->execute([](std::size_t) {});
+}
+
+std::vector<double> Program::timed_run() {
+  using Clock = std::chrono::steady_clock;
+  state_->require_fed();
+  std::vector<double> times(state_->plan.instructions.size());
+  auto last = Clock::now();
+  state_->execute([&](std::size_t i) {
+    const auto now = Clock::now();
+    times[i] = std::chrono::duration<double, std::milli>(now - std::exchange(last, now)).count();
+  });
+  return times;
 }
 
 void Program::run(std::span<const Tensor> inputs) {

@@ -28,8 +28,7 @@ EvalStep::EvalStep(EvalStep&&) noexcept = default;
 
 std::vector<double> EvalStep::operator()(const Batch& batch) {
   State& s = *state_;
-  Program& program =
-      s.programs.program(batch, [&](const auto& types) { return s.trace(types); });
+  Program& program = s.programs.program(batch, [&](const auto& types) { return s.trace(types); });
   program.run(batch.tensors);
   std::vector<double> values;
   for (int i = 0; i < static_cast<int>(program.plan().output_buffers.size()); ++i)

@@ -64,7 +64,12 @@ struct TrainStep::State {
 
 TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunction loss,
                      TrainOptions options)
-    : state_(new State{model, std::move(optimizer), std::move(loss), options, {}, 0,
+    : state_(new State{model,
+                       std::move(optimizer),
+                       std::move(loss),
+                       options,
+                       {},
+                       0,
                        ProgramsByShape(options.compile)}) {}
 TrainStep::~TrainStep() = default;
 TrainStep::TrainStep(TrainStep&&) noexcept = default;

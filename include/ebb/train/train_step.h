@@ -51,7 +51,8 @@ class TrainStep {
   // The graph it is made from.
   Graph trace(const std::vector<TensorType>& batch);
 
-  // Where the programs of all shapes run. Evaluation can run there too: EvalStep(..., {.arena = ...}).
+  // Where the programs of all shapes run. Evaluation can run there too: EvalStep(..., {.arena =
+  // ...}).
   const std::shared_ptr<Arena>& arena() const;
 
   // What the operating system holds in memory of that program (Program::resident).

@@ -72,7 +72,8 @@ class Blocks : public Strategy {
   }
 };
 
-// n blocks in √n groups of neighbours. A model without blocks is cut into √n pieces of as many steps.
+// n blocks in √n groups of neighbours. A model without blocks is cut into √n pieces of as many
+// steps.
 class Sqrt : public Strategy {
  public:
   std::string_view name() const override { return "sqrt"; }
@@ -130,8 +131,7 @@ class Selective : public Strategy {
       const int gap = gap_to_backward(q.model, static_cast<int>(v));
       if (gap < 0) continue;
       const ModelValue& value = q.model.values[v];
-      const int needed =
-          value.positions[static_cast<std::size_t>(gap - value.first_gap) + 1];
+      const int needed = value.positions[static_cast<std::size_t>(gap - value.first_gap) + 1];
       const std::size_t producer = static_cast<std::size_t>(value.producer);
       const auto& inputs = q.model.steps[producer].inputs;
       const bool from_kept = std::all_of(inputs.begin(), inputs.end(), [&](int input) {

@@ -6,13 +6,12 @@
 namespace ebb {
 namespace {
 
-constexpr std::size_t longest_chain = 96;  // of steps run again for one value; longer is never cheap
+constexpr std::size_t longest_chain =
+    96;  // of steps run again for one value; longer is never cheap
 
 }  // namespace
 
-MoveFinder::MoveFinder(const StepModel& model) : model_(model) {
-  seen_.resize(model.steps.size());
-}
+MoveFinder::MoveFinder(const StepModel& model) : model_(model) { seen_.resize(model.steps.size()); }
 
 double MoveFinder::weight(int after, int before) const {
   return before - after > 1 ? above_[static_cast<std::size_t>(before)] -
@@ -26,8 +25,8 @@ const std::vector<Move>& MoveFinder::find(const Simulation& simulation, const Ho
   const std::size_t steps = model_.steps.size();
   above_.assign(steps + 1, 0.0);
   for (std::size_t t = 0; t < steps; ++t)
-    above_[t + 1] = above_[t] + static_cast<double>(std::max<std::int64_t>(
-                                    0, simulation.profile()[t] - target));
+    above_[t + 1] = above_[t] + static_cast<double>(
+                                    std::max<std::int64_t>(0, simulation.profile()[t] - target));
   event_begin_.assign(steps + 1, 0);
   for (const Event& event : simulation.events())
     ++event_begin_[static_cast<std::size_t>(event.before) + 1];
@@ -57,15 +56,13 @@ const std::vector<Move>& MoveFinder::find(const Simulation& simulation, const Ho
       Move move;
       move.value = idle.value, move.bytes = value.bytes;
       move.after = idle.after, move.before = idle.before;
-      const Hold then =
-          now == Hold::keep && !last_gap && first_stretch ? Hold::stay : Hold::free;
+      const Hold then = now == Hold::keep && !last_gap && first_stretch ? Hold::stay : Hold::free;
       move.changes.emplace_back(idle.gap, then);
       double ms = 0.0;
       if (!price(move, idle.before, hold_inputs, ms)) continue;
       double freed = static_cast<double>(value.bytes) * gain;
       for (const Move::Longer& longer : move.longer)
-        freed -= static_cast<double>(
-                     model_.values[static_cast<std::size_t>(longer.value)].bytes) *
+        freed -= static_cast<double>(model_.values[static_cast<std::size_t>(longer.value)].bytes) *
                  weight(longer.after, idle.before);
       move.score = freed / std::max(ms, 1e-9);
       if (move.score > best.score) best = std::move(move);
@@ -83,8 +80,8 @@ bool MoveFinder::present(int value, int step) const {
   if (std::binary_search(v.positions.begin(), v.positions.end(), step)) return true;
   for (int i = idle_begin_[static_cast<std::size_t>(value)];
        i < idle_begin_[static_cast<std::size_t>(value) + 1]; ++i) {
-    const Idle& idle = simulation_->idles()[static_cast<std::size_t>(
-        idle_order_[static_cast<std::size_t>(i)])];
+    const Idle& idle =
+        simulation_->idles()[static_cast<std::size_t>(idle_order_[static_cast<std::size_t>(i)])];
     if (idle.after < step && step <= idle.before) return true;
   }
   for (int e = event_begin_[static_cast<std::size_t>(step)];

@@ -33,17 +33,17 @@ class MoveFinder {
 
  private:
   bool present(int value, int step) const;
-  // What computing the move's value again just before `step` takes; false when it cannot be done, or
-  // nothing differs. Inputs that died for good are held longer when `hold_inputs`, and otherwise
+  // What computing the move's value again just before `step` takes; false when it cannot be done,
+  // or nothing differs. Inputs that died for good are held longer when `hold_inputs`, and otherwise
   // computed again too.
   bool price(Move& move, int step, bool hold_inputs, double& ms);
   double weight(int after, int before) const;  // bytes above the target, summed over steps
 
   const StepModel& model_;
   const Simulation* simulation_ = nullptr;
-  std::vector<double> above_;          // prefix sums over steps
+  std::vector<double> above_;                 // prefix sums over steps
   std::vector<int> idle_begin_, idle_order_;  // idle stretches by value
-  std::vector<int> event_begin_;       // first event before each step
+  std::vector<int> event_begin_;              // first event before each step
   std::vector<int> seen_;
   int search_ = 0;
   std::vector<int> stack_;

@@ -38,14 +38,14 @@ class Rebuild {
     }
   }
 
-  // The copy of a tensor that readers get now; views are made anew on the newest copy of what they look at.
+  // The copy of a tensor that readers get now; views are made anew on the newest copy of what they
+  // look at.
   Tensor current(const Tensor& old) {
     if (is_leaf(old.node()->op())) return old;
     if (!old.node()->op().is_view()) return current_.at(old);
     const Tensor source = current(old.node()->inputs()[0]);
     View& view = views_[old.node().get()];
-    if (!(view.source == source))
-      view = {source, Rewriter().copy(*old.node(), {source})};
+    if (!(view.source == source)) view = {source, Rewriter().copy(*old.node(), {source})};
     return view.outputs[static_cast<std::size_t>(old.output())];
   }
 

@@ -161,8 +161,8 @@ void Search::anneal(Holds& holds, std::int64_t limit, Goal goal) {
   }
   if (choices.empty()) return;
   const int tries = std::min(
-      most_tries, static_cast<int>(annealed_events /
-                                   static_cast<double>(simulation_.events().size() + 1)));
+      most_tries,
+      static_cast<int>(annealed_events / static_cast<double>(simulation_.events().size() + 1)));
   std::mt19937_64 random(20);  // the same plan every time
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   const double all_ms = model_.keep_all_ms(), all_bytes = static_cast<double>(peak_of(kept_));
@@ -235,8 +235,8 @@ Holds Search::least(std::span<const Holds> starts) {
     if (const std::int64_t peak = peak_of(start); peak < lowest) best = start, lowest = peak;
   for (double share = 0.08; share > 0.0008;) {
     const std::int64_t target =
-        lowest - std::max<std::int64_t>(1, static_cast<std::int64_t>(
-                                               static_cast<double>(lowest) * share));
+        lowest -
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(lowest) * share));
     Holds next = best;
     if (descend(next, target, Batch::many))
       best = std::move(next), lowest = peak_of(best);

@@ -118,8 +118,7 @@ void Simulation::emit(int step, int before) {
     const std::size_t v = static_cast<std::size_t>(value);
     const bool again = step != before;
     const int number = static_cast<int>(versions_.size());
-    versions_.push_back(
-        {value, -1, again || model_.values[v].in_arena, false});
+    versions_.push_back({value, -1, again || model_.values[v].in_arena, false});
     if (present_[v]) continue;  // readers go on with the copy that is there
     events_.back().read |= 1u << o;
     present_[v] = 1;
@@ -133,8 +132,7 @@ void Simulation::emit(int step, int before) {
 void Simulation::note_idle(int value, int step) {
   const std::size_t v = static_cast<std::size_t>(value);
   if (touched_[v] >= 0 && touched_[v] + 1 < step)
-    idles_.push_back(
-        {value, model_.values[v].first_gap + position_[v], touched_[v], step});
+    idles_.push_back({value, model_.values[v].first_gap + position_[v], touched_[v], step});
   touched_[v] = step;
 }
 
@@ -177,8 +175,8 @@ void Simulation::sweep() {
   peak_ = 0;
   ms_ = 0.0;
   std::int64_t live = 0;
-  const std::size_t inputs = events_.empty() ? versions_.size()
-                                             : static_cast<std::size_t>(made_begin_.front());
+  const std::size_t inputs =
+      events_.empty() ? versions_.size() : static_cast<std::size_t>(made_begin_.front());
   for (std::size_t i = 0; i < inputs; ++i)
     if (versions_[i].in_arena)
       live += model_.values[static_cast<std::size_t>(versions_[i].value)].bytes;

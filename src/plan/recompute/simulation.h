@@ -24,13 +24,15 @@ Holds keep_all(const StepModel& model);
 // Whether a strategy may free this value before its last reader.
 bool droppable(const StepModel& model, int value);
 
-// Keeps whatever could not be computed again when it is needed. Returns the same decisions otherwise.
+// Keeps whatever could not be computed again when it is needed. Returns the same decisions
+// otherwise.
 Holds made_possible(const StepModel& model, Holds holds);
 
 struct Event {
   int step = 0;
   int before = 0;  // the step whose inputs it provides; itself when it runs in its own place
-  std::uint32_t read = 0;  // outputs that readers take from this run, as bits: others are still there
+  std::uint32_t read =
+      0;  // outputs that readers take from this run, as bits: others are still there
   bool again() const { return step != before; }
 };
 
@@ -45,8 +47,8 @@ class Simulation {
  public:
   explicit Simulation(const StepModel& model);
 
-  // False when some step could not get an input: a variable that would be needed to compute it again
-  // has changed by then. Keeping the value over `failed_gap` mends that.
+  // False when some step could not get an input: a variable that would be needed to compute it
+  // again has changed by then. Keeping the value over `failed_gap` mends that.
   bool run(const Holds& holds);
   int failed_gap() const { return failed_gap_; }
 

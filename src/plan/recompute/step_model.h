@@ -12,12 +12,12 @@ namespace ebb {
 
 // What one instruction makes: a value lies in a buffer of its own until nobody reads it any more.
 struct ModelValue {
-  std::int64_t bytes = 0;   // of the arena, when it lies there
-  int producer = -1;        // step; -1: an input of the program, there from the beginning
-  bool in_arena = true;     // as first made; a value made again always lies in the arena
-  bool copied_out = false;  // waits for the end of the step, when it is copied into its variable
+  std::int64_t bytes = 0;      // of the arena, when it lies there
+  int producer = -1;           // step; -1: an input of the program, there from the beginning
+  bool in_arena = true;        // as first made; a value made again always lies in the arena
+  bool copied_out = false;     // waits for the end of the step, when it is copied into its variable
   std::vector<int> positions;  // steps that make or read it, ascending: producer first
-  int first_gap = 0;           // number of the gap after positions[0]; one gap follows every position
+  int first_gap = 0;  // number of the gap after positions[0]; one gap follows every position
 };
 
 // `output` (a slot) may lie where value `input` lay, when the step is the last to read it.
