@@ -8,6 +8,7 @@
 
 #include "ebb/bytes.h"
 #include "ebb/device.h"
+#include "ebb/machine.h"
 
 namespace ebb {
 
@@ -15,7 +16,7 @@ class Storage;
 
 class Arena {
  public:
-  explicit Arena(Device device = device::cpu);
+  explicit Arena(Device device = device::cpu, const MachineOptions& machine = {});
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -28,6 +29,9 @@ class Arena {
   void reserve(Bytes size);
   std::byte* data() const;
 
+  // What became of the wishes for its memory.
+  const MachineReport& report() const { return report_; }
+
   // Changes whenever `data` does, so that programs know when to look again.
   std::uint64_t generation() const { return generation_; }
 
@@ -38,6 +42,8 @@ class Arena {
 
  private:
   Device device_;
+  MachineOptions machine_;
+  MachineReport report_;
   std::shared_ptr<Storage> storage_;
   std::uint64_t generation_ = 0;
   const void* holder_ = nullptr;

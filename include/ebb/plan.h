@@ -14,6 +14,7 @@
 #include "ebb/op.h"
 #include "ebb/rates.h"
 #include "ebb/recompute.h"
+#include "ebb/storage.h"
 
 namespace ebb {
 
@@ -34,6 +35,7 @@ struct Buffer {
   std::shared_ptr<Node> persistent;  // a constant or variable that owns the bytes, or null
   int output = -1;                   // the program output that owns the bytes, or -1
   std::string path;                  // module path of what is stored
+  std::string_view op;               // what makes it
 
   bool in_arena() const { return !persistent && output < 0; }
 };
@@ -74,6 +76,7 @@ struct PlanOptions {
   Recompute recompute = {};          // with a budget, left at its default, it becomes automatic
   std::optional<Bytes> budget = {};  // for `Plan::peak`; one that cannot be kept is a BudgetError
   Rates rates = {};                  // of the device the plan is for
+  PageSize pages = PageSize::standard;  // what the arena is counted in
 };
 
 // A tensor that is freed and computed again when it is next needed.

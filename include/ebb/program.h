@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ebb/graph.h"
+#include "ebb/machine.h"
 #include "ebb/plan.h"
 #include "ebb/random.h"
 
@@ -19,6 +20,7 @@ struct CompileOptions {
   bool fuse = true;                        // join elementwise chains
   std::uint64_t seed = 0;                  // of initial values and of random nodes
   std::shared_ptr<Arena> arena = nullptr;  // to run in, shared with others; null: one of its own
+  MachineOptions machine = {};             // of that arena
 };
 
 // What the program for this graph would be: passes and planning. Takes no memory for tensors, and

@@ -66,6 +66,7 @@ class Lowering {
     buffer.category = category;
     buffer.first = buffer.last = position_;
     buffer.path = node.path();
+    buffer.op = node.op().name();
     plan_.buffers.push_back(std::move(buffer));
     return static_cast<int>(plan_.buffers.size()) - 1;
   }

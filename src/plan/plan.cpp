@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <ostream>
 
-#include "ebb/storage.h"
 #include "plan/arena_layout.h"
 #include "plan/lower.h"
 #include "plan/recompute/rebuild.h"
@@ -16,8 +15,8 @@ namespace ebb {
 namespace {
 
 // Offsets and totals.
-void finish(Plan& plan) {
-  plan.arena = Storage::reservation(lay_out(plan.buffers));
+void finish(Plan& plan, PageSize pages) {
+  plan.arena = Storage::reservation(lay_out(plan.buffers), pages);
   const LivePeak live = live_peak(plan.buffers, static_cast<int>(plan.instructions.size()));
   plan.live_peak = live.bytes;
   plan.peak_instruction = live.instruction;
@@ -98,7 +97,7 @@ class Planner {
     const std::vector<Event>& events = simulation.events();
     if (std::none_of(events.begin(), events.end(), [](const Event& e) { return e.again(); })) {
       Plan plan = base_.plan;
-      finish(plan);
+      finish(plan, options_.pages);
       return plan;
     }
     const Graph again = rebuild(graph_, base_.plan, model_, events);
@@ -114,7 +113,7 @@ class Planner {
     }
     std::stable_sort(plan.decisions.begin(), plan.decisions.end(),
                      [](const Decision& a, const Decision& b) { return a.bytes > b.bytes; });
-    finish(plan);
+    finish(plan, options_.pages);
     return plan;
   }
 

@@ -4,7 +4,7 @@
 
 namespace ebb {
 
-Arena::Arena(Device device) : device_(device) {}
+Arena::Arena(Device device, const MachineOptions& machine) : device_(device), machine_(machine) {}
 
 Bytes Arena::size() const { return storage_ ? storage_->size() : Bytes{}; }
 Bytes Arena::resident() const { return storage_ ? storage_->resident() : Bytes{}; }
@@ -15,7 +15,7 @@ void Arena::reserve(Bytes size) {
   storage_.reset();  // the old block goes before the new one comes: never both at once
   holder_ = nullptr;
   ++generation_;
-  storage_ = Storage::allocate(device_, size);
+  storage_ = allocate_arena(device_, size, machine_, report_);
 }
 
 }  // namespace ebb

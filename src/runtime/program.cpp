@@ -28,6 +28,12 @@ Graph optimise(const Graph& graph, const CompileOptions& options) {
   return insert_copies(options.fuse ? fuse_pointwise(graph) : graph);
 }
 
+PlanOptions plan_options(const CompileOptions& options) {
+  PlanOptions result = options.plan;
+  result.pages = options.machine.pages();
+  return result;
+}
+
 }  // namespace
 
 struct Program::State {
@@ -192,7 +198,7 @@ void check(const Graph& graph) {
 Plan plan_program(const Graph& graph, const CompileOptions& options) {
   check(graph);
   const auto begin = std::chrono::steady_clock::now();
-  Plan plan = make_plan(optimise(graph, options), options.plan);
+  Plan plan = make_plan(optimise(graph, options), plan_options(options));
   plan.made_in_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return plan;
@@ -200,7 +206,7 @@ Plan plan_program(const Graph& graph, const CompileOptions& options) {
 
 Bytes least_budget(const Graph& graph, const CompileOptions& options) {
   check(graph);
-  return least_budget(optimise(graph, options), options.plan);
+  return least_budget(optimise(graph, options), plan_options(options));
 }
 
 Program::Program(const Graph& graph, const CompileOptions& options)
@@ -214,7 +220,8 @@ Program::Program(const Graph& graph, Plan plan, const CompileOptions& options)
   for (const Tensor& output : graph.outputs) state_->output_types.push_back(output.type());
   state_->plan = std::move(plan);
   state_->materialise_variables(graph);
-  state_->arena = options.arena ? options.arena : std::make_shared<Arena>();
+  state_->arena =
+      options.arena ? options.arena : std::make_shared<Arena>(device::cpu, options.machine);
   state_->arena->reserve(state_->plan.arena);
   state_->make_outputs();
   state_->bind();
