@@ -18,28 +18,6 @@ namespace ebb::test {
 namespace {
 
 using Tensors = std::vector<Tensor>;
-using Image = std::vector<std::vector<std::byte>>;  // the bytes of some tensors
-
-std::vector<std::byte> bytes_of(const Tensor& t) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(t.type().bytes().count));
-  const Tensor value = t.node()->storage() ? t : eval(t);
-  if (!bytes.empty()) std::memcpy(bytes.data(), value.node()->storage()->data(), bytes.size());
-  return bytes;
-}
-
-// Outputs and variables after each of two steps from the initial state.
-Image two_steps(RandomGraph& random, Program& program) {
-  random.reset_variables();
-  program.set_step(0);
-  Image image;
-  for (int step = 0; step < 2; ++step) {
-    program.run(random.input_values);
-    for (std::size_t i = 0; i < random.graph.outputs.size(); ++i)
-      image.push_back(bytes_of(program.output(static_cast<int>(i))));
-    for (const Variable& variable : random.variables) image.push_back(bytes_of(variable));
-  }
-  return image;
-}
 
 // What the outputs and the variables should be after one step, with nothing written in place: the
 // new values are plain outputs.

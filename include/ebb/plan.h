@@ -70,12 +70,19 @@ enum class UpdateTiming : std::uint8_t {
   early,  // as soon as a gradient exists, so that gradients do not pile up
 };
 
+// How long the automatic strategy searches.
+enum class Effort : std::uint8_t {
+  quick,     // the first plan that keeps the budget, with what was not needed taken back
+  thorough,  // also tries to exchange decisions: fractions of a second
+};
+
 struct PlanOptions {
   Release release = Release::early;
   UpdateTiming updates = UpdateTiming::early;
   Recompute recompute = {};          // with a budget, left at its default, it becomes automatic
   std::optional<Bytes> budget = {};  // for `Plan::peak`; one that cannot be kept is a BudgetError
   Rates rates = {};                  // of the device the plan is for
+  Effort effort = Effort::thorough;
   PageSize pages = PageSize::standard;  // what the arena is counted in
 };
 

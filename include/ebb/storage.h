@@ -36,6 +36,10 @@ class Storage {
   // Throws MemoryError, and changes nothing, when there is no such memory.
   void resize(Bytes size);
 
+  // Has the operating system provide every page now rather than when it is first written, so that
+  // there is no lack of memory later. Throws MemoryError when there is not enough.
+  void populate();
+
   std::byte* data() const { return data_; }
   Bytes size() const { return size_; }
   Bytes limit() const { return limit_; }

@@ -141,10 +141,10 @@ Plan plan_or_explain(const workloads::Options& options, const Graph& graph,
   } catch (const BudgetError& error) {
     std::string text = error.what();
     const std::vector<Remedy> ways = remedies(options, compile, error.least);
-    if (!ways.empty()) text += "\nwhat would lower it, and to what:";
-    for (const Remedy& way : ways)
-      text += fmt::format("\n  {:<16} {:>12}, {} less", way.change, to_string(way.least),
-                          to_string(error.least - way.least));
+    for (std::size_t i = 0; i < ways.size(); ++i)
+      text += fmt::format("{} {} to {}, {} less", i == 0 ? "; what would lower it:" : ",",
+                          ways[i].change, to_string(ways[i].least),
+                          to_string(error.least - ways[i].least));
     throw MemoryError(text);
   }
 }

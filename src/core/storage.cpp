@@ -111,6 +111,22 @@ void Storage::set_reserved(Bytes reserved) {
   reserved_ = reserved;
 }
 
+void Storage::populate() {
+  if (reserved_.count == 0) return;
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(data_, static_cast<std::size_t>(reserved_.count), MADV_POPULATE_WRITE) == 0) return;
+  if (errno != EINVAL)
+    throw MemoryError(fmt::format("cannot provide {} of memory: {}", to_string(reserved_),
+                                  std::strerror(errno)));
+#endif
+  // Kernels before 5.14 do not know the call: a write to every page does the same.
+  const std::int64_t page = sysconf(_SC_PAGESIZE);
+  for (std::int64_t at = 0; at < reserved_.count; at += page) {
+    volatile std::byte* byte = data_ + at;
+    *byte = *byte;
+  }
+}
+
 Bytes Storage::resident() const {
   // mincore tells page by page, without the merging of neighbouring maps that smaps does.
   const Bytes page = size_of(PageSize::standard);

@@ -49,8 +49,7 @@ class Planner {
     if (options_.budget && recompute.mode == Recompute::Mode::marked)
       recompute.mode = Recompute::Mode::automatic;
     if (options_.release == Release::at_end) recompute.mode = Recompute::Mode::none;
-    if (!options_.budget)
-      return realise(make_strategy(recompute)->decide({base_.plan, model_, unlimited}));
+    if (!options_.budget) return realise(make_strategy(recompute)->decide(question(unlimited)));
     return within(*options_.budget, recompute);
   }
 
@@ -66,7 +65,7 @@ class Planner {
     Plan plan;
     std::int64_t live_limit = limit;
     for (int attempt = 0; attempt < 4 && live_limit > 0; ++attempt) {
-      plan = realise(strategy->decide({base_.plan, model_, live_limit}));
+      plan = realise(strategy->decide(question(live_limit)));
       if (plan.peak <= budget) return plan;
       if (plan.live_peak.count > live_limit) break;  // as low as the strategy goes
       live_limit = plan.live_peak.count - (plan.arena.count - limit);
@@ -80,8 +79,11 @@ class Planner {
   }
 
   Plan least_plan() {
-    const std::vector<Holds> starts = hand_made({base_.plan, model_, 0});
-    return realise(Search(model_).least(starts));
+    return realise(Search(model_, options_.effort).least(hand_made(question(0))));
+  }
+
+  Question question(std::int64_t limit) const {
+    return {base_.plan, model_, limit, options_.effort};
   }
 
   Bytes persistent() const {

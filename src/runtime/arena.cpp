@@ -16,6 +16,7 @@ void Arena::reserve(Bytes size) {
   holder_ = nullptr;
   ++generation_;
   storage_ = allocate_arena(device_, size, machine_, report_);
+  storage_->populate();  // a run that starts does not run out of memory later
 }
 
 }  // namespace ebb

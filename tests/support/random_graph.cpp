@@ -1,7 +1,9 @@
 #include "support/random_graph.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "ebb/storage.h"
 #include "support/op_check.h"
 
 namespace ebb::test {
@@ -298,6 +300,26 @@ void RandomGraph::reset_variables() {
 RandomGraph random_graph(std::uint64_t seed, int size, DType dtype) {
   const TraceScope fresh;
   return Builder(seed, dtype).build(size);
+}
+
+std::vector<std::byte> bytes_of(const Tensor& t) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(t.type().bytes().count));
+  const Tensor value = t.node()->storage() ? t : eval(t);
+  if (!bytes.empty()) std::memcpy(bytes.data(), value.node()->storage()->data(), bytes.size());
+  return bytes;
+}
+
+Image two_steps(RandomGraph& random, Program& program) {
+  random.reset_variables();
+  program.set_step(0);
+  Image image;
+  for (int step = 0; step < 2; ++step) {
+    program.run(random.input_values);
+    for (std::size_t i = 0; i < random.graph.outputs.size(); ++i)
+      image.push_back(bytes_of(program.output(static_cast<int>(i))));
+    for (const Variable& variable : random.variables) image.push_back(bytes_of(variable));
+  }
+  return image;
 }
 
 }  // namespace ebb::test

@@ -23,4 +23,10 @@ struct RandomGraph {
 // updates of variables by gradients, by each other's values and by views.
 RandomGraph random_graph(std::uint64_t seed, int size, DType dtype);
 
+using Image = std::vector<std::vector<std::byte>>;  // the bytes of some tensors
+std::vector<std::byte> bytes_of(const Tensor& t);
+
+// Outputs and variables after each of two steps from the initial state.
+Image two_steps(RandomGraph& random, Program& program);
+
 }  // namespace ebb::test

@@ -102,7 +102,7 @@ class ModuleBase {
 
   // Every call of the module is a region whose values are computed again for backward rather than
   // kept (plans that recompute as marked; see recompute.h).
-  void checkpoint(const Checkpoint& how = {}) { checkpoint_ = how; }
+  void recompute(const Checkpoint& how = {}) { checkpoint_ = how; }
 
  protected:
   explicit ModuleBase(Place place);  // registers with the parent

@@ -27,8 +27,8 @@ void apply(Holds& holds, const Move& move) {
 
 }  // namespace
 
-Search::Search(const StepModel& model)
-    : model_(model), simulation_(model), finder_(model), kept_(keep_all(model)) {}
+Search::Search(const StepModel& model, Effort effort)
+    : model_(model), effort_(effort), simulation_(model), finder_(model), kept_(keep_all(model)) {}
 
 double Search::above(std::int64_t target) const {
   double sum = 0.0;
@@ -144,7 +144,7 @@ void Search::take_back(Holds& holds, std::int64_t limit) {
 
 // Random single changes, at first also some that make it worse: this is how exchanges come about.
 void Search::anneal(Holds& holds, std::int64_t limit, Goal goal) {
-  if (!simulation_.run(holds)) return;
+  if (effort_ == Effort::quick || !simulation_.run(holds)) return;
   struct Choice {
     int gap;
     bool last;  // the gap after the value's last reader

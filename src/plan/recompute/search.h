@@ -12,7 +12,7 @@ namespace ebb {
 
 class Search {
  public:
-  explicit Search(const StepModel& model);
+  explicit Search(const StepModel& model, Effort effort = Effort::thorough);
 
   // Decisions whose peak is at most `limit` bytes, or nothing. `starts` are further decisions to
   // begin from, besides keeping all.
@@ -37,6 +37,7 @@ class Search {
   void anneal(Holds& holds, std::int64_t limit, Goal goal);
 
   const StepModel& model_;
+  Effort effort_;
   Simulation simulation_;
   MoveFinder finder_;
   Holds kept_;  // keep all

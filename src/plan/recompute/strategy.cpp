@@ -17,7 +17,7 @@ class Automatic : public Strategy {
   std::string_view name() const override { return "auto"; }
   Holds decide(const Question& q) const override {
     const std::vector<Holds> starts = hand_made(q);
-    Search search(q.model);
+    Search search(q.model, q.effort);
     if (auto holds = search.solve(q.limit, starts)) return std::move(*holds);
     return search.least(starts);
   }

@@ -14,6 +14,7 @@ struct Question {
   const Plan& plan;  // keeps all
   const StepModel& model;
   std::int64_t limit;  // bytes the arena may take; strategies set by hand do not look at it
+  Effort effort = Effort::thorough;
 };
 
 class Strategy {

@@ -1,0 +1,93 @@
+// The promise, for every workload: a budget is kept, the arena takes what was planned to the page,
+// nothing allocates after the first step, and no loss changes by a bit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ebb/arena.h"
+#include "ebb/data/loader.h"
+#include "ebb/train/train_step.h"
+#include "ebb/workloads/workload.h"
+#include "support/allocation_count.h"
+#include "support/plan_check.h"
+#include "support/sanitizers.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr int steps = 20;
+
+workloads::Options small(const std::string& name) {
+  workloads::Options options;
+  options.name = name;
+  options.layers = 3, options.batch = 8, options.sequence = 24, options.vocabulary = 97;
+  options.width = 64, options.hidden = 128, options.heads = 4, options.key_value_heads = 2;
+  if (name == "resnet") options.depth = 32, options.batch = 4;
+  if (name == "mlp") options.batch = 256;
+  if (name == "lm") options.batch = 64, options.dropout = 0.1;
+  return options;
+}
+
+struct Training {
+  std::vector<double> losses;
+  Plan plan;
+};
+
+Training train(const std::string& name, std::optional<Bytes> budget) {
+  const auto task = workloads::make_workload(small(name));
+  CompileOptions compile;
+  compile.plan.budget = budget;
+  TrainOptions options;
+  options.compile = compile;
+  TrainStep step(
+      task->model(), task->optimizer(), [&](const Batch& b) { return task->loss(b); }, options);
+  Training run;
+  std::vector<Batch> batches;
+  {
+    data::Loader loader(task->train, {.batch = task->batch_size, .seed = 3});
+    for (int i = 0; i < steps; ++i) batches.push_back(loader.next());
+  }  // its thread must not allocate while allocations are counted
+  run.plan = step.plan(batches[0].types());
+  run.losses.reserve(steps);
+  run.losses.push_back(step(batches[0]).loss);
+  const std::int64_t allocations = allocation_count(), live = live_allocations();
+  for (int i = 1; i < steps; ++i)
+    run.losses.push_back(step(batches[static_cast<std::size_t>(i)]).loss);
+  // oneDNN makes a map of the arguments for every convolution and frees it when the call ends.
+  if (name != "resnet") {
+    EXPECT_EQ(allocation_count() - allocations, 0) << "after the first step";
+  }
+  EXPECT_EQ(live_allocations(), live);
+  EXPECT_EQ(step.arena()->resident(), run.plan.arena);
+  EXPECT_EQ(step.arena()->size(), run.plan.arena);
+  EXPECT_LE(step.resident(batches[0].types()), run.plan.peak);
+  return run;
+}
+
+class Budget : public testing::TestWithParam<std::string> {};
+
+TEST_P(Budget, IsKeptAndChangesNothing) {
+  const Training kept = train(GetParam(), {});
+  EXPECT_LE(kept.plan.fragmentation(), 1.01);
+  const auto task = workloads::make_workload(small(GetParam()));
+  TrainStep step(task->model(), task->optimizer(), [&](const Batch& b) { return task->loss(b); });
+  const data::Loader loader(task->train, {.batch = task->batch_size});
+  const Bytes least = least_budget(step.trace(loader.types().front()), CompileOptions{});
+  ASSERT_LE(least, kept.plan.peak);
+  const int budgets = sanitized ? 2 : 6;
+  for (int i = 0; i < budgets; ++i) {
+    const Bytes budget{least.count + (kept.plan.peak.count - least.count) * i / (budgets - 1)};
+    SCOPED_TRACE(to_string(budget));
+    const Training run = train(GetParam(), budget);
+    EXPECT_LE(run.plan.peak, budget);
+    EXPECT_LE(run.plan.fragmentation(), 1.01);
+    EXPECT_EQ(run.losses, kept.losses);
+    check_plan(run.plan);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Workloads, Budget, testing::ValuesIn(workloads::workload_names()),
+                         [](const auto& name) { return name.param; });
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,143 @@
+// `ebb plan`, `ebb fit`, `ebb probe` and budgets on `ebb train`, as a user meets them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/command_line.h"
+#include "support/temporary_folder.h"
+
+namespace ebb::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string sizes =
+    "--workload gpt2 --layers 3 --width 32 --heads 2 --sequence 32 --vocabulary 61 ";
+
+const char* device_text = R"({"name": "a device that is not here", "memory_bytes": 1e11,
+  "bytes_per_second": 4e12, "launch_us": 2.0, "operations_per_second": {
+    "elementwise": {"float32": 1e13, "half": 2e13, "float64": 5e12},
+    "product": {"float32": 5e13, "half": 8e14, "float64": 5e13},
+    "attention": {"float32": 2e13, "half": 4e14, "float64": 1e13},
+    "convolution": {"float32": 4e13, "half": 5e14, "float64": 2e13}}})";
+
+class CommandLinePlan : public testing::Test {
+ protected:
+  // Plans are made for a described device: nothing is measured, and the numbers repeat.
+  std::string device() {
+    return "--device " + folder_.write("device.json", device_text).string() + " ";
+  }
+  Json result_of(const std::string& arguments) {
+    const Outcome outcome = run(arguments + " --json 2>/dev/null");
+    EXPECT_EQ(outcome.code, 0) << arguments << "\n" << outcome.output;
+    return Json::parse(outcome.output.substr(
+        outcome.output.rfind('{', 0) == 0 ? 0 : outcome.output.find("\n{") + 1));
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(CommandLinePlan, TellsPeakAndTime) {
+  const Json all = result_of("plan " + sizes + device());
+  for (const char* key : {"planned_peak_bytes", "peak_by_category", "predicted_step_ms", "overhead",
+                          "fragmentation", "recomputed_nodes", "min_feasible_bytes", "plan_ms"})
+    EXPECT_TRUE(all.contains(key)) << key;
+  EXPECT_EQ(all["device"], "a device that is not here");
+  EXPECT_EQ(all["overhead"], 1.0);
+  EXPECT_EQ(all["recomputed_nodes"], 0);
+  EXPECT_LT(all["min_feasible_bytes"], all["planned_peak_bytes"]);
+  const std::int64_t budget = (all["min_feasible_bytes"].get<std::int64_t>() +
+                               all["planned_peak_bytes"].get<std::int64_t>()) /
+                              2;
+  const Json half = result_of("plan " + sizes + device() + "--budget " + std::to_string(budget));
+  EXPECT_LE(half["planned_peak_bytes"], budget);
+  EXPECT_GT(half["recomputed_nodes"], 0);
+  EXPECT_GT(half["overhead"], 1.0);
+  for (const char* mode : {"none", "blocks", "sqrt", "segment=2", "selective"})
+    EXPECT_LE(result_of("plan " + sizes + device() + "--recompute " + mode)["planned_peak_bytes"],
+              all["planned_peak_bytes"]);
+}
+
+TEST_F(CommandLinePlan, WritesAProfile) {
+  const std::string file = (folder_ / "profile.json").string();
+  const Outcome text = run("plan " + sizes + device() + "--recompute blocks --profile " + file);
+  EXPECT_EQ(text.code, 0);
+  for (const char* part : {"activations", "alive at the peak", "computed again", "h.*.mlp"})
+    EXPECT_NE(text.output.find(part), std::string::npos) << part << "\n" << text.output;
+  const Json profile = Json::parse(std::ifstream(file));
+  const std::size_t count = profile["instructions"].size();
+  EXPECT_GT(count, 0u);
+  EXPECT_EQ(profile["live_bytes"]["activations"].size(), count);
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::int64_t live = 0;
+    for (const auto& [category, bytes] : profile["live_bytes"].items())
+      live += bytes[i].get<std::int64_t>();
+    most = std::max(most, live);
+  }
+  const Json plan = result_of("plan " + sizes + device() + "--recompute blocks");
+  EXPECT_LE(most, plan["planned_peak_bytes"]);
+  EXPECT_GE(static_cast<double>(most), 0.98 * plan["planned_peak_bytes"].get<double>());
+}
+
+TEST_F(CommandLinePlan, ABudgetThatCannotBeKept) {
+  for (const char* verb : {"plan ", "train --steps 2 "})
+    expect_failure(verb + sizes + device() + "--budget 100KiB", 1, "the smallest that can is");
+  expect_failure("plan " + sizes + device() + "--budget 100KiB", 1, "--batch 2 to");
+  expect_failure("train --steps 1 " + sizes + device() + "--budget 10MiB --whole-process", 1,
+                 "fixed cost");
+}
+
+TEST_F(CommandLinePlan, WrongOptions) {
+  expect_usage_error("plan --budget lots", "--budget");
+  expect_usage_error("plan --recompute sometimes", "segment=N");
+  expect_usage_error("plan --device nowhere.json", "nowhere.json");
+  expect_usage_error("fit --workload lm", "--budget");
+  const auto broken = folder_.write("broken.json", R"({"name": "x", "bytes_per_second": -1})");
+  expect_failure("plan --device " + broken.string(), 1, "bytes_per_second");
+  expect_failure("plan --device " + folder_.write("not.json", "no").string(), 1, "not JSON");
+}
+
+TEST_F(CommandLinePlan, TrainKeepsABudget) {
+  const std::string train = "train --steps 6 --eval-batches 1 " + sizes;
+  const Json all = result_of(train), plan = result_of("plan " + sizes + device());
+  const std::int64_t budget = plan["min_feasible_bytes"];
+  const Json kept = result_of(train + device() + "--budget " + std::to_string(budget));
+  EXPECT_EQ(kept["losses"], all["losses"]);
+  EXPECT_LE(kept["planned_peak_bytes"], budget);
+  EXPECT_EQ(kept["measured_peak_bytes"], kept["planned_peak_bytes"]);
+  EXPECT_LT(kept["planned_peak_bytes"], all["planned_peak_bytes"]);
+  const Json process = result_of(train + device() + "--budget 400MiB --whole-process");
+  EXPECT_LE(process["process_peak_bytes"], 400 << 20);
+}
+
+TEST_F(CommandLinePlan, FitFindsTheLargest) {
+  const std::string fit = "fit " + sizes + device() + "--points 3 ";
+  const Json batch = result_of(fit + "--budget 3MiB");
+  EXPECT_EQ(batch["vary"], "batch");
+  EXPECT_LE(batch["planned_peak_bytes"], 3 << 20);
+  const std::int64_t largest = batch["largest"];
+  const auto at = [&](std::int64_t size) {
+    return run("plan " + sizes + device() + "--budget 3MiB --batch " + std::to_string(size)).code;
+  };
+  EXPECT_EQ(at(largest), 0);
+  EXPECT_EQ(at(largest + 1), 1);
+  ASSERT_EQ(batch["curve"].size(), 3u);
+  EXPECT_GE(batch["curve"][0]["overhead"], batch["curve"][2]["overhead"]);
+  EXPECT_LE(batch["curve"][0]["planned_peak_bytes"], batch["curve"][2]["planned_peak_bytes"]);
+  EXPECT_GE(result_of(fit + "--budget 3MiB --vary layers")["largest"], 3);
+  EXPECT_EQ(result_of(fit + "--budget 1GiB --most 16")["largest"], 16);
+  expect_failure(fit + "--budget 10KiB", 1, "the smallest that can is");
+}
+
+TEST_F(CommandLinePlan, ProbeDescribesThisMachine) {
+  const std::string file = (folder_ / "here.json").string();
+  const Json rates = result_of("probe --save " + file);
+  EXPECT_GT(rates["bytes_per_second"], 1e8);
+  EXPECT_GT(rates["operations_per_second"]["product"]["float32"], 1e8);
+  EXPECT_EQ(run("plan " + sizes + "--device " + file).code, 0);
+}
+
+}  // namespace
+}  // namespace ebb::test
