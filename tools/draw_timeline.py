@@ -10,12 +10,21 @@ import sys
 
 COLOURS = {"weights": "#4c78a8", "optimizer": "#9ecae9", "gradients": "#e45756", "activations": "#f2a93b",
            "inputs": "#88b04b", "workspace": "#b279a2"}
-WIDTH, HEIGHT, LEFT, TOP, GAP = 640, 150, 70, 26, 42
+WIDTH, HEIGHT, LEFT, TOP, GAP, COLUMNS = 640, 150, 70, 26, 42, 240
+
+
+def thinned(profile):
+    """At most COLUMNS moments, each the fullest of its stretch, so that no peak is lost."""
+    live, count = profile["live_bytes"], len(profile["instructions"])
+    total = [sum(live[c][i] for c in COLOURS) for i in range(count)]
+    step = max(1, -(-count // COLUMNS))
+    kept = [max(range(b, min(b + step, count)), key=lambda i: total[i]) for b in range(0, count, step)]
+    return {c: [live[c][i] for i in kept] for c in COLOURS}
 
 
 def panel(title, profile, y, most):
-    live = profile["live_bytes"]
-    count = len(profile["instructions"])
+    live = thinned(profile)
+    count = len(live["weights"])
     base = [0] * count
     parts = [f'<text x="{LEFT}" y="{y - 8}" class="title">{title}</text>']
     for category, colour in COLOURS.items():

@@ -14,6 +14,11 @@ namespace ebb {
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt);
 std::vector<Tensor> grad(const Tensor& loss, std::initializer_list<Tensor> wrt);
 
+// The same added onto `sums`, one for each of `wrt`, which must be variables or inputs: each
+// gradient is added as soon as it exists, so that only one of them waits beside the sums.
+std::vector<Tensor> grad_onto(std::span<const Tensor> sums, const Tensor& loss,
+                              std::span<const Tensor> wrt);
+
 // The vector-Jacobian product: Σ_i cotangents[i] · ∂outputs[i] / ∂wrt.
 std::vector<Tensor> vjp(std::span<const Tensor> outputs, std::span<const Tensor> cotangents,
                         std::span<const Tensor> wrt);

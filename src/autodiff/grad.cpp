@@ -56,6 +56,9 @@ class Backward {
       if (cotangents[i]) add_to(outputs[i], cotangents[i]);
   }
 
+  // What comes for `t` is added onto `sum`. Only for tensors that pass no gradient on.
+  void start_from(const Tensor& t, const Tensor& sum) { grads_[t] = sum; }
+
   // Gradients in `wrt`, empty where nothing depends on it.
   std::vector<Tensor> run(std::span<const Tensor> wrt) {
     for (auto node = order_.rbegin(); node != order_.rend(); ++node)
@@ -190,10 +193,34 @@ std::vector<Tensor> vjp(std::span<const Tensor> outputs, std::span<const Tensor>
   return gradients;
 }
 
-std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt) {
+namespace {
+
+void require_number(const Tensor& loss) {
   if (!loss || loss.shape().elements() != 1 || !is_floating(loss.dtype()))
     throw ShapeError(fmt::format("[grad] the loss must be one floating-point number, but is {}",
                                  loss ? to_string(loss.type()) : "an empty tensor"));
+}
+
+}  // namespace
+
+std::vector<Tensor> grad_onto(std::span<const Tensor> sums, const Tensor& loss,
+                              std::span<const Tensor> wrt) {
+  require_number(loss);
+  const Tensor one = full_like(loss, 1.0);
+  Backward backward(std::span(&loss, 1), std::span(&one, 1), wrt, Flow::through);
+  for (std::size_t i = 0; i < wrt.size(); ++i) {
+    if (!wrt[i].node()->inputs().empty())
+      throw ValueError(
+          fmt::format("[grad] sums are only for variables and inputs, but tensor {} is "
+                      "computed by {}",
+                      i, wrt[i].node()->op().name()));
+    backward.start_from(wrt[i], sums[i]);
+  }
+  return backward.run(wrt);
+}
+
+std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt) {
+  require_number(loss);
   const Tensor one = full_like(loss, 1.0);
   return vjp(std::span(&loss, 1), std::span(&one, 1), wrt);
 }

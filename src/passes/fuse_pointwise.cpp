@@ -52,6 +52,8 @@ class Fusion {
   // Whether a reader may take the node's code into its own.
   bool may_inline(const Node& node) const {
     if (pinned_.contains(&node)) return false;
+    // Sums of gradients over micro-batches: joined, all parts would have to wait for the last one.
+    if (node.category() == Category::gradients) return false;
     return is_generator(node) || uses_.at(&node) == 1;
   }
 

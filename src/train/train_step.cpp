@@ -1,5 +1,10 @@
 #include "ebb/train/train_step.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ebb/error.h"
 #include "ebb/grad.h"
 #include "ebb/ops.h"
 #include "train/programs_by_shape.h"
@@ -11,6 +16,44 @@ std::vector<TensorType> Batch::types() const {
   for (const Tensor& t : tensors) result.push_back(t.type());
   return result;
 }
+
+namespace {
+
+struct MicroBatch {
+  Batch batch;
+  double share = 1.0;  // of the whole batch's items
+};
+
+// At most `parts` of them, nearly equal: 10 items in 4 parts are 3, 3, 2 and 2.
+std::vector<MicroBatch> micro_batches(const Batch& whole, std::int64_t parts) {
+  if (parts < 1)
+    throw ValueError(
+        fmt::format("a step has at least one micro-batch, but {} were asked for", parts));
+  if (parts == 1) return {{whole, 1.0}};
+  std::int64_t items = -1;
+  for (const Tensor& t : whole.tensors) {
+    const std::int64_t count = t.rank() > 0 ? t.shape()[0] : 0;
+    if (items >= 0 && count != items)
+      throw ShapeError(
+          fmt::format("to be cut into micro-batches, all tensors of a batch must have as "
+                      "many items, but {} and {} came",
+                      items, count));
+    items = count;
+  }
+  parts = std::max<std::int64_t>(1, std::min(parts, items));
+  std::vector<MicroBatch> result;
+  for (std::int64_t i = 0, begin = 0; i < parts; ++i) {
+    const std::int64_t end = begin + items / parts + (i < items % parts ? 1 : 0);
+    MicroBatch part;
+    for (const Tensor& t : whole.tensors) part.batch.tensors.push_back(slice(t, 0, begin, end));
+    part.share = static_cast<double>(end - begin) / static_cast<double>(items);
+    result.push_back(std::move(part));
+    begin = end;
+  }
+  return result;
+}
+
+}  // namespace
 
 struct TrainStep::State {
   nn::ModuleBase& model;
@@ -41,12 +84,16 @@ struct TrainStep::State {
     graph.inputs.push_back(rate);
     graph.inputs.push_back(count);
 
-    const Tensor total = loss(batch);
     const auto parameters = model.trainable_parameters();
-    std::vector<Tensor> targets;
+    std::vector<Tensor> targets, gradients;
     for (const nn::NamedVariable& p : parameters) targets.push_back(p.variable);
-    const std::vector<Tensor> gradients = grad(total, targets);
-    for (const Tensor& gradient : gradients) gradient.node()->set_category(Category::gradients);
+    Tensor total;
+    for (const MicroBatch& part : micro_batches(batch, options.accumulate)) {
+      const Tensor mean = loss(part.batch), share = part.share == 1.0 ? mean : mean * part.share;
+      total = total ? total + share : share;
+      gradients = gradients.empty() ? grad(share, targets) : grad_onto(gradients, share, targets);
+      for (const Tensor& gradient : gradients) gradient.node()->set_category(Category::gradients);
+    }
 
     graph.outputs.push_back(cast(total, f64));
     Tensor scale;

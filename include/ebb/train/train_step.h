@@ -27,6 +27,10 @@ using LossFunction = std::function<Tensor(const Batch&)>;
 struct TrainOptions {
   optim::SchedulePtr schedule = optim::constant();
   std::optional<double> clip_norm;  // gradients are scaled down when their norm together exceeds it
+  // Micro-batches a step computes one after the other, with gradients added up: the batch is cut
+  // along the first axis of all its tensors into so many parts, nearly equal. The loss must be a
+  // mean over items; parts count by their items, so that the sum is the whole batch's mean.
+  std::int64_t accumulate = 1;
   CompileOptions compile;
 };
 
