@@ -40,7 +40,7 @@ struct Operand {
   Layout layout;
   TensorType type;
 
-  Arg arg() const { return {type, layout.strides}; }
+  Arg arg() const { return {type, layout.strides, layout.offset}; }
 };
 
 struct Instruction {

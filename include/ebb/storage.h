@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "ebb/bytes.h"
 #include "ebb/device.h"
@@ -19,15 +20,19 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  // What the operating system gives for `size` bytes: whole pages.
-  static Bytes reservation(Bytes size);
+  // What the operating system gives for `size` bytes, or the driver of a device: whole pages.
+  static Bytes reservation(Bytes size, Device device = device::cpu);
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return data_; }  // an address on the device
   Bytes size() const { return size_; }
-  Bytes reserved() const { return reserved_; }  // reservation(size())
+  Bytes reserved() const { return reserved_; }  // reservation(size(), device())
   Device device() const { return device_; }
 
-  // How much of it the operating system holds in memory now.
+  // Copies between the first bytes of the storage and the host.
+  void write(std::span<const std::byte> bytes);
+  void read(std::span<std::byte> bytes) const;
+
+  // How much of it the operating system holds in memory now; all of it on a device.
   Bytes resident() const;
 
  private:
