@@ -22,6 +22,16 @@ if(NOT CMAKE_CUDA_COMPILER)
   return()
 endif()
 
+# Convolutions are cuDNN's; its headers do not come with the toolkit.
+find_path(CUDNN_INCLUDE cudnn.h HINTS ${CMAKE_CUDA_COMPILER}/../../include ENV CUDNN_PATH PATH_SUFFIXES include)
+if(NOT CUDNN_INCLUDE)
+  if(EBB_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "EBB_CUDA is ON, but cudnn.h was not found; install cuDNN 9's headers or set CUDNN_INCLUDE")
+  endif()
+  message(STATUS "CUDA: not used, as cuDNN's headers were not found")
+  return()
+endif()
+
 # One processor generation in machine code, and its PTX for newer ones.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPUs to compile for; 90 is Hopper (H100, H200)")

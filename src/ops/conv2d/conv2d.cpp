@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ops/cuda_kernels.h"
+
 namespace ebb {
 namespace {
 
@@ -185,6 +187,7 @@ const Op& conv2d_op() {
       .saved = {.inputs = {0, 1}, .outputs = {}},
       .reference = reference,
       .cpu = bind_conv2d_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_conv2d_cuda),
       .cost =
           [](Types inputs, Types outputs, const Conv2dAttributes&) {
             return cost(inputs, outputs, outputs[0].shape, inputs[1].shape);
@@ -201,6 +204,7 @@ const Op& conv2d_input_grad_op() {
       .gradient = input_grad_gradient,
       .saved = {.inputs = {0, 1}, .outputs = {}},
       .cpu = bind_conv2d_input_grad_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_conv2d_input_grad_cuda),
       .cost =
           [](Types inputs, Types outputs, const Conv2dAttributes&) {
             return cost(inputs, outputs, inputs[1].shape, inputs[0].shape);
@@ -217,6 +221,7 @@ const Op& conv2d_weight_grad_op() {
       .gradient = weight_grad_gradient,
       .saved = {.inputs = {0, 1}, .outputs = {}},
       .cpu = bind_conv2d_weight_grad_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_conv2d_weight_grad_cuda),
       .cost =
           [](Types inputs, Types outputs, const Conv2dAttributes&) {
             return cost(inputs, outputs, inputs[1].shape, outputs[0].shape);
