@@ -28,6 +28,28 @@ enum class Category : std::uint8_t {
 inline constexpr int category_count = 6;
 std::string_view name(Category category);
 
+// What the code that made a node says of it, for planner and reports. Says nothing about what is
+// computed.
+struct Marks {
+  bool backward = false;         // made by differentiation
+  std::uint32_t block = 0;       // call of a module of a list it belongs to, the outermost; 0: none
+  std::uint32_t checkpoint = 0;  // region to be computed again for backward, the outermost; 0: none
+  std::uint32_t keep_one_in = 0;  // of the region's nodes, in order; 0: none is kept
+};
+
+// While it lives, nodes made on this thread carry these marks.
+class MarkScope {
+ public:
+  explicit MarkScope(const Marks& marks);
+  ~MarkScope();
+  MarkScope(const MarkScope&) = delete;
+  MarkScope& operator=(const MarkScope&) = delete;
+
+ private:
+  Marks outer_;
+};
+const Marks& current_marks();
+
 class Node : public std::enable_shared_from_this<Node> {
  public:
   Node(const Op& op, Attributes attributes, std::vector<Tensor> inputs,
@@ -56,6 +78,9 @@ class Node : public std::enable_shared_from_this<Node> {
   Category category() const { return category_; }
   void set_category(Category category) { category_ = category; }
 
+  const Marks& marks() const { return marks_; }
+  void set_marks(const Marks& marks) { marks_ = marks; }
+
  private:
   const Op& op_;
   Attributes attributes_;
@@ -67,6 +92,7 @@ class Node : public std::enable_shared_from_this<Node> {
   std::shared_ptr<Storage> storage_;
   Tensor initial_;
   Category category_ = Category::activations;
+  Marks marks_;
 };
 
 std::int64_t live_nodes();  // nodes that exist now, in the whole process

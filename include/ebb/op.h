@@ -177,10 +177,16 @@ struct Kernel {
   Bytes workspace = {};
 };
 
+// What most of an op's operations are: each kind runs at a rate of its own.
+enum class Work : std::uint8_t { elementwise, product, attention, convolution };
+inline constexpr int work_count = 4;
+std::string_view name(Work work);
+
 // Work and traffic of one call, for the planner's clock.
 struct Cost {
   double flops = 0.0;
   Bytes moved = {};  // read plus written, each once
+  Work work = Work::elementwise;
 };
 
 // Output `output` may be written over input `input` (same bytes, both contiguous).

@@ -4,12 +4,17 @@
 #include <array>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "ebb/error.h"
 #include "ebb/graph.h"
 #include "ebb/node.h"
 #include "ebb/op.h"
+#include "ebb/rates.h"
+#include "ebb/recompute.h"
+#include "ebb/storage.h"
 
 namespace ebb {
 
@@ -30,6 +35,7 @@ struct Buffer {
   std::shared_ptr<Node> persistent;  // a constant or variable that owns the bytes, or null
   int output = -1;                   // the program output that owns the bytes, or -1
   std::string path;                  // module path of what is stored
+  std::string_view op;               // what makes it
 
   bool in_arena() const { return !persistent && output < 0; }
 };
@@ -48,6 +54,9 @@ struct Instruction {
   std::vector<Operand> inputs, outputs;
   int workspace = -1;  // buffer, or -1
   Kernel kernel;
+  std::vector<InPlace> overwritable;  // pairs that fit, where the input is not needed any more
+  double predicted_ms = 0.0;
+  bool recomputed = false;  // runs again what an earlier instruction has computed
 };
 
 enum class Release : std::uint8_t {
@@ -64,6 +73,18 @@ enum class UpdateTiming : std::uint8_t {
 struct PlanOptions {
   Release release = Release::early;
   UpdateTiming updates = UpdateTiming::early;
+  Recompute recompute = {};          // with a budget, left at its default, it becomes automatic
+  std::optional<Bytes> budget = {};  // for `Plan::peak`; one that cannot be kept is a BudgetError
+  Rates rates = {};                  // of the device the plan is for
+  PageSize pages = PageSize::standard;  // what the arena is counted in
+};
+
+// A tensor that is freed and computed again when it is next needed.
+struct Decision {
+  std::string path, op;  // of the node that makes it
+  Bytes bytes;
+  int freed_after = 0, needed_by = 0;  // instructions
+  double recompute_ms = 0.0;           // of that node alone
 };
 
 struct Plan {
@@ -79,11 +100,29 @@ struct Plan {
   CategoryBytes at_peak;  // what is live at the step's fullest moment, persistent bytes included
   int peak_instruction = 0;
 
+  double predicted_ms = 0.0;           // of one step
+  double predicted_keep_all_ms = 0.0;  // the same without any recomputation
+  std::vector<Decision> decisions;     // what is computed again, largest first
+
   double made_in_ms = 0.0;  // passes and planning; nothing else that compiling a program does
+
+  double fragmentation() const;  // arena ÷ live_peak
+  double overhead() const;       // predicted_ms ÷ predicted_keep_all_ms
+  int recomputed_nodes() const;  // instructions that run something again
+};
+
+// A budget that no plan of this graph keeps.
+class BudgetError : public MemoryError {
+ public:
+  BudgetError(Bytes budget, Bytes least);
+  Bytes budget, least;  // what was asked for, and the smallest budget that would do
 };
 
 // Lays out a graph whose kernels can read every input as it lies (see passes).
 Plan make_plan(const Graph& graph, const PlanOptions& options = {});
+
+// The smallest budget `make_plan` can keep for this graph.
+Bytes least_budget(const Graph& graph, const PlanOptions& options);
 
 // A readable summary: peak, categories, arena and fragmentation.
 std::string to_string(const Plan& plan);

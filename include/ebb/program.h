@@ -1,4 +1,4 @@
-// Compiled graphs. A program owns one arena, laid out before it runs; running allocates nothing.
+// Compiled graphs. A program runs in one arena, laid out before it runs; running allocates nothing.
 #pragma once
 
 #include <memory>
@@ -6,22 +6,34 @@
 #include <vector>
 
 #include "ebb/graph.h"
+#include "ebb/machine.h"
 #include "ebb/plan.h"
 #include "ebb/random.h"
 
 namespace ebb {
 
+class Arena;
 class Storage;
 
 struct CompileOptions {
-  PlanOptions plan;
-  bool fuse = true;        // join elementwise chains
-  std::uint64_t seed = 0;  // of initial values and of random nodes
+  PlanOptions plan = {};
+  bool fuse = true;                        // join elementwise chains
+  std::uint64_t seed = 0;                  // of initial values and of random nodes
+  std::shared_ptr<Arena> arena = nullptr;  // to run in, shared with others; null: one of its own
+  MachineOptions machine = {};             // of that arena
 };
+
+// What the program for this graph would be: passes and planning. Takes no memory for tensors, and
+// variables need no values.
+Plan plan_program(const Graph& graph, const CompileOptions& options = {});
+
+// The smallest budget a program for this graph can keep, at whatever time.
+Bytes least_budget(const Graph& graph, const CompileOptions& options);
 
 class Program {
  public:
   Program(const Graph& graph, const CompileOptions& options = {});
+  Program(const Graph& graph, Plan plan, const CompileOptions& options);  // by `plan_program`
   ~Program();
   Program(Program&&) noexcept;
   Program& operator=(Program&&) noexcept;
@@ -37,6 +49,9 @@ class Program {
   void run(std::initializer_list<Tensor> inputs) {
     run(std::span<const Tensor>(inputs.begin(), inputs.size()));
   }
+
+  // Runs once, and tells the milliseconds that each instruction of the plan took.
+  std::vector<double> timed_run();
 
   // The value output i had after the last run: a copy that later runs leave alone.
   Tensor output(int i) const;

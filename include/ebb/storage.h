@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -12,20 +13,37 @@ namespace ebb {
 
 inline constexpr Bytes buffer_alignment = 64_B;  // a cache line, and the widest vector
 
+// What memory is taken in. Huge pages cost fewer misses of the processor's address cache; where the
+// kernel finds none it uses standard ones (see ebb/machine.h), and the byte counts stay the same.
+enum class PageSize : std::uint8_t { standard, huge };
+inline constexpr Bytes huge_page = 2_MiB;
+
 class Storage {
  public:
   // Zero bytes until written. Throws MemoryError when there is no such memory.
-  static std::shared_ptr<Storage> allocate(Device device, Bytes size);
+  static std::shared_ptr<Storage> allocate(Device device, Bytes size,
+                                           PageSize pages = PageSize::standard);
+  // Address space for up to `limit` bytes, which holds none until resize() asks for some. Of the
+  // host only, as is resizing.
+  static std::shared_ptr<Storage> growable(Device device, Bytes limit);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  // What the operating system gives for `size` bytes, or the driver of a device: whole pages.
-  static Bytes reservation(Bytes size, Device device = device::cpu);
+  // What the operating system gives for `size` bytes, and what the driver of a device does: whole
+  // pages.
+  static Bytes reservation(Bytes size, PageSize pages = PageSize::standard);
+  static Bytes reservation(Device device, Bytes size, PageSize pages = PageSize::standard);
+
+  // Holds `size` bytes from now on, at most limit(), at the same address. Bytes that both sizes
+  // have are kept; pages that come are zero, pages that go are the operating system's at once.
+  // Throws MemoryError, and changes nothing, when there is no such memory.
+  void resize(Bytes size);
 
   std::byte* data() const { return data_; }  // an address on the device
   Bytes size() const { return size_; }
-  Bytes reserved() const { return reserved_; }  // reservation(size(), device())
+  Bytes limit() const { return limit_; }
+  Bytes reserved() const { return reserved_; }  // the pages that size() takes
   Device device() const { return device_; }
 
   // Copies between the first bytes of the storage and the host.
@@ -36,10 +54,13 @@ class Storage {
   Bytes resident() const;
 
  private:
-  Storage(Device device, Bytes size);
+  enum class Memory : std::uint8_t { at_once, on_resize };
+  Storage(Device device, Bytes limit, PageSize pages, Memory memory);
+  void set_reserved(Bytes reserved);  // once those pages, and no others, can be used
 
   Device device_;
-  Bytes size_, reserved_;
+  PageSize pages_;
+  Bytes size_, reserved_, limit_;
   std::byte* data_ = nullptr;
 };
 

@@ -74,6 +74,7 @@ class Backward {
 
   void add_to(const Tensor& t, const Tensor& gradient) {
     Tensor& total = grads_[t];
+    const MarkScope marks({.backward = true});
     total = total ? total + gradient : gradient;
   }
 
@@ -95,6 +96,7 @@ class Backward {
     for (std::size_t i = 0; i < node.inputs().size(); ++i)
       if (needs(node.inputs()[i])) needed.insert(static_cast<int>(i));
     const TraceScope path(node.path());
+    const MarkScope marks({.backward = true});
     const std::vector<Tensor> input_grads =
         gradients(node, GradientCall(node, outputs, grads, needed), grads);
     for (std::size_t i = 0; i < node.inputs().size(); ++i) {

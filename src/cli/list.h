@@ -3,6 +3,9 @@
 
 #define EBB_VERBS(X) \
   X(ablate)          \
+  X(plan)            \
+  X(fit)             \
   X(train)           \
   X(eval)            \
+  X(probe)           \
   X(info)

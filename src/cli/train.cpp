@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <iostream>
 
+#include "cli/planning.h"
 #include "cli/process_memory.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
+#include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/ebb.h"
 #include "ebb/io/checkpoint.h"
@@ -45,6 +47,7 @@ class Train : public Verb {
  protected:
   void configure(CLI::App& app) override {
     add_workload_options(app, workload_);
+    add_planning_options(app, planning_);
     app.add_option("--steps", steps_, "Steps in all")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
@@ -82,6 +85,10 @@ class Train : public Verb {
           fmt::format("--resume {} keeps its checkpoint there; --checkpoint {} says otherwise",
                       resume_->string(), checkpoint_->string()));
     if (resume_) checkpoint_ = resume_;
+    if (planning_.needs_rates()) rates_ = rates_for(planning_);
+    if (planning_.whole_process) fixed_ = measure_fixed_cost();
+    std::optional<PinnedThreads> pinned;
+    if (planning_.machine.pin_threads) pinned.emplace();
     task_ = workloads::make_workload(workload_);
     data::Loader loader(task_->train, {.batch = task_->batch_size,
                                        .shuffle = true,
@@ -93,12 +100,16 @@ class Train : public Verb {
     if (resume_) restore(loader, step);
 
     const std::vector<TensorType> types = loader.types().front();
+    if (planning_.budget)  // an error tells what would help
+      plan_or_explain(workload_, step.trace(types), step.options().compile);
     const Plan& plan = step.plan(types);
 
     train(loader, step, plan);
     const Bytes measured = step.resident(types), fixed = process_resident() - measured;
     if (checkpoint_) keep(loader, step);
-    evaluate();
+    evaluate(step);
+    machine_ = step.arena()->report();
+    if (pinned) machine_.pinned_threads = pinned->grant();
     if (save_ && !task_->save(*save_))
       throw UsageError(fmt::format("the workload {} has no Hugging Face form", workload_.name));
     report(plan, measured, fixed);
@@ -118,7 +129,7 @@ class Train : public Verb {
                                                           : optim::constant();
     options.schedule = warmup_ > 0 ? optim::linear_warmup(warmup_, schedule) : schedule;
     options.clip_norm = clip_;
-    options.compile.seed = workload_.seed;
+    options.compile = compile_options(planning_, workload_.seed, rates_, fixed_);
     return options;
   }
 
@@ -187,16 +198,20 @@ class Train : public Verb {
     step_ms_ = median({times.begin() + static_cast<std::ptrdiff_t>(warm), times.end()});
   }
 
-  void evaluate() {
+  void evaluate(const TrainStep& trained) {
     if (eval_batches_ == 0) return;
     data::Loader loader(task_->test, {.batch = std::min(task_->batch_size, task_->test->size()),
                                       .shuffle = false,
                                       .last = data::LastBatch::drop});
-    EvalStep step(task_->model(), [&](const Batch& b) {
-      std::vector<Tensor> metrics{task_->loss(b)};
-      if (const Tensor share = task_->accuracy(b)) metrics.push_back(share);
-      return metrics;
-    });
+    CompileOptions options;
+    options.arena = trained.arena();
+    EvalStep step(task_->model(),
+                  [&](const Batch& b) {
+                    std::vector<Tensor> metrics{task_->loss(b)};
+                    if (const Tensor share = task_->accuracy(b)) metrics.push_back(share);
+                    return metrics;
+                  },
+                  options);
     const std::int64_t count = std::min<std::int64_t>(eval_batches_, loader.batches());
     for (std::int64_t i = 0; i < count; ++i) {
       const std::vector<double> values = step(loader.next());
@@ -224,29 +239,30 @@ class Train : public Verb {
     fmt::print(
         "peak {} as planned, {} resident, {} of the process beside it; planned in {:.1f} ms\n",
         to_string(plan.peak), to_string(measured), to_string(fixed), plan.made_in_ms);
+    if (plan.recomputed_nodes() > 0)
+      fmt::print(
+          "{} of {} instructions run again: {:.3f} × the time of keeping all, as predicted\n",
+          plan.recomputed_nodes(), plan.instructions.size(), plan.overhead());
+    const MachineOptions& asked = planning_.machine;
+    if (asked.huge_pages || asked.lock_memory || asked.pin_threads)
+      fmt::print("{}", to_string(machine_));
   }
 
   Json as_json(const Plan& plan, Bytes measured, Bytes fixed) const {
     std::vector<double> losses;
     for (double loss : losses_) losses.push_back(nine_digits(loss));
-    Json categories;
-    for (Category c : {Category::weights, Category::gradients, Category::optimizer,
-                       Category::activations, Category::inputs, Category::workspace})
-      categories[std::string(ebb::name(c))] = plan.at_peak[c].count;
     Json result{{"workload", workload_.name},
-                {"device", to_string(workload_.device)},
+                {"device", planning_.device},
                 {"threads", threads()},
                 {"params", task_->model().parameter_count()},
                 {"batch", task_->batch_size},
                 {"steps", steps_},
                 {"losses", losses},
                 {"step_ms", step_ms_},
-                {"planned_peak_bytes", plan.peak.count},
                 {"measured_peak_bytes", measured.count},
-                {"peak_by_category", categories},
                 {"fixed_bytes", fixed.count},
-                {"process_peak_bytes", process_peak().count},
-                {"plan_ms", plan.made_in_ms}};
+                {"process_peak_bytes", process_peak().count}};
+    result.update(plan_fields(plan));
     if (!eval_.empty()) result["eval_loss"] = nine_digits(eval_[0]);
     if (eval_.size() > 1) result["eval_accuracy"] = eval_[1];
     if (task_->limit)
@@ -256,6 +272,10 @@ class Train : public Verb {
   }
 
   workloads::Options workload_;
+  PlanningOptions planning_;
+  Rates rates_;
+  Bytes fixed_;
+  MachineReport machine_;
   std::int64_t steps_ = 100, warmup_ = 0, eval_batches_ = 8;
   std::string schedule_ = "constant";
   std::optional<double> rate_, clip_;

@@ -23,16 +23,6 @@ void add_workload_options(CLI::App& app, workloads::Options& options) {
                  "A folder or file in the real format; without it, data is generated")
       ->check(CLI::ExistingPath);
   app.add_option("--seed", options.seed, "Of weights, data and dropout")->capture_default_str();
-  app.add_option_function<std::string>(
-         "--device",
-         [](const std::string& device) {
-           if (device != "cpu")
-             throw CLI::ValidationError(
-                 "--device",
-                 fmt::format("\"{}\" is not a device of this build; expected cpu", device));
-         },
-         "Where to run: cpu")
-      ->default_str("cpu");
   add_size(app, "--layers", options.layers, "Blocks or layers");
   add_size(app, "--width", options.width, "Width of the model");
   add_size(app, "--hidden", options.hidden, "Width of the feed-forward parts");

@@ -7,7 +7,7 @@
 
 namespace ebb::cli {
 
-// Adds --workload, the sizes, --batch, --data, --seed and --device, bound to `options`.
+// Adds --workload, the sizes, --batch, --data and --seed, bound to `options`.
 void add_workload_options(CLI::App& app, workloads::Options& options);
 
 }  // namespace ebb::cli

@@ -30,7 +30,9 @@ void parallel_for_workers(std::int64_t count, std::int64_t grain, int workers, c
 #ifdef EBB_PARALLEL_THREADS
   run_on_pool(static_cast<int>(chunks), chunk);
 #else
-#pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(chunks))
+  // The whole team, also where some of it has nothing to do: OpenMP's library ends the threads that
+  // a smaller team leaves out, and starting others for the next region costs more than the work.
+#pragma omp parallel for schedule(static, 1) num_threads(workers)
   for (std::int64_t i = 0; i < chunks; ++i) chunk(i);
 #endif
 }

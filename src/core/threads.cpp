@@ -2,14 +2,10 @@
 
 #include <fmt/format.h>
 #include <omp.h>
-#include <sched.h>
 
-#include <algorithm>
 #include <atomic>
-#include <fstream>
-#include <set>
-#include <string>
 
+#include "core/processors.h"
 #include "ebb/error.h"
 
 namespace ebb {
@@ -19,21 +15,10 @@ std::atomic<int> configured = 0;  // 0: not asked for yet
 
 }  // namespace
 
-// Distinct sets of sibling hardware threads among the processors this process may use.
 int physical_cores() {
   static const int cores = [] {
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return omp_get_num_procs();
-    std::set<std::string> siblings;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (!CPU_ISSET(cpu, &allowed)) continue;
-      std::ifstream file(
-          fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
-      std::string list;
-      siblings.insert(std::getline(file, list) ? list : std::to_string(cpu));
-    }
-    return std::max(1, static_cast<int>(siblings.size()));
+    const int told = static_cast<int>(processors_of_cores().size());
+    return told > 0 ? told : omp_get_num_procs();
   }();
   return cores;
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <utility>
 
 #include "ebb/error.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 std::atomic<std::int64_t> alive{0};
 std::atomic<std::uint64_t> next_id{1};
+thread_local Marks marks_now;
 
 }  // namespace
 
@@ -19,6 +21,10 @@ std::string_view name(Category category) {
   return names[static_cast<std::size_t>(category)];
 }
 
+MarkScope::MarkScope(const Marks& marks) : outer_(std::exchange(marks_now, marks)) {}
+MarkScope::~MarkScope() { marks_now = outer_; }
+const Marks& current_marks() { return marks_now; }
+
 Node::Node(const Op& op, Attributes attributes, std::vector<Tensor> inputs,
            std::vector<TensorType> outputs, Device device, std::string path)
     : op_(op),
@@ -27,7 +33,8 @@ Node::Node(const Op& op, Attributes attributes, std::vector<Tensor> inputs,
       outputs_(std::move(outputs)),
       device_(device),
       path_(std::move(path)),
-      id_(next_id.fetch_add(1, std::memory_order_relaxed)) {
+      id_(next_id.fetch_add(1, std::memory_order_relaxed)),
+      marks_(marks_now) {
   alive.fetch_add(1, std::memory_order_relaxed);
 }
 

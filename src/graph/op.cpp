@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "ebb/error.h"
 #include "ebb/node.h"
 
@@ -60,6 +62,12 @@ void Call::require_same_dtype(int first, int second) const {
 void KernelRequest::no_kernel(DType dtype) const {
   throw DTypeError(fmt::format("[{}] there is no kernel for dtype {} on device {}", op.name(),
                                name(dtype), to_string(device)));
+}
+
+std::string_view name(Work work) {
+  constexpr std::array<std::string_view, work_count> names{"elementwise", "product", "attention",
+                                                           "convolution"};
+  return names[static_cast<std::size_t>(work)];
 }
 
 Cost default_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) {

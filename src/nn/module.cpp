@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "ebb/error.h"
 #include "ebb/ops.h"
@@ -28,7 +29,7 @@ void ForwardScope::record(const Variable& buffer, const Tensor& value) {
 }
 
 MakeScope::MakeScope(Device device, DType dtype)
-    : outer_(std::exchange(current_place, Place{nullptr, {}, device, dtype})) {}
+    : outer_(std::exchange(current_place, Place{nullptr, {}, device, dtype, false})) {}
 MakeScope::~MakeScope() { current_place = std::move(outer_); }
 
 Place root_place() { return current_place; }
@@ -37,7 +38,8 @@ ModuleBase::ModuleBase(Place place)
     : parent_(place.parent),
       path_(std::move(place.path)),
       device_(place.device),
-      dtype_(place.dtype) {
+      dtype_(place.dtype),
+      block_(place.in_list) {
   if (parent_) parent_->children_.push_back(this);
 }
 
@@ -50,7 +52,7 @@ Place ModuleBase::at(std::string_view name) {
   if (std::any_of(children_.begin(), children_.end(),
                   [&](const ModuleBase* child) { return child->path_ == path; }))
     throw ValueError(fmt::format("module \"{}\" already has a child named \"{}\"", path_, name));
-  return {this, path, device_, dtype_};
+  return {this, path, device_, dtype_, false};
 }
 
 Variable ModuleBase::parameter(std::string_view name, const Shape& shape, const Initial& initial) {
@@ -113,6 +115,13 @@ std::int64_t ModuleBase::parameter_count() const {
   std::int64_t count = 0;
   for (const NamedVariable& p : parameters()) count += p.variable.shape().elements();
   return count;
+}
+
+Marks ModuleBase::call_marks() const {
+  static std::atomic<std::uint32_t> calls{0};
+  Marks marks = checkpoint_ ? in_region(current_marks(), *checkpoint_) : current_marks();
+  if (block_ && marks.block == 0) marks.block = calls.fetch_add(1, std::memory_order_relaxed) + 1;
+  return marks;
 }
 
 bool ModuleBase::training() const {

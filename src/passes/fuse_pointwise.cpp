@@ -131,6 +131,7 @@ class Fusion {
     const TraceScope path(node.path());
     const Tensor fused = apply1(fused_op(), e.inputs, e.program);
     fused.node()->set_category(node.category());
+    fused.node()->set_marks(node.marks());
     rewriter_.replace(node, {fused});
   }
 

@@ -56,6 +56,7 @@ class CopyInsertion {
     copy.node()->set_category(input.node()->category() == Category::gradients
                                   ? Category::gradients
                                   : Category::activations);
+    copy.node()->set_marks(reader.marks());
     layouts_.add(copy);
     copies_.emplace(input, copy);
     return copy;

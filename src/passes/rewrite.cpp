@@ -21,6 +21,7 @@ std::vector<Tensor> Rewriter::copy(const Node& old, std::vector<Tensor> inputs) 
   auto node = std::make_shared<Node>(old.op(), old.attributes(), std::move(inputs), old.outputs(),
                                      old.device(), old.path());
   node->set_category(old.category());
+  node->set_marks(old.marks());
   std::vector<Tensor> outputs;
   for (std::size_t i = 0; i < node->outputs().size(); ++i)
     outputs.emplace_back(node, static_cast<int>(i));

@@ -17,8 +17,8 @@ Bytes buffer_size(const TensorType& type) { return round_up(type.bytes(), buffer
 
 class Lowering {
  public:
-  Lowering(const Graph& graph, const PlanOptions& options)
-      : graph_(graph), release_(options.release), order_(schedule(graph, options.updates)) {
+  Lowering(const Graph& graph, const Order& order, const PlanOptions& options)
+      : graph_(graph), release_(options.release), rates_(options.rates), order_(order) {
     for (const auto& node : order_)
       for (std::size_t o = 0; o < node->outputs().size(); ++o)
         layouts_.add({node, static_cast<int>(o)});
@@ -28,7 +28,7 @@ class Lowering {
     for (const Update& update : graph.updates) update_of_[update.value] = update.target;
   }
 
-  Plan run() {
+  Lowered run() {
     for (const Tensor& input : graph_.inputs) plan_.input_buffers.push_back(add_leaf(input));
     position_ = 0;
     for (const auto& node : order_) {
@@ -37,11 +37,12 @@ class Lowering {
       else if (!node->op().is_view())
         add_instruction(node);
     }
+    const int graph_instructions = position_;
     copy_leftover_updates();
     finish_lifetimes();
     for (const Tensor& output : graph_.outputs)
       plan_.output_buffers.push_back(buffers_of_.at(output));
-    return std::move(plan_);
+    return {std::move(plan_), graph_instructions};
   }
 
  private:
@@ -65,6 +66,7 @@ class Lowering {
     buffer.category = category;
     buffer.first = buffer.last = position_;
     buffer.path = node.path();
+    buffer.op = node.op().name();
     plan_.buffers.push_back(std::move(buffer));
     return static_cast<int>(plan_.buffers.size()) - 1;
   }
@@ -86,6 +88,9 @@ class Lowering {
     Instruction instruction;
     instruction.node = node;
     for (const Tensor& input : node->inputs()) instruction.inputs.push_back(operand(input));
+    if (release_ == Release::early)
+      for (const InPlace& pair : node->op().in_place())
+        if (fits_over(*node, instruction, pair)) instruction.overwritable.push_back(pair);
     std::unordered_set<int> reused;
     for (std::size_t o = 0; o < node->outputs().size(); ++o) {
       const Tensor output(node, static_cast<int>(o));
@@ -110,38 +115,37 @@ class Lowering {
       settled_.insert(output);
       return add_leaf(found->second);
     }
-    if (release_ == Release::early)
-      for (const InPlace& pair : node.op().in_place())
-        if (pair.output == output.output() && dies_here(node, instruction, pair.input, output) &&
-            reused.insert(instruction.inputs[static_cast<std::size_t>(pair.input)].buffer).second) {
-          const int index = instruction.inputs[static_cast<std::size_t>(pair.input)].buffer;
-          if (node.category() == Category::gradients)
-            plan_.buffers[static_cast<std::size_t>(index)].category = Category::gradients;
-          return index;
-        }
+    for (const InPlace& pair : instruction.overwritable) {
+      const std::size_t input = static_cast<std::size_t>(pair.input);
+      const int index = instruction.inputs[input].buffer;
+      if (pair.output != output.output() ||
+          read_after(layouts_.root(node.inputs()[input]), position_) ||
+          !reused.insert(index).second)
+        continue;
+      if (node.category() == Category::gradients)
+        plan_.buffers[static_cast<std::size_t>(index)].category = Category::gradients;
+      return index;
+    }
     return new_buffer(node, buffer_size(output.type()), node.category());
   }
 
-  // Whether input `index` is a whole transient buffer of the output's size that nothing else reads,
-  // now or later.
-  bool dies_here(const Node& node, const Instruction& instruction, int index,
-                 const Tensor& output) const {
-    if (index >= static_cast<int>(node.inputs().size())) return false;
-    const Tensor& input = node.inputs()[static_cast<std::size_t>(index)];
-    const Operand& operand = instruction.inputs[static_cast<std::size_t>(index)];
-    const Tensor root = layouts_.root(input);
+  // Whether the pair's input is a whole transient buffer of the output's size that this instruction
+  // reads in no other way. If nobody reads it later either, the output may lie there.
+  bool fits_over(const Node& node, const Instruction& instruction, const InPlace& pair) const {
+    if (pair.input >= static_cast<int>(node.inputs().size())) return false;
+    const Operand& operand = instruction.inputs[static_cast<std::size_t>(pair.input)];
+    const Tensor root = layouts_.root(node.inputs()[static_cast<std::size_t>(pair.input)]);
     if (update_of_.contains(root)) return false;  // still to be copied into its variable
-    if (!plan_.buffers[static_cast<std::size_t>(operand.buffer)].in_arena() ||
-        read_after(root, position_))
-      return false;
-    if (!whole_and_equal(operand, root, output)) return false;
-    return read_only_as(instruction, operand);
+    return plan_.buffers[static_cast<std::size_t>(operand.buffer)].in_arena() &&
+           whole_and_equal(operand, root, node.outputs()[static_cast<std::size_t>(pair.output)]) &&
+           read_only_as(instruction, operand);
   }
 
-  static bool whole_and_equal(const Operand& operand, const Tensor& root, const Tensor& output) {
-    return operand.type.shape == output.shape() &&
-           size_of(operand.type.dtype) == size_of(output.dtype()) && operand.layout.offset == 0 &&
-           operand.arg().contiguous() && root.type().bytes() == output.type().bytes();
+  static bool whole_and_equal(const Operand& operand, const Tensor& root,
+                              const TensorType& output) {
+    return operand.type.shape == output.shape &&
+           size_of(operand.type.dtype) == size_of(output.dtype) && operand.layout.offset == 0 &&
+           operand.arg().contiguous() && root.type().bytes() == output.bytes();
   }
 
   // Whether the instruction reads the operand's buffer in this one layout only.
@@ -177,11 +181,19 @@ class Lowering {
     for (const Operand& operand : instruction.inputs) inputs.push_back(operand.arg());
     for (const Operand& operand : instruction.outputs) outputs.push_back(operand.arg());
     const Node& node = *instruction.node;
+    instruction.predicted_ms = predict_ms(node);
     instruction.kernel =
         node.op().bind({node.op(), inputs, outputs, node.device()}, node.attributes());
     if (instruction.kernel.workspace.count > 0)
       instruction.workspace = new_buffer(
           node, round_up(instruction.kernel.workspace, buffer_alignment), Category::workspace);
+  }
+
+  double predict_ms(const Node& node) const {
+    std::vector<TensorType> inputs;
+    for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
+    const DType dtype = node.outputs().empty() ? f32 : node.outputs()[0].dtype;
+    return rates_.predict_ms(node.op().cost(inputs, node.outputs(), node.attributes()), dtype);
   }
 
   // Updates whose value could not be computed in place are copied over at the end.
@@ -222,7 +234,8 @@ class Lowering {
 
   const Graph& graph_;
   Release release_;
-  std::vector<std::shared_ptr<Node>> order_;
+  const Rates& rates_;
+  const Order& order_;
   LayoutMap layouts_;
   std::unordered_map<Tensor, int> last_read_;  // root → instruction
   std::unordered_map<Tensor, int> output_of_;
@@ -235,8 +248,8 @@ class Lowering {
 
 }  // namespace
 
-Plan lower(const Graph& graph, const PlanOptions& options) {
-  return Lowering(graph, options).run();
+Lowered lower(const Graph& graph, const Order& order, const PlanOptions& options) {
+  return Lowering(graph, order, options).run();
 }
 
 }  // namespace ebb

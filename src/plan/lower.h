@@ -2,10 +2,15 @@
 #pragma once
 
 #include "ebb/plan.h"
+#include "plan/schedule.h"
 
 namespace ebb {
 
-// Fills in instructions, buffers and lifetimes; offsets and totals are not set yet.
-Plan lower(const Graph& graph, const PlanOptions& options);
+struct Lowered {
+  Plan plan;  // instructions, buffers and lifetimes; offsets and totals are not set yet
+  int graph_instructions = 0;  // those after them copy values into variables
+};
+
+Lowered lower(const Graph& graph, const Order& order, const PlanOptions& options);
 
 }  // namespace ebb

@@ -5,21 +5,18 @@
 #include <algorithm>
 #include <ostream>
 
-#include "ebb/storage.h"
 #include "plan/arena_layout.h"
 #include "plan/lower.h"
+#include "plan/recompute/rebuild.h"
+#include "plan/recompute/search.h"
+#include "plan/recompute/strategy.h"
 
 namespace ebb {
+namespace {
 
-Bytes CategoryBytes::total() const {
-  Bytes sum;
-  for (Bytes value : values) sum += value;
-  return sum;
-}
-
-Plan make_plan(const Graph& graph, const PlanOptions& options) {
-  Plan plan = lower(graph, options);
-  plan.arena = Storage::reservation(lay_out(plan.buffers));
+// Offsets and totals.
+void finish(Plan& plan, PageSize pages) {
+  plan.arena = Storage::reservation(lay_out(plan.buffers), pages);
   const LivePeak live = live_peak(plan.buffers, static_cast<int>(plan.instructions.size()));
   plan.live_peak = live.bytes;
   plan.peak_instruction = live.instruction;
@@ -32,7 +29,145 @@ Plan make_plan(const Graph& graph, const PlanOptions& options) {
       plan.at_peak[buffer.category] += buffer.size;
   }
   plan.peak = plan.arena + plan.persistent;
-  return plan;
+  for (const Instruction& instruction : plan.instructions) {
+    plan.predicted_ms += instruction.predicted_ms;
+    if (!instruction.recomputed) plan.predicted_keep_all_ms += instruction.predicted_ms;
+  }
+}
+
+// Plans of one graph that differ in what is computed again.
+class Planner {
+ public:
+  Planner(const Graph& graph, const PlanOptions& options)
+      : graph_(graph),
+        options_(options),
+        base_(lower(graph, schedule(graph, options.updates), options)),
+        model_(base_.plan, base_.graph_instructions) {}
+
+  Plan run() {
+    Recompute recompute = options_.recompute;
+    if (options_.budget && recompute.mode == Recompute::Mode::marked)
+      recompute.mode = Recompute::Mode::automatic;
+    if (options_.release == Release::at_end) recompute.mode = Recompute::Mode::none;
+    if (!options_.budget)
+      return realise(make_strategy(recompute)->decide({base_.plan, model_, unlimited}));
+    return within(*options_.budget, recompute);
+  }
+
+  Bytes least() { return least_plan().peak; }
+
+ private:
+  static constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
+
+  // Fragmentation is only known after the layout: what it takes is taken off the limit.
+  Plan within(Bytes budget, const Recompute& recompute) {
+    const std::int64_t limit = budget.count - persistent().count;
+    const auto strategy = make_strategy(recompute);
+    Plan plan;
+    std::int64_t live_limit = limit;
+    for (int attempt = 0; attempt < 4 && live_limit > 0; ++attempt) {
+      plan = realise(strategy->decide({base_.plan, model_, live_limit}));
+      if (plan.peak <= budget) return plan;
+      if (plan.live_peak.count > live_limit) break;  // as low as the strategy goes
+      live_limit = plan.live_peak.count - (plan.arena.count - limit);
+    }
+    if (recompute.mode == Recompute::Mode::automatic) {
+      plan = least_plan();
+      if (plan.peak <= budget) return plan;
+      throw BudgetError(budget, plan.peak);
+    }
+    throw BudgetError(budget, least());
+  }
+
+  Plan least_plan() {
+    const std::vector<Holds> starts = hand_made({base_.plan, model_, 0});
+    return realise(Search(model_).least(starts));
+  }
+
+  Bytes persistent() const {
+    Bytes total;
+    for (const Buffer& buffer : base_.plan.buffers)
+      if (!buffer.in_arena()) total += Storage::reservation(buffer.size);
+    return total;
+  }
+
+  Plan realise(const Holds& holds) const {
+    Simulation simulation(model_);
+    simulation.run(holds);
+    const std::vector<Event>& events = simulation.events();
+    if (std::none_of(events.begin(), events.end(), [](const Event& e) { return e.again(); })) {
+      Plan plan = base_.plan;
+      finish(plan, options_.pages);
+      return plan;
+    }
+    const Graph again = rebuild(graph_, base_.plan, model_, events);
+    Plan plan = lower(again, topological_order(again), options_).plan;
+    std::vector<int> last_run(model_.steps.size(), -1);
+    for (std::size_t i = 0; i < events.size(); ++i) {
+      int& before = last_run[static_cast<std::size_t>(events[i].step)];
+      if (before >= 0) {
+        plan.instructions[i].recomputed = true;
+        note(plan, events[i], before, static_cast<int>(i));
+      }
+      before = static_cast<int>(i);
+    }
+    std::stable_sort(plan.decisions.begin(), plan.decisions.end(),
+                     [](const Decision& a, const Decision& b) { return a.bytes > b.bytes; });
+    finish(plan, options_.pages);
+    return plan;
+  }
+
+  void note(Plan& plan, const Event& event, int before, int now) const {
+    const Instruction& instruction = plan.instructions[static_cast<std::size_t>(now)];
+    Bytes bytes;
+    const auto& outputs = model_.steps[static_cast<std::size_t>(event.step)].outputs;
+    for (std::size_t o = 0; o < outputs.size(); ++o)
+      if ((event.read >> o) & 1u)
+        bytes += Bytes{model_.values[static_cast<std::size_t>(outputs[o])].bytes};
+    plan.decisions.push_back({instruction.node->path(), std::string(instruction.node->op().name()),
+                              bytes, before, now, instruction.predicted_ms});
+  }
+
+  const Graph& graph_;
+  const PlanOptions& options_;
+  Lowered base_;
+  StepModel model_;
+};
+
+}  // namespace
+
+Bytes CategoryBytes::total() const {
+  Bytes sum;
+  for (Bytes value : values) sum += value;
+  return sum;
+}
+
+double Plan::fragmentation() const {
+  return live_peak.count > 0
+             ? static_cast<double>(arena.count) / static_cast<double>(live_peak.count)
+             : 1.0;
+}
+double Plan::overhead() const {
+  return predicted_keep_all_ms > 0.0 ? predicted_ms / predicted_keep_all_ms : 1.0;
+}
+int Plan::recomputed_nodes() const {
+  return static_cast<int>(std::count_if(instructions.begin(), instructions.end(),
+                                        [](const Instruction& i) { return i.recomputed; }));
+}
+
+BudgetError::BudgetError(Bytes asked, Bytes smallest)
+    : MemoryError(
+          fmt::format("a budget of {} cannot be kept: the smallest that can is {} ({} bytes)",
+                      to_string(asked), to_string(smallest), smallest.count)),
+      budget(asked),
+      least(smallest) {}
+
+Plan make_plan(const Graph& graph, const PlanOptions& options) {
+  return Planner(graph, options).run();
+}
+
+Bytes least_budget(const Graph& graph, const PlanOptions& options) {
+  return Planner(graph, options).least();
 }
 
 std::ostream& operator<<(std::ostream& out, const Plan& plan) { return out << to_string(plan); }
@@ -43,12 +178,11 @@ std::string to_string(const Plan& plan) {
   for (int c = 0; c < category_count; ++c)
     text += fmt::format("  {:<12} {:>12}\n", name(static_cast<Category>(c)),
                         to_string(plan.at_peak[static_cast<Category>(c)]));
-  const double fragmentation =
-      plan.live_peak.count > 0
-          ? static_cast<double>(plan.arena.count) / static_cast<double>(plan.live_peak.count)
-          : 1.0;
   text += fmt::format("  arena {} for {} of live buffers: {:.4f} of the least\n",
-                      to_string(plan.arena), to_string(plan.live_peak), fragmentation);
+                      to_string(plan.arena), to_string(plan.live_peak), plan.fragmentation());
+  if (const int again = plan.recomputed_nodes())
+    text += fmt::format("  {} instructions run again: {:.3f} of the time without\n", again,
+                        plan.overhead());
   return text;
 }
 

@@ -45,15 +45,15 @@ class EarlyUpdates {
  private:
   std::size_t at(const Tensor& t) const { return index_.at(t.node().get()); }
 
-  // Nodes that only updates depend on, from the updates upwards.
+  // Updates, and what serves one update alone: its gradient, and what that is made from and nobody
+  // else reads. All of backward leads to updates, so more than that would be no choice at all.
   void find_eager(const Graph& graph) {
     std::unordered_set<std::size_t> updates;
     for (const Update& update : graph.updates) updates.insert(at(update.value));
     eager_.resize(order_.size());
     for (std::size_t i = order_.size(); i-- > 0;) {
-      const bool used_eagerly = std::all_of(users_[i].begin(), users_[i].end(),
-                                            [&](std::size_t user) { return eager_[user]; });
-      eager_[i] = !wanted_[i] && used_eagerly && (updates.contains(i) || !users_[i].empty());
+      const bool serves_one = users_[i].size() == 1 && eager_[users_[i][0]];
+      eager_[i] = !wanted_[i] && (serves_one || (updates.contains(i) && users_[i].empty()));
     }
   }
 
@@ -106,7 +106,7 @@ class EarlyUpdates {
 
 }  // namespace
 
-std::vector<NodePtr> schedule(const Graph& graph, UpdateTiming timing) {
+Order schedule(const Graph& graph, UpdateTiming timing) {
   return timing == UpdateTiming::early ? EarlyUpdates(graph).run() : topological_order(graph);
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "ebb/arena.h"
 #include "ebb/error.h"
 #include "ebb/ops.h"
 #include "ebb/storage.h"
@@ -27,13 +28,20 @@ Graph optimise(const Graph& graph, const CompileOptions& options) {
   return insert_copies(options.fuse ? fuse_pointwise(graph) : graph);
 }
 
+PlanOptions plan_options(const CompileOptions& options) {
+  PlanOptions result = options.plan;
+  result.pages = options.machine.pages();
+  return result;
+}
+
 }  // namespace
 
 struct Program::State {
   Plan plan;
   std::vector<Tensor> inputs;  // the graph's inputs, for their types and names
   std::vector<bool> fed;       // which of them have bytes for the next run
-  std::shared_ptr<Storage> arena;
+  std::shared_ptr<Arena> arena;
+  std::uint64_t bound_to = 0;  // generation of the arena that the addresses are of
   std::vector<std::shared_ptr<Storage>> outputs;
   std::vector<TensorType> output_types;
   std::vector<std::byte*> addresses;  // of every buffer
@@ -55,13 +63,17 @@ struct Program::State {
     return arena->data() + buffer.offset.count;
   }
 
-  void bind() {
-    arena = Storage::allocate(device::cpu, plan.arena);
+  void make_outputs() {
     outputs.resize(plan.output_buffers.size());
     for (const Buffer& buffer : plan.buffers)
       if (buffer.output >= 0)
         outputs[static_cast<std::size_t>(buffer.output)] =
             Storage::allocate(device::cpu, buffer.size);
+  }
+
+  void bind() {
+    bound_to = arena->generation();
+    addresses.clear(), pointers.clear(), args.clear();
     for (const Buffer& buffer : plan.buffers) addresses.push_back(address_of(buffer));
 
     std::size_t count = 0;
@@ -96,8 +108,17 @@ struct Program::State {
                        inputs[i].node()->attributes().as<LeafAttributes>().name);
   }
 
+  // Takes the arena over from whoever ran in it last.
+  void take_arena() {
+    if (arena->generation() != bound_to) bind();
+    if (arena->holder() == this) return;
+    std::fill(fed.begin(), fed.end(), false);
+    arena->claim(this);
+  }
+
   void feed(std::size_t i, const TensorType& type, const void* data) {
     require_input(i);
+    take_arena();
     if (type != inputs[i].type())
       throw ShapeError(fmt::format("[feed] {} must be {}, but is {}", input_place(i),
                                    to_string(inputs[i].type()), to_string(type)));
@@ -107,17 +128,21 @@ struct Program::State {
   }
 
   void require_fed() {
+    take_arena();
     for (std::size_t i = 0; i < fed.size(); ++i)
       if (!fed[i])
         throw ValueError(fmt::format("[run] {} was not fed since the last run", input_place(i)));
     std::fill(fed.begin(), fed.end(), false);  // the arena reuses their bytes
   }
 
-  void execute() {
+  // `after(i)` is called when instruction i has run.
+  template <class After>
+  void execute(const After& after) {
     for (std::size_t i = 0; i < plan.instructions.size(); ++i) {
       args[i].random = random;
       plan.instructions[i].kernel.run(args[i]);
       if (fault.raised.load(std::memory_order_relaxed)) raise(*plan.instructions[i].node);
+      after(i);
     }
     ++random.step;
     has_run = true;
@@ -132,8 +157,9 @@ struct Program::State {
   }
 };
 
-Program::Program(const Graph& graph, const CompileOptions& options)
-    : state_(std::make_unique<State>()) {
+namespace {
+
+void check(const Graph& graph) {
   for (const Tensor& input : graph.inputs)
     if (!input || &input.node()->op() != &input_op())
       throw ValueError("[compile] graph inputs must be made with input()");
@@ -165,15 +191,39 @@ Program::Program(const Graph& graph, const CompileOptions& options)
       throw ValueError(
           fmt::format("[compile] the graph reads input \"{}\", which is not among its inputs",
                       node->attributes().as<LeafAttributes>().name));
+}
+
+}  // namespace
+
+Plan plan_program(const Graph& graph, const CompileOptions& options) {
+  check(graph);
+  const auto begin = std::chrono::steady_clock::now();
+  Plan plan = make_plan(optimise(graph, options), plan_options(options));
+  plan.made_in_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return plan;
+}
+
+Bytes least_budget(const Graph& graph, const CompileOptions& options) {
+  check(graph);
+  return least_budget(optimise(graph, options), plan_options(options));
+}
+
+Program::Program(const Graph& graph, const CompileOptions& options)
+    : Program(graph, plan_program(graph, options), options) {}
+
+Program::Program(const Graph& graph, Plan plan, const CompileOptions& options)
+    : state_(std::make_unique<State>()) {
   state_->random.seed = options.seed;
   state_->inputs = graph.inputs;
   state_->fed.resize(graph.inputs.size());
   for (const Tensor& output : graph.outputs) state_->output_types.push_back(output.type());
+  state_->plan = std::move(plan);
   state_->materialise_variables(graph);
-  const auto begin = std::chrono::steady_clock::now();
-  state_->plan = make_plan(optimise(graph, options), options.plan);
-  state_->plan.made_in_ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  state_->arena =
+      options.arena ? options.arena : std::make_shared<Arena>(device::cpu, options.machine);
+  state_->arena->reserve(state_->plan.arena);
+  state_->make_outputs();
   state_->bind();
 }
 
@@ -198,7 +248,19 @@ void Program::feed(int i, double value) {
 
 void Program::run() {
   state_->require_fed();
-  state_->execute();
+  state_->execute([](std::size_t) {});
+}
+
+std::vector<double> Program::timed_run() {
+  using Clock = std::chrono::steady_clock;
+  state_->require_fed();
+  std::vector<double> times(state_->plan.instructions.size());
+  auto last = Clock::now();
+  state_->execute([&](std::size_t i) {
+    const auto now = Clock::now();
+    times[i] = std::chrono::duration<double, std::milli>(now - std::exchange(last, now)).count();
+  });
+  return times;
 }
 
 void Program::run(std::span<const Tensor> inputs) {
@@ -242,7 +304,7 @@ Tensor Program::output(int i) const {
 const Plan& Program::plan() const { return state_->plan; }
 
 Bytes Program::resident() const {
-  Bytes total = state_->plan.arena.count > 0 ? state_->arena->resident() : Bytes{};
+  Bytes total = state_->arena->resident();
   for (const auto& output : state_->outputs) total += output->resident();
   for (const Buffer& buffer : state_->plan.buffers)
     if (buffer.persistent) total += buffer.persistent->storage()->resident();
@@ -254,7 +316,7 @@ void Program::set_step(std::uint64_t step) { state_->random.step = step; }
 
 std::vector<Tensor> eval(std::span<const Tensor> tensors, std::uint64_t seed) {
   Program program({.inputs = {}, .outputs = {tensors.begin(), tensors.end()}, .updates = {}},
-                  {.plan = {}, .fuse = true, .seed = seed});
+                  {.seed = seed});
   program.run();
   std::vector<Tensor> results;
   for (std::size_t i = 0; i < tensors.size(); ++i)

@@ -8,7 +8,6 @@ namespace ebb {
 struct EvalStep::State {
   nn::ModuleBase& model;
   Metrics metrics;
-  CompileOptions options;
   ProgramsByShape programs;
 
   Graph trace(const std::vector<TensorType>& types) const {
@@ -23,14 +22,13 @@ struct EvalStep::State {
 };
 
 EvalStep::EvalStep(nn::ModuleBase& model, Metrics metrics, CompileOptions options)
-    : state_(new State{model, std::move(metrics), options, {}}) {}
+    : state_(new State{model, std::move(metrics), ProgramsByShape(std::move(options))}) {}
 EvalStep::~EvalStep() = default;
 EvalStep::EvalStep(EvalStep&&) noexcept = default;
 
 std::vector<double> EvalStep::operator()(const Batch& batch) {
   State& s = *state_;
-  Program& program = s.programs.get(
-      batch.types(), [&](const auto& types) { return Program(s.trace(types), s.options); });
+  Program& program = s.programs.program(batch, [&](const auto& types) { return s.trace(types); });
   program.run(batch.tensors);
   std::vector<double> values;
   for (int i = 0; i < static_cast<int>(program.plan().output_buffers.size()); ++i)

@@ -1,11 +1,13 @@
-// Programs compiled for the shapes of batches, one for each set of shapes that came.
+// Programs for the shapes of batches, one for each set of shapes that came. All run in one arena.
 #pragma once
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "ebb/arena.h"
 #include "ebb/ops.h"
 #include "ebb/train/train_step.h"
 
@@ -13,30 +15,63 @@ namespace ebb {
 
 class ProgramsByShape {
  public:
-  // The program for batches like this one, compiled when there is none yet. Finding one allocates
-  // nothing.
-  template <class Compile>
-  Program& get(const Batch& batch, const Compile& compile) {
+  // `options.arena` is where programs run; without one they get one of their own.
+  explicit ProgramsByShape(CompileOptions options) : options_(std::move(options)) {
+    if (!options_.arena) options_.arena = std::make_shared<Arena>(device::cpu, options_.machine);
+  }
+
+  // The program for batches like this one; `trace` makes its graph when there is none yet. Finding
+  // one allocates nothing.
+  template <class Trace>
+  Program& program(const Batch& batch, const Trace& trace) {
     for (Entry& entry : entries_)
       if (std::equal(entry.types.begin(), entry.types.end(), batch.tensors.begin(),
                      batch.tensors.end(),
                      [](const TensorType& type, const Tensor& t) { return type == t.type(); }))
-        return entry.program;
-    return get(batch.types(), compile);
+        return compiled(entry);
+    return compiled(planned(batch.types(), trace));
   }
-  template <class Compile>
-  Program& get(const std::vector<TensorType>& types, const Compile& compile) {
-    for (Entry& entry : entries_)
-      if (entry.types == types) return entry.program;
-    entries_.push_back({types, compile(types)});
-    return entries_.back().program;
+  template <class Trace>
+  Program& program(const std::vector<TensorType>& types, const Trace& trace) {
+    return compiled(planned(types, trace));
   }
+
+  // The plan for such batches; made, not run, and without memory for any tensor.
+  template <class Trace>
+  const Plan& plan(const std::vector<TensorType>& types, const Trace& trace) {
+    const Entry& entry = planned(types, trace);
+    return entry.program ? entry.program->plan() : *entry.plan;
+  }
+
+  const CompileOptions& options() const { return options_; }
 
  private:
   struct Entry {
     std::vector<TensorType> types;
-    Program program;
+    std::optional<Graph> graph;  // until it is compiled
+    std::optional<Plan> plan;
+    std::optional<Program> program;
   };
+
+  template <class Trace>
+  Entry& planned(const std::vector<TensorType>& types, const Trace& trace) {
+    for (Entry& entry : entries_)
+      if (entry.types == types) return entry;
+    Graph graph = trace(types);
+    Plan plan = plan_program(graph, options_);
+    entries_.push_back({types, std::move(graph), std::move(plan), {}});
+    return entries_.back();
+  }
+
+  Program& compiled(Entry& entry) {
+    if (!entry.program) {
+      entry.program.emplace(*entry.graph, std::move(*entry.plan), options_);
+      entry.plan.reset(), entry.graph.reset();
+    }
+    return *entry.program;
+  }
+
+  CompileOptions options_;
   std::deque<Entry> entries_;  // references to programs stay good
 };
 

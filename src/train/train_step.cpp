@@ -25,8 +25,7 @@ struct TrainStep::State {
   // `like` is a batch, or the types of one.
   template <class Like>
   Program& program_for(const Like& like) {
-    return programs.get(like,
-                        [&](const auto& types) { return Program(trace(types), options.compile); });
+    return programs.program(like, [&](const auto& types) { return trace(types); });
   }
 
   // Inputs: the batch, then the rate and the step count. Outputs: the loss and, with clipping, the
@@ -65,8 +64,13 @@ struct TrainStep::State {
 
 TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunction loss,
                      TrainOptions options)
-    : state_(
-          new State{model, std::move(optimizer), std::move(loss), std::move(options), {}, 0, {}}) {}
+    : state_(new State{model,
+                       std::move(optimizer),
+                       std::move(loss),
+                       options,
+                       {},
+                       0,
+                       ProgramsByShape(options.compile)}) {}
 TrainStep::~TrainStep() = default;
 TrainStep::TrainStep(TrainStep&&) noexcept = default;
 
@@ -88,8 +92,10 @@ StepResult TrainStep::operator()(const Batch& batch) {
 }
 
 const Plan& TrainStep::plan(const std::vector<TensorType>& batch) {
-  return state_->program_for(batch).plan();
+  return state_->programs.plan(batch, [&](const auto& types) { return state_->trace(types); });
 }
+Graph TrainStep::trace(const std::vector<TensorType>& batch) { return state_->trace(batch); }
+const std::shared_ptr<Arena>& TrainStep::arena() const { return state_->programs.options().arena; }
 Bytes TrainStep::resident(const std::vector<TensorType>& batch) {
   return state_->program_for(batch).resident();
 }

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "ebb/device.h"
 #include "ebb/graph.h"
 #include "ebb/node.h"
+#include "ebb/recompute.h"
 #include "ebb/variable.h"
 
 namespace ebb::nn {
@@ -35,6 +37,7 @@ struct Place {
   std::string path;
   Device device;
   DType dtype = f32;
+  bool in_list = false;  // one of several alike: a block
 };
 
 // How a parameter starts. Random values are keyed by the seed and the parameter's path alone.
@@ -97,10 +100,16 @@ class ModuleBase {
   void hold_in_evaluation(bool held = true) { held_ = held; }
   bool training() const;
 
+  // Every call of the module is a region whose values are computed again for backward rather than
+  // kept (plans that recompute as marked; see recompute.h).
+  void checkpoint(const Checkpoint& how = {}) { checkpoint_ = how; }
+
  protected:
   explicit ModuleBase(Place place);  // registers with the parent
 
   Place at(std::string_view name);
+  // What nodes made in a call of this module are marked with.
+  Marks call_marks() const;
   Variable parameter(std::string_view name, const Shape& shape, const Initial& initial);
   Variable buffer(std::string_view name, const TensorType& type, double value);
 
@@ -114,6 +123,8 @@ class ModuleBase {
   Device device_;
   DType dtype_;
   bool frozen_ = false, held_ = false;
+  bool block_ = false;  // one of a list
+  std::optional<Checkpoint> checkpoint_;
   std::vector<ModuleBase*> children_;
   std::vector<NamedVariable> parameters_, buffers_;
 };
@@ -131,6 +142,7 @@ class Module : public ModuleBase {
   template <class... Args>
   auto operator()(Args&&... args) {
     const PathScope scope(path(), PathScope::Kind::absolute);
+    const MarkScope marks(call_marks());
     return static_cast<Derived&>(*this).forward(std::forward<Args>(args)...);
   }
 };
@@ -143,13 +155,11 @@ class List : public ModuleBase {
   // `count` modules, each made with its place and the same further arguments.
   template <class... Args>
   List(Place place, int count, const Args&... args) : ModuleBase(std::move(place)) {
-    for (int i = 0; i < count; ++i)
-      items_.push_back(std::make_unique<M>(at(std::to_string(i)), args...));
+    for (int i = 0; i < count; ++i) items_.push_back(std::make_unique<M>(next(), args...));
   }
   template <class... Args>
   M& add(Args&&... args) {
-    items_.push_back(
-        std::make_unique<M>(at(std::to_string(items_.size())), std::forward<Args>(args)...));
+    items_.push_back(std::make_unique<M>(next(), std::forward<Args>(args)...));
     return *items_.back();
   }
   int size() const { return static_cast<int>(items_.size()); }
@@ -164,6 +174,11 @@ class List : public ModuleBase {
     Iterator& operator++() { return ++at, *this; }
     bool operator!=(const Iterator& other) const { return at != other.at; }
   };
+  Place next() {
+    Place place = at(std::to_string(items_.size()));
+    place.in_list = true;
+    return place;
+  }
   std::vector<std::unique_ptr<M>> items_;
 };
 

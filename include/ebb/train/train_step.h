@@ -46,8 +46,14 @@ class TrainStep {
 
   StepResult operator()(const Batch& batch);
 
-  // The plan for batches of these types; made, not run.
+  // The plan for batches of these types; made, not run, and no tensor takes memory for it.
   const Plan& plan(const std::vector<TensorType>& batch);
+  // The graph it is made from.
+  Graph trace(const std::vector<TensorType>& batch);
+
+  // Where the programs of all shapes run. Evaluation can run there too: EvalStep(..., {.arena =
+  // ...}).
+  const std::shared_ptr<Arena>& arena() const;
 
   // What the operating system holds in memory of that program (Program::resident).
   Bytes resident(const std::vector<TensorType>& batch);

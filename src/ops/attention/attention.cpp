@@ -99,6 +99,7 @@ Cost cost_of(std::span<const TensorType> inputs, std::span<const TensorType> out
   // Under causality query i meets min(i + 1, S) keys.
   const double seen = !causal ? t * s : (t <= s ? t * (t + 1) / 2 : s * (s + 1) / 2 + (t - s) * s);
   Cost cost = default_cost(inputs, outputs);
+  cost.work = Work::attention;
   cost.flops =
       2.0 * static_cast<double>(q[0] * q[1]) * seen *
       (over_size * static_cast<double>(q[3]) + over_value_size * static_cast<double>(v[3]));

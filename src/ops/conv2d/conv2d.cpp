@@ -155,6 +155,7 @@ std::vector<Tensor> reference(std::span<const Tensor> inputs, const Conv2dAttrib
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Shape& y,
           const Shape& weight) {
   Cost result = default_cost(inputs, outputs);
+  result.work = Work::convolution;
   result.flops = 2.0 * static_cast<double>(y.elements()) *
                  static_cast<double>(weight[1] * weight[2] * weight[3]);
   return result;

@@ -100,6 +100,7 @@ std::vector<Tensor> reference_grad(std::span<const Tensor> in,
 Cost cost_of(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
              double products) {
   Cost result = default_cost(inputs, outputs);
+  result.work = Work::product;
   const double logits =
       static_cast<double>(inputs[0].shape[0]) * static_cast<double>(inputs[1].shape[0]);
   result.flops = logits * (2.0 * products * static_cast<double>(inputs[0].shape[1]) + 13.0);

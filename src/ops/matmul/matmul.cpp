@@ -70,6 +70,7 @@ bool accepts(const Arg& arg, int input, const MatmulAttributes&) {
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
           const MatmulAttributes& a) {
   Cost result = default_cost(inputs, outputs);
+  result.work = Work::product;
   const Shape& x = inputs[0].shape;
   result.flops = 2.0 * static_cast<double>(outputs[0].shape.elements()) *
                  static_cast<double>(x[x.rank() - (a.transpose_a ? 2 : 1)]);

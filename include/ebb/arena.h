@@ -1,0 +1,52 @@
+// The one block of memory that programs run in. Programs that share an arena (training and
+// evaluation, batches of several shapes, the levels of a multilevel problem) take turns, so it is
+// as large as the largest of them needs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "ebb/bytes.h"
+#include "ebb/device.h"
+#include "ebb/machine.h"
+
+namespace ebb {
+
+class Storage;
+
+class Arena {
+ public:
+  explicit Arena(Device device = device::cpu, const MachineOptions& machine = {});
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  Device device() const { return device_; }
+  Bytes size() const;
+  Bytes resident() const;  // how much of it the operating system holds in memory now
+
+  // Makes it at least this large. What lies in it is lost when it grows: programs keep nothing
+  // there between runs.
+  void reserve(Bytes size);
+  std::byte* data() const;
+
+  // What became of the wishes for its memory.
+  const MachineReport& report() const { return report_; }
+
+  // Changes whenever `data` does, so that programs know when to look again.
+  std::uint64_t generation() const { return generation_; }
+
+  // Programs write their inputs into the arena before they run. `claim` says whose they are;
+  // `holder` tells whether they are still there.
+  void claim(const void* program) { holder_ = program; }
+  const void* holder() const { return holder_; }
+
+ private:
+  Device device_;
+  MachineOptions machine_;
+  MachineReport report_;
+  std::shared_ptr<Storage> storage_;
+  std::uint64_t generation_ = 0;
+  const void* holder_ = nullptr;
+};
+
+}  // namespace ebb

@@ -1,0 +1,18 @@
+// Descriptions of devices in files: what the planner needs to plan for a machine that is not here.
+#pragma once
+
+#include <filesystem>
+
+#include "ebb/rates.h"
+
+namespace ebb::io {
+
+Rates load_device(const std::filesystem::path& path);
+void save_device(const Rates& rates, const std::filesystem::path& path);
+
+// The rates of this machine: measured the first time, then read from a file under the user's cache
+// folder ($XDG_CACHE_HOME or ~/.cache, in ebb/). They decide what a plan recomputes, never how much
+// memory it may take.
+Rates rates_here();
+
+}  // namespace ebb::io

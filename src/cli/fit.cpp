@@ -1,0 +1,145 @@
+// `ebb fit`: how large a step fits into a budget, and what less memory costs in time.
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "cli/planning.h"
+#include "cli/verb.h"
+#include "cli/workload_options.h"
+
+namespace ebb::cli {
+namespace {
+
+class Fit : public Verb {
+ public:
+  Fit()
+      : Verb("fit", "Find the largest batch, sequence or depth that fits a budget",
+             "ebb fit --workload lm --budget 100MiB") {}
+
+ protected:
+  void configure(CLI::App& app) override {
+    add_workload_options(app, workload_);
+    add_planning_options(app, planning_);
+    app.get_option("--budget")->required();
+    app.add_option("--vary", vary_, "What to make as large as possible")
+        ->check(CLI::IsMember({"batch", "sequence", "layers"}))
+        ->capture_default_str();
+    app.add_option("--most", most_, "No larger than this")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--points", points_, "Budgets on the curve of peak against time")
+        ->check(CLI::Range(2, 100))
+        ->capture_default_str();
+  }
+
+  int run() override {
+    rates_ = rates_for(planning_);
+    fixed_ = planning_.whole_process ? measure_fixed_cost() : Bytes{};
+    compile_ = compile_options(planning_, workload_.seed, rates_, fixed_);
+    const std::int64_t largest = find_largest();
+    const std::vector<Point> curve = trade(sized(largest));
+    const Plan plan = plan_program(trace_workload(sized(largest)).graph, compile_);
+    if (json())
+      print_json(largest, plan, curve);
+    else
+      print(largest, plan, curve);
+    return success;
+  }
+
+ private:
+  struct Point {
+    Bytes budget, peak;
+    double ms, overhead;
+  };
+
+  workloads::Options sized(std::int64_t size) const {
+    workloads::Options options = workload_;
+    (vary_ == "batch"      ? options.batch
+     : vary_ == "sequence" ? options.sequence
+                           : options.layers) = size;
+    return options;
+  }
+
+  bool fits(std::int64_t size) const {
+    try {
+      plan_program(trace_workload(sized(size)).graph, compile_);
+      return true;
+    } catch (const BudgetError&) {
+      return false;
+    }
+  }
+
+  // Doubles until it no longer fits, then halves the interval.
+  std::int64_t find_largest() const {
+    if (!fits(1)) plan_or_explain(sized(1), trace_workload(sized(1)).graph, compile_);  // throws
+    std::int64_t good = 1, bad = most_ + 1;
+    while (good * 2 <= most_ && fits(good * 2)) good *= 2;
+    bad = std::min(bad, good * 2);
+    while (bad - good > 1) {
+      const std::int64_t middle = good + (bad - good) / 2;
+      (fits(middle) ? good : bad) = middle;
+    }
+    return good;
+  }
+
+  // From the smallest budget that can be kept to the one that keeps all.
+  std::vector<Point> trade(const workloads::Options& options) const {
+    const Graph graph = trace_workload(options).graph;
+    CompileOptions compile = compile_;
+    compile.plan.budget.reset();
+    compile.plan.recompute = Recompute::parse("none");
+    const std::int64_t most = plan_program(graph, compile).peak.count;
+    const std::int64_t least = least_budget(graph, compile).count;
+    compile.plan.recompute = Recompute::parse("auto");
+    std::vector<Point> points;
+    for (int i = 0; i < points_; ++i) {
+      compile.plan.budget = {least + (most - least) * i / (points_ - 1)};
+      const Plan plan = plan_program(graph, compile);
+      points.push_back({*compile.plan.budget, plan.peak, plan.predicted_ms, plan.overhead()});
+    }
+    return points;
+  }
+
+  void print_json(std::int64_t largest, const Plan& plan, const std::vector<Point>& curve) const {
+    nlohmann::ordered_json points = nlohmann::ordered_json::array();
+    for (const Point& p : curve)
+      points.push_back({{"budget_bytes", p.budget.count},
+                        {"planned_peak_bytes", p.peak.count},
+                        {"predicted_step_ms", p.ms},
+                        {"overhead", p.overhead}});
+    nlohmann::ordered_json result{{"workload", workload_.name},
+                                  {"device", rates_.name},
+                                  {"budget_bytes", parse_bytes(*planning_.budget).count},
+                                  {"vary", vary_},
+                                  {"largest", largest}};
+    result.update(plan_fields(plan));
+    result["curve"] = points;
+    std::cout << result.dump() << "\n";
+  }
+
+  void print(std::int64_t largest, const Plan& plan, const std::vector<Point>& curve) const {
+    fmt::print("{}: the largest {} within {} is {}{}\n{}\n", workload_.name, vary_,
+               to_string(parse_bytes(*planning_.budget)), largest,
+               largest == most_ ? ", the most that was tried" : "", plan_summary(plan));
+    fmt::print("at that size, less memory for more time\n  {:>12}  {:>12}  {:>10}  {:>8}\n",
+               "budget", "peak", "ms a step", "of least");
+    for (const Point& p : curve)
+      fmt::print("  {:>12}  {:>12}  {:>10.2f}  {:>8.3f}\n", to_string(p.budget), to_string(p.peak),
+                 p.ms, p.overhead);
+  }
+
+  workloads::Options workload_;
+  PlanningOptions planning_;
+  std::string vary_ = "batch";
+  std::int64_t most_ = 65536;
+  int points_ = 8;
+  Rates rates_;
+  Bytes fixed_;
+  CompileOptions compile_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> fit_verb() { return std::make_unique<Fit>(); }
+
+}  // namespace ebb::cli

@@ -1,0 +1,73 @@
+// `ebb plan`: what a training step will take, before anything runs.
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "cli/planning.h"
+#include "cli/verb.h"
+#include "cli/workload_options.h"
+#include "ebb/io/atomic_file.h"
+#include "ebb/report/memory_profile.h"
+
+namespace ebb::cli {
+namespace {
+
+class PlanVerb : public Verb {
+ public:
+  PlanVerb()
+      : Verb("plan", "Tell the peak and the time of a training step without running it",
+             "ebb plan --workload gpt2 --batch 16 --budget 4GiB") {}
+
+ protected:
+  void configure(CLI::App& app) override {
+    add_workload_options(app, workload_);
+    add_planning_options(app, planning_);
+    app.add_option("--profile", profile_,
+                   "Write every buffer and instruction to this file, as JSON")
+        ->type_name("FILE");
+  }
+
+  int run() override {
+    const Rates rates = rates_for(planning_);
+    const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
+    const CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed);
+    const TracedWorkload traced = trace_workload(workload_);
+    const Plan plan = plan_or_explain(workload_, traced.graph, compile);
+    const Bytes least = least_budget(traced.graph, compile);
+    const report::MemoryProfile profile = report::profile(plan);
+    if (profile_) {
+      io::AtomicFile file(*profile_);
+      file.write(report::to_json(profile, plan));
+      file.commit();
+    }
+    if (json()) {
+      nlohmann::ordered_json result{{"workload", workload_.name},
+                                    {"device", rates.name},
+                                    {"params", traced.task->model().parameter_count()},
+                                    {"batch", traced.batch}};
+      if (planning_.budget) result["budget_bytes"] = parse_bytes(*planning_.budget).count;
+      if (planning_.whole_process) result["fixed_bytes"] = fixed.count;
+      result.update(plan_fields(plan));
+      result["min_feasible_bytes"] = least.count;
+      std::cout << result.dump() << "\n";
+      return success;
+    }
+    fmt::print("{}: {} parameters, batch {}, on {}\n", workload_.name,
+               traced.task->model().parameter_count(), traced.batch, rates.name);
+    if (planning_.whole_process) fmt::print("fixed cost of the process {}\n", to_string(fixed));
+    fmt::print("{}smallest budget that can be kept {}\n\n{}", plan_summary(plan), to_string(least),
+               to_string(profile));
+    return success;
+  }
+
+ private:
+  workloads::Options workload_;
+  PlanningOptions planning_;
+  std::optional<std::string> profile_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> plan_verb() { return std::make_unique<PlanVerb>(); }
+
+}  // namespace ebb::cli

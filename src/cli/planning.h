@@ -1,0 +1,68 @@
+// What the verbs that plan a workload share: options, the step to be planned, and how plans are
+// told.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ebb/machine.h"
+#include "ebb/program.h"
+#include "ebb/train/train_step.h"
+#include "ebb/workloads/workload.h"
+
+namespace ebb::cli {
+
+struct PlanningOptions {
+  std::optional<std::string> budget, recompute;
+  bool whole_process = false;
+  std::string device = "cpu";  // or a file that describes one
+  MachineOptions machine;
+
+  // Whether anything asks the planner to choose by time.
+  bool needs_rates() const { return budget || recompute || device != "cpu"; }
+};
+
+// Adds --budget, --whole-process, --recompute, --device and the wishes for the machine.
+void add_planning_options(CLI::App& app, PlanningOptions& options);
+
+// How fast the device is that plans are made for: a file's word, or measured here.
+Rates rates_for(const PlanningOptions& options);
+
+// How a workload's program is to be compiled. `fixed` is what the process holds beside the plan.
+CompileOptions compile_options(const PlanningOptions& options, std::uint64_t seed,
+                               const Rates& rates, Bytes fixed);
+
+// What this process takes beside any plan, once its libraries have been used: code, buffers of
+// their threads, the graph. Measured.
+Bytes measure_fixed_cost();
+
+// A workload and the graph of its training step. Making it takes no memory for tensors.
+struct TracedWorkload {
+  std::unique_ptr<workloads::Workload> task;
+  std::int64_t batch = 0;
+  Graph graph;
+};
+TracedWorkload trace_workload(const workloads::Options& options);
+
+// A way to need less, and the smallest budget that would then do.
+struct Remedy {
+  std::string change;
+  Bytes least;
+};
+// Best first; only what lowers the smallest budget.
+std::vector<Remedy> remedies(const workloads::Options& options, const CompileOptions& compile,
+                             Bytes least);
+
+// Plans it, and says what would help when the budget cannot be kept.
+Plan plan_or_explain(const workloads::Options& options, const Graph& graph,
+                     const CompileOptions& compile);
+
+// The fields that tell of a plan.
+nlohmann::ordered_json plan_fields(const Plan& plan);
+std::string plan_summary(const Plan& plan);  // the same for people: a few lines
+
+}  // namespace ebb::cli

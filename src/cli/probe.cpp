@@ -1,0 +1,64 @@
+// `ebb probe`: how fast this machine is, as the planner sees it.
+#include "ebb/probe.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "cli/verb.h"
+#include "ebb/io/device_file.h"
+
+namespace ebb::cli {
+namespace {
+
+class Probe : public Verb {
+ public:
+  Probe()
+      : Verb("probe", "Measure this machine and describe it in a file for the planner",
+             "ebb probe --save this_machine.json") {}
+
+ protected:
+  void configure(CLI::App& app) override {
+    app.add_option("--save", save_, "Write the description here, for --device")->type_name("FILE");
+  }
+
+  int run() override {
+    const Rates rates = measure_rates();
+    if (save_) io::save_device(rates, *save_);
+    if (json()) {
+      nlohmann::ordered_json work;
+      for (int k = 0; k < work_count; ++k) {
+        const WorkRate& rate = rates[static_cast<Work>(k)];
+        work[std::string(ebb::name(static_cast<Work>(k)))] = {
+            {"float32", rate.f32}, {"half", rate.half}, {"float64", rate.f64}};
+      }
+      fmt::print("{}\n", nlohmann::ordered_json{{"name", rates.name},
+                                                {"memory_bytes", rates.memory.count},
+                                                {"bytes_per_second", rates.bandwidth},
+                                                {"launch_us", rates.launch_us},
+                                                {"operations_per_second", work}}
+                             .dump());
+      return success;
+    }
+    fmt::print("{}\nmemory {}, {:.1f} GB a second, {:.1f} µs an instruction\n", rates.name,
+               to_string(rates.memory), rates.bandwidth * 1e-9, rates.launch_us);
+    fmt::print("{:<14}{:>12}{:>12}{:>12}   10⁹ operations a second\n", "", "float32", "half",
+               "float64");
+    for (int k = 0; k < work_count; ++k) {
+      const WorkRate& rate = rates[static_cast<Work>(k)];
+      fmt::print("{:<14}{:>12.1f}{:>12.1f}{:>12.1f}\n", ebb::name(static_cast<Work>(k)),
+                 rate.f32 * 1e-9, rate.half * 1e-9, rate.f64 * 1e-9);
+    }
+    return success;
+  }
+
+ private:
+  std::optional<std::filesystem::path> save_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> probe_verb() { return std::make_unique<Probe>(); }
+
+}  // namespace ebb::cli

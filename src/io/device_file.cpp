@@ -1,0 +1,104 @@
+#include "ebb/io/device_file.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cstdlib>
+#include <optional>
+
+#include "ebb/error.h"
+#include "ebb/io/atomic_file.h"
+#include "ebb/probe.h"
+#include "ebb/threads.h"
+#include "io/json_file.h"
+
+namespace ebb::io {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* work_field = "operations_per_second";
+
+double positive(const JsonFile& file, const nlohmann::json& object, const char* field) {
+  const auto found = object.find(field);
+  if (found == object.end() || !found->is_number() || !(found->get<double>() > 0.0))
+    file.fail(fmt::format("\"{}\" must be a number above 0, but is {}", field,
+                          found == object.end() ? "missing" : found->dump()));
+  return found->get<double>();
+}
+
+const nlohmann::json& object_in(const JsonFile& file, const nlohmann::json& object,
+                                const std::string& field) {
+  const auto found = object.find(field);
+  if (found == object.end() || !found->is_object())
+    file.fail(fmt::format("\"{}\" must be an object, but is {}", field,
+                          found == object.end() ? "missing" : found->dump()));
+  return *found;
+}
+
+// One file for each number of threads; nothing when there is no home to keep it in.
+std::optional<fs::path> cache_file() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  if ((!cache || !*cache) && (!home || !*home)) return {};
+  const fs::path folder = cache && *cache ? fs::path(cache) : fs::path(home) / ".cache";
+  return folder / "ebb" / fmt::format("rates-{}-threads.json", threads());
+}
+
+}  // namespace
+
+Rates load_device(const fs::path& path) {
+  const JsonFile file(path);
+  Rates rates;
+  rates.name = file.text("name");
+  rates.memory = {static_cast<std::int64_t>(file.real("memory_bytes", 0.0))};
+  rates.bandwidth = positive(file, file.json(), "bytes_per_second");
+  rates.launch_us = positive(file, file.json(), "launch_us");
+  const nlohmann::json& all = object_in(file, file.json(), work_field);
+  for (int k = 0; k < work_count; ++k) {
+    const Work kind = static_cast<Work>(k);
+    const nlohmann::json& row = object_in(file, all, std::string(name(kind)));
+    rates[kind] = {positive(file, row, "float32"), positive(file, row, "half"),
+                   positive(file, row, "float64")};
+  }
+  return rates;
+}
+
+void save_device(const Rates& rates, const fs::path& path) {
+  Json work;
+  for (int k = 0; k < work_count; ++k) {
+    const Work kind = static_cast<Work>(k);
+    work[std::string(name(kind))] = {
+        {"float32", rates[kind].f32}, {"half", rates[kind].half}, {"float64", rates[kind].f64}};
+  }
+  const Json all{{"name", rates.name},
+                 {"memory_bytes", rates.memory.count},
+                 {"bytes_per_second", rates.bandwidth},
+                 {"launch_us", rates.launch_us},
+                 {work_field, work}};
+  AtomicFile file(path);
+  file.write(all.dump(2) + "\n");
+  file.commit();
+}
+
+Rates rates_here() {
+  const std::optional<fs::path> path = cache_file();
+  if (path && fs::exists(*path)) {
+    try {
+      return load_device(*path);
+    } catch (const FileError&) {  // written by another version: measured anew
+    }
+  }
+  const Rates rates = measure_rates();
+  if (path) {
+    try {
+      fs::create_directories(path->parent_path());
+      save_device(rates, *path);
+    } catch (const std::exception&) {  // a cache that cannot be written is no cache
+    }
+  }
+  return rates;
+}
+
+}  // namespace ebb::io

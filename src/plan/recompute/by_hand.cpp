@@ -1,0 +1,190 @@
+#include "plan/recompute/by_hand.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+namespace ebb {
+namespace {
+
+// Region of every step, 0 for none. Backward belongs to no region.
+using Regions = std::vector<std::uint32_t>;
+
+const Marks& marks_of(const Question& q, std::size_t step) {
+  return q.plan.instructions[step].node->marks();
+}
+
+template <class RegionOf>
+Regions regions(const Question& q, const RegionOf& region_of) {
+  Regions result(q.model.steps.size());
+  for (std::size_t s = 0; s < result.size(); ++s)
+    if (!q.model.steps[s].backward) result[s] = region_of(s);
+  return result;
+}
+
+// Values made in a region and read in forward only there: all that the region does not hand on.
+// Of each region's values one in so many is kept, as the caller or the region itself says; 0: none.
+std::vector<int> inside(const Question& q, const Regions& region,
+                        std::optional<std::int64_t> keep_one_in = {}) {
+  std::vector<int> values;
+  std::map<std::uint32_t, std::int64_t> counts;
+  for (std::size_t v = 0; v < q.model.values.size(); ++v) {
+    const ModelValue& value = q.model.values[v];
+    if (value.producer < 0 || gap_to_backward(q.model, static_cast<int>(v)) < 0) continue;
+    const std::size_t producer = static_cast<std::size_t>(value.producer);
+    const std::uint32_t here = region[producer];
+    if (here == 0) continue;
+    const bool handed_on =
+        std::any_of(value.positions.begin() + 1, value.positions.end(), [&](int reader) {
+          const std::size_t r = static_cast<std::size_t>(reader);
+          return !q.model.steps[r].backward && region[r] != here;
+        });
+    if (handed_on) continue;
+    const std::int64_t one_in = keep_one_in.value_or(marks_of(q, producer).keep_one_in);
+    if (one_in > 0 && counts[here]++ % one_in == 0) continue;
+    values.push_back(static_cast<int>(v));
+  }
+  return values;
+}
+
+class KeepAll : public Strategy {
+ public:
+  std::string_view name() const override { return "none"; }
+  Holds decide(const Question& q) const override { return keep_all(q.model); }
+};
+
+class Marked : public Strategy {
+ public:
+  std::string_view name() const override { return "marked"; }
+  Holds decide(const Question& q) const override {
+    return freed_after_forward(
+        q.model, inside(q, regions(q, [&](std::size_t s) { return marks_of(q, s).checkpoint; })));
+  }
+};
+
+class Blocks : public Strategy {
+ public:
+  std::string_view name() const override { return "blocks"; }
+  Holds decide(const Question& q) const override {
+    return freed_after_forward(
+        q.model, inside(q, regions(q, [&](std::size_t s) { return marks_of(q, s).block; }), 0));
+  }
+};
+
+// n blocks in √n groups of neighbours. A model without blocks is cut into √n pieces of as many
+// steps.
+class Sqrt : public Strategy {
+ public:
+  std::string_view name() const override { return "sqrt"; }
+  Holds decide(const Question& q) const override {
+    std::map<std::uint32_t, std::uint32_t> order;  // block → how many come before it
+    std::uint32_t forward = 0;
+    for (std::size_t s = 0; s < q.model.steps.size(); ++s) {
+      if (q.model.steps[s].backward) continue;
+      ++forward;
+      if (const std::uint32_t block = marks_of(q, s).block)
+        order.try_emplace(block, static_cast<std::uint32_t>(order.size()));
+    }
+    const bool by_blocks = order.size() > 1;
+    const std::uint32_t size =
+        groups_of(by_blocks ? static_cast<std::uint32_t>(order.size()) : forward);
+    std::uint32_t step = 0;
+    const Regions group = regions(q, [&](std::size_t s) -> std::uint32_t {
+      if (!by_blocks) return step++ / size + 1;
+      const std::uint32_t block = marks_of(q, s).block;
+      return block ? order.at(block) / size + 1 : 0;
+    });
+    return freed_after_forward(q.model, inside(q, group, 0));
+  }
+
+ private:
+  static std::uint32_t groups_of(std::uint32_t count) {
+    return std::max(1u, static_cast<std::uint32_t>(std::lround(std::sqrt(count))));
+  }
+};
+
+// Every block's nodes (or, in a model without blocks, all of forward's) but one in so many.
+class Segment : public Strategy {
+ public:
+  explicit Segment(std::int64_t segment) : segment_(segment) {}
+  std::string_view name() const override { return "segment"; }
+  Holds decide(const Question& q) const override {
+    Regions blocks = regions(q, [&](std::size_t s) { return marks_of(q, s).block; });
+    if (std::all_of(blocks.begin(), blocks.end(), [](std::uint32_t block) { return block == 0; }))
+      blocks = regions(q, [](std::size_t) { return 1u; });
+    return freed_after_forward(q.model, inside(q, blocks, segment_));
+  }
+
+ private:
+  std::int64_t segment_;
+};
+
+// Cheap ops compute little for each byte they move: norms, activations, whatever is elementwise.
+class Selective : public Strategy {
+ public:
+  std::string_view name() const override { return "selective"; }
+  Holds decide(const Question& q) const override {
+    std::vector<int> freed;
+    std::vector<char> available(q.model.values.size());  // freed, but made from what is kept
+    for (std::size_t v = 0; v < q.model.values.size(); ++v) {
+      const int gap = gap_to_backward(q.model, static_cast<int>(v));
+      if (gap < 0) continue;
+      const ModelValue& value = q.model.values[v];
+      const int needed = value.positions[static_cast<std::size_t>(gap - value.first_gap) + 1];
+      const std::size_t producer = static_cast<std::size_t>(value.producer);
+      const auto& inputs = q.model.steps[producer].inputs;
+      const bool from_kept = std::all_of(inputs.begin(), inputs.end(), [&](int input) {
+        const ModelValue& i = q.model.values[static_cast<std::size_t>(input)];
+        return i.producer < 0 || available[static_cast<std::size_t>(input)] ||
+               i.positions.back() >= needed;
+      });
+      if (!from_kept || !cheap(q, producer)) continue;
+      available[v] = 1;
+      freed.push_back(static_cast<int>(v));
+    }
+    return freed_after_forward(q.model, freed);
+  }
+
+ private:
+  static bool cheap(const Question& q, std::size_t step) {
+    const Node& node = *q.plan.instructions[step].node;
+    std::vector<TensorType> inputs;
+    for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
+    return node.op().cost(inputs, node.outputs(), node.attributes()).work == Work::elementwise;
+  }
+};
+
+}  // namespace
+
+int gap_to_backward(const StepModel& model, int value) {
+  if (!droppable(model, value)) return -1;
+  const ModelValue& v = model.values[static_cast<std::size_t>(value)];
+  for (std::size_t i = 0; i + 1 < v.positions.size(); ++i) {
+    const auto backward = [&](int step) {
+      return model.steps[static_cast<std::size_t>(step)].backward;
+    };
+    if (!backward(v.positions[i]) && backward(v.positions[i + 1]))
+      return v.first_gap + static_cast<int>(i);
+  }
+  return -1;
+}
+
+Holds freed_after_forward(const StepModel& model, const std::vector<int>& values) {
+  Holds holds = keep_all(model);
+  for (int value : values)
+    if (const int gap = gap_to_backward(model, value); gap >= 0)
+      holds[static_cast<std::size_t>(gap)] = Hold::stay;
+  return made_possible(model, std::move(holds));
+}
+
+std::unique_ptr<const Strategy> keep_all_strategy() { return std::make_unique<KeepAll>(); }
+std::unique_ptr<const Strategy> marked_strategy() { return std::make_unique<Marked>(); }
+std::unique_ptr<const Strategy> blocks_strategy() { return std::make_unique<Blocks>(); }
+std::unique_ptr<const Strategy> sqrt_strategy() { return std::make_unique<Sqrt>(); }
+std::unique_ptr<const Strategy> segment_strategy(std::int64_t segment) {
+  return std::make_unique<Segment>(segment);
+}
+std::unique_ptr<const Strategy> selective_strategy() { return std::make_unique<Selective>(); }
+
+}  // namespace ebb

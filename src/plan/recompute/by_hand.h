@@ -1,0 +1,15 @@
+// Strategies that follow a rule the user names, whatever the budget.
+#pragma once
+
+#include "plan/recompute/strategy.h"
+
+namespace ebb {
+
+std::unique_ptr<const Strategy> keep_all_strategy();
+std::unique_ptr<const Strategy> marked_strategy();
+std::unique_ptr<const Strategy> blocks_strategy();
+std::unique_ptr<const Strategy> sqrt_strategy();
+std::unique_ptr<const Strategy> segment_strategy(std::int64_t segment);
+std::unique_ptr<const Strategy> selective_strategy();
+
+}  // namespace ebb

@@ -1,0 +1,69 @@
+#include "plan/recompute/rebuild.h"
+
+#include <unordered_map>
+
+#include "ops/leaf/leaf.h"
+#include "passes/rewrite.h"
+
+namespace ebb {
+namespace {
+
+class Rebuild {
+ public:
+  Rebuild(const Plan& plan, const StepModel& model) : plan_(plan), model_(model) {}
+
+  Graph run(const Graph& graph, std::span<const Event> events) {
+    for (const Event& event : events)
+      if (event.step < model_.graph_steps) add(event);
+    Graph result{graph.inputs, {}, {}};
+    for (const Tensor& output : graph.outputs) result.outputs.push_back(first_.at(output));
+    for (const Update& update : graph.updates) {
+      const auto found = first_.find(update.value);  // a variable may be updated by itself
+      result.updates.push_back(
+          {update.target, found == first_.end() ? update.value : found->second});
+    }
+    return result;
+  }
+
+ private:
+  void add(const Event& event) {
+    const auto& node = plan_.instructions[static_cast<std::size_t>(event.step)].node;
+    std::vector<Tensor> inputs;
+    for (const Tensor& input : node->inputs()) inputs.push_back(current(input));
+    const std::vector<Tensor> outputs = Rewriter().copy(*node, std::move(inputs));
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      const Tensor before(node, static_cast<int>(o));
+      if (!event.again()) first_[before] = outputs[o];
+      if ((event.read >> o) & 1u) current_[before] = outputs[o];
+    }
+  }
+
+  // The copy of a tensor that readers get now; views are made anew on the newest copy of what they
+  // look at.
+  Tensor current(const Tensor& old) {
+    if (is_leaf(old.node()->op())) return old;
+    if (!old.node()->op().is_view()) return current_.at(old);
+    const Tensor source = current(old.node()->inputs()[0]);
+    View& view = views_[old.node().get()];
+    if (!(view.source == source)) view = {source, Rewriter().copy(*old.node(), {source})};
+    return view.outputs[static_cast<std::size_t>(old.output())];
+  }
+
+  struct View {
+    Tensor source;
+    std::vector<Tensor> outputs;
+  };
+  const Plan& plan_;
+  const StepModel& model_;
+  std::unordered_map<Tensor, Tensor> first_, current_;
+  std::unordered_map<const Node*, View> views_;
+};
+
+}  // namespace
+
+Graph rebuild(const Graph& graph, const Plan& plan, const StepModel& model,
+              std::span<const Event> events) {
+  return Rebuild(plan, model).run(graph, events);
+}
+
+}  // namespace ebb

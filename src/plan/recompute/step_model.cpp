@@ -1,0 +1,94 @@
+#include "plan/recompute/step_model.h"
+
+#include <algorithm>
+
+#include "ebb/storage.h"
+
+namespace ebb {
+namespace {
+
+template <class T>
+void insert_once(std::vector<T>& list, const T& item) {
+  if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
+}
+
+}  // namespace
+
+StepModel::StepModel(const Plan& plan, int graph_instructions) : graph_steps(graph_instructions) {
+  const auto buffer = [&](int index) -> const Buffer& {
+    return plan.buffers[static_cast<std::size_t>(index)];
+  };
+  // Which value every buffer holds at the moment; -1: a variable's or constant's own.
+  std::vector<int> held(plan.buffers.size(), -1);
+  for (int index : plan.input_buffers) {
+    held[static_cast<std::size_t>(index)] = static_cast<int>(values.size());
+    values.push_back({.bytes = buffer(index).size.count, .producer = -1, .positions = {}});
+  }
+  // Steps that read a buffer's first content, for the buffers of variables.
+  std::vector<std::vector<int>> readers(plan.buffers.size());
+
+  for (const Instruction& instruction : plan.instructions) {
+    const int number = static_cast<int>(steps.size());
+    ModelStep step;
+    step.ms = instruction.predicted_ms;
+    step.recomputable = instruction.node->op().recomputable();
+    step.backward = instruction.node->marks().backward;
+    step.valid_until = static_cast<int>(plan.instructions.size());
+    if (instruction.workspace >= 0) step.workspace = buffer(instruction.workspace).size.count;
+    for (const Operand& operand : instruction.inputs) {
+      const int value = held[static_cast<std::size_t>(operand.buffer)];
+      if (value < 0)
+        insert_once(readers[static_cast<std::size_t>(operand.buffer)], number);
+      else
+        insert_once(step.inputs, value);
+    }
+    for (int value : step.inputs) {
+      const int producer = values[static_cast<std::size_t>(value)].producer;
+      step.backward |= producer >= 0 && steps[static_cast<std::size_t>(producer)].backward;
+    }
+    for (const InPlace& pair : instruction.overwritable) {
+      const Operand& operand = instruction.inputs[static_cast<std::size_t>(pair.input)];
+      step.overwrites.push_back({pair.output, held[static_cast<std::size_t>(operand.buffer)]});
+    }
+    for (const Operand& operand : instruction.outputs) {
+      const std::size_t index = static_cast<std::size_t>(operand.buffer);
+      if (buffer(operand.buffer).persistent)
+        for (int reader : readers[index])
+          if (reader != number)
+            steps[static_cast<std::size_t>(reader)].valid_until =
+                std::min(steps[static_cast<std::size_t>(reader)].valid_until, number);
+      if (buffer(operand.buffer).persistent) step.valid_until = number;
+      held[index] = static_cast<int>(values.size());
+      step.outputs.push_back(held[index]);
+      values.push_back({.bytes = operand.type.bytes().count,
+                        .producer = number,
+                        .in_arena = buffer(operand.buffer).in_arena(),
+                        .positions = {}});
+      values.back().bytes = round_up({values.back().bytes}, buffer_alignment).count;
+    }
+    if (number >= graph_steps)
+      for (int value : step.inputs) values[static_cast<std::size_t>(value)].copied_out = true;
+    steps.push_back(std::move(step));
+  }
+  finish();
+}
+
+void StepModel::finish() {
+  for (ModelValue& value : values) value.positions = {value.producer};
+  for (std::size_t s = 0; s < steps.size(); ++s)
+    for (int value : steps[s].inputs)
+      values[static_cast<std::size_t>(value)].positions.push_back(static_cast<int>(s));
+  gaps = 0;
+  for (ModelValue& value : values) {
+    value.first_gap = gaps;
+    gaps += static_cast<int>(value.positions.size());
+  }
+}
+
+double StepModel::keep_all_ms() const {
+  double total = 0.0;
+  for (const ModelStep& step : steps) total += step.ms;
+  return total;
+}
+
+}  // namespace ebb

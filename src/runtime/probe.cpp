@@ -1,0 +1,89 @@
+#include "ebb/probe.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "ebb/ops.h"
+#include "ebb/program.h"
+#include "ebb/threads.h"
+
+namespace ebb {
+namespace {
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name"))
+      if (const auto colon = line.find(": "); colon != std::string::npos)
+        return line.substr(colon + 2);
+  return "CPU";
+}
+
+// Seconds that the op which makes `result` takes: the fastest of several runs.
+double seconds(const Tensor& result) {
+  // Reduced to one number, so that the result itself lies in the arena as it does in a step.
+  Program program({.inputs = {}, .outputs = {sum(result)}, .updates = {}});
+  const auto& instructions = program.plan().instructions;
+  const auto found =
+      std::find_if(instructions.begin(), instructions.end(), [&](const Instruction& instruction) {
+        return &instruction.node->op() == &result.node()->op();
+      });
+  const std::size_t which = static_cast<std::size_t>(found - instructions.begin());
+  double best = 1e300;
+  for (int run = 0; run < 5; ++run) best = std::min(best, program.timed_run().at(which));
+  return 1e-3 * std::max(best, 1e-6);  // a clock's tick is no time at all
+}
+
+// Operations a second of whatever makes `result`.
+double rate_of(const Tensor& result) {
+  const Node& node = *result.node();
+  std::vector<TensorType> inputs;
+  for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
+  const Cost cost = node.op().cost(inputs, node.outputs(), node.attributes());
+  return cost.flops / seconds(result);
+}
+
+// A value with a buffer of its own, not computed while others are timed.
+Tensor number(const Shape& shape, DType dtype) {
+  return eval(random_uniform(shape, -1.0, 1.0, dtype, device::cpu, RandomKey{1}));
+}
+
+template <class Measure>
+WorkRate for_each_width(const Measure& measure) {
+  return {measure(f32), measure(bf16), measure(f64)};
+}
+
+}  // namespace
+
+Rates measure_rates() {
+  Rates rates;
+  rates.name = fmt::format("{}, {} threads", processor_name(), threads());
+  rates.memory = {static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE)};
+
+  const Tensor large = number({16, 1024, 1024}, f32);  // 64 MiB: far larger than any cache
+  rates.bandwidth = 2.0 * static_cast<double>(large.type().bytes().count) / seconds(-large);
+  const Tensor tiny = number({1}, f32);
+  rates.launch_us = 1e6 * seconds(-tiny);
+
+  rates[Work::elementwise] = for_each_width([](DType dtype) {
+    const Tensor x = number({64, 1024}, dtype);  // stays in the second-level cache
+    return static_cast<double>(x.shape().elements()) / seconds(gelu(x));
+  });
+  rates[Work::product] = for_each_width([](DType dtype) {
+    return rate_of(matmul(number({512, 512}, dtype), number({512, 512}, dtype)));
+  });
+  rates[Work::attention] = for_each_width([](DType dtype) {
+    const Tensor q = number({1, 8, 256, 64}, dtype);
+    return rate_of(scaled_dot_product_attention(q, q, q, {.causal = true}));
+  });
+  rates[Work::convolution] = for_each_width([](DType dtype) {
+    return rate_of(conv2d(number({8, 32, 32, 32}, dtype), number({32, 32, 3, 3}, dtype), {},
+                          {.stride = 1, .padding = 1}));
+  });
+  return rates;
+}
+
+}  // namespace ebb
