@@ -88,6 +88,7 @@ struct Decision {
 };
 
 struct Plan {
+  Device device;  // of every instruction and buffer
   std::vector<Buffer> buffers;
   std::vector<Instruction> instructions;
   std::vector<int> input_buffers;   // of each graph input

@@ -14,6 +14,7 @@ namespace {
 
 }  // namespace
 
+bool built() { return false; }
 int device_count() { return 0; }
 void require(Device device) { fail(device); }
 Properties properties(Device device) { fail(device); }
@@ -31,5 +32,8 @@ Fault take_fault(Device device) { fail(device); }
 Recording::Recording(Device device, const std::function<void()>&) { fail(device); }
 Recording::~Recording() = default;
 void Recording::replay() const { fail(device_); }
+std::vector<double> timed(Device device, std::size_t, const std::function<void(std::size_t)>&) {
+  fail(device);
+}
 
 }  // namespace ebb::cuda

@@ -8,12 +8,15 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ebb/bytes.h"
 #include "ebb/device.h"
 #include "ebb/random.h"
 
 namespace ebb::cuda {
+
+bool built();  // whether this build has CUDA
 
 // Devices that can be used now: none without a GPU, without its driver, or without CUDA in this
 // build.
@@ -89,5 +92,9 @@ class Recording {
   Device device_;
   void* executable_ = nullptr;  // a cudaGraphExec_t
 };
+
+// Milliseconds that the device takes for each of `count` pieces of work, started by work(i).
+std::vector<double> timed(Device device, std::size_t count,
+                          const std::function<void(std::size_t)>& work);
 
 }  // namespace ebb::cuda
