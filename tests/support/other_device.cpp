@@ -5,6 +5,7 @@
 #include "core/cuda/cuda.h"
 #include "ebb/ops.h"
 #include "ebb/program.h"
+#include "ebb/storage.h"
 #include "ebb/variable.h"
 #include "ops/leaf/leaf.h"
 
@@ -22,16 +23,19 @@ bool cuda_present() {
   return present;
 }
 
+Tensor OtherDevice::start_of(const Node& variable) {
+  if (!variable.storage()) return (*this)(variable.initial());
+  const TensorType& type = variable.outputs()[0];
+  if (constants_ == Constants::inputs) return zeros(type.shape, type.dtype, device_);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(type.bytes().count));
+  variable.storage()->read(bytes);
+  return Tensor::from_bytes(bytes, type, device_);
+}
+
 std::vector<Tensor> OtherDevice::moved(const Node& node) {
   const PathScope path(node.path(), PathScope::Kind::absolute);
   if (&node.op() == &variable_op()) {
-    const Tensor start =
-        node.storage()
-            ? Tensor::from_bytes({node.storage()->data(),
-                                  static_cast<std::size_t>(node.outputs()[0].bytes().count)},
-                                 node.outputs()[0])
-            : node.initial();
-    const Variable variable((*this)(start), node.category());
+    const Variable variable(start_of(node), node.category());
     variables_.emplace(&node, variable);
     return {variable};
   }

@@ -31,6 +31,7 @@ class OtherDevice {
 
  private:
   std::vector<Tensor> moved(const Node& node);
+  Tensor start_of(const Node& variable);
 
   Device device_;
   Constants constants_;
