@@ -32,10 +32,11 @@ TEST(Cuda, ADeviceThatIsNotThereIsNamed) {
 
 TEST(Cuda, WhatAnAllocationTakes) {
   EXPECT_EQ(cuda::reservation(1_B), 512_B);
-  EXPECT_EQ(cuda::reservation(1_MiB), 2_MiB);
+  EXPECT_EQ(cuda::reservation(1_MiB), 1_MiB);
+  EXPECT_EQ(cuda::reservation(1_MiB + 1_B), 2_MiB);
   EXPECT_EQ(cuda::reservation(3_MiB), 4_MiB);
   NEEDS_CUDA();
-  for (const Bytes size : {1_MiB, 2_MiB, 3_MiB, 64_MiB, 65_MiB + 1_B, 1_GiB}) {
+  for (const Bytes size : {2_MiB, 3_MiB, 64_MiB, 65_MiB + 1_B, 1_GiB}) {
     const Bytes before = cuda::memory_info(device).free;
     const auto storage = Storage::allocate(device, size);
     cuda::synchronise(device);

@@ -41,7 +41,7 @@ MemoryInfo memory_info(Device device);
 // shows it. Large ones take whole pages of 2 MiB. Small ones share such pages, in units of 512
 // bytes, so that a sum over them may be short of the truth by less than one page.
 constexpr Bytes reservation(Bytes size) {
-  if (size < 1_MiB) return round_up(size < 1_B ? 1_B : size, 512_B);
+  if (size <= 1_MiB) return round_up(size < 1_B ? 1_B : size, 512_B);
   return round_up(size, 2_MiB);
 }
 

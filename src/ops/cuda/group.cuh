@@ -47,7 +47,7 @@ struct Group {
   __device__ T join(T value, const Join& how) const {
     value = warp_join(value, how);
     if constexpr (threads > 32) {
-      __shared__ alignas(16) unsigned char memory[sizeof(T) * (threads / 32)];
+      alignas(16) __shared__ unsigned char memory[sizeof(T) * (threads / 32)];
       T* parts = reinterpret_cast<T*>(memory);
       __syncthreads();  // an earlier call's parts have been read
       if (lane % 32 == 0) parts[lane / 32] = value;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <tuple>
 
@@ -110,6 +111,9 @@ auto key_of(int device, const GemmSpec& s) {
 
 }  // namespace
 
+// The library refuses workspaces at other addresses; buffers of the arena are less aligned.
+constexpr std::int64_t workspace_alignment = 256;
+
 struct Gemm::Bound {
   GemmSpec spec;
   cublasLtHandle_t handle = nullptr;
@@ -202,12 +206,16 @@ struct Gemm::Bound {
 Gemm::Gemm(Device device, const GemmSpec& spec) : workspace_(gemm_workspace_limit) {
   if (device.index >= device_count()) return;
   bound_ = std::make_shared<const Bound>(device, spec);
-  workspace_ = {static_cast<std::int64_t>(bound_->algorithm.workspaceSize)};
+  const std::int64_t size = static_cast<std::int64_t>(bound_->algorithm.workspaceSize);
+  workspace_ = {size > 0 ? size + workspace_alignment : 0};
 }
 
 void Gemm::run(const KernelArgs& args, const void* a, const void* b, void* out,
                std::byte* workspace, const void* bias) const {
   const Bound& g = *bound_;
+  void* scratch = workspace;
+  std::size_t space = static_cast<std::size_t>(workspace_.count);
+  if (space > 0) std::align(workspace_alignment, space - workspace_alignment, scratch, space);
   if (g.spec.bias) g.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const float alpha = 1.0f, beta = g.spec.accumulate ? 1.0f : 0.0f;
   const double wide_alpha = 1.0, wide_beta = g.spec.accumulate ? 1.0 : 0.0;
@@ -215,8 +223,8 @@ void Gemm::run(const KernelArgs& args, const void* a, const void* b, void* out,
   lt().check(
       lt().matmul(g.handle, g.desc.get(), wide ? static_cast<const void*>(&wide_alpha) : &alpha, b,
                   g.b.get(), a, g.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta, out,
-                  g.out.get(), out, g.out.get(), &g.algorithm.algo, workspace,
-                  static_cast<std::size_t>(workspace_.count),
+                  g.out.get(), out, g.out.get(), &g.algorithm.algo, scratch,
+                  g.algorithm.workspaceSize,
                   static_cast<cudaStream_t>(args.stream)),
       "cublasLtMatmul");
 }
