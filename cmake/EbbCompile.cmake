@@ -14,6 +14,9 @@ target_compile_options(ebb_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   target_compile_options(ebb_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O3>)
 endif()
+# constexpr functions of the host serve kernels too.
+target_compile_options(ebb_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:
+  --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter -Werror=all-warnings>)
 if(EBB_PARALLEL STREQUAL "threads")
   target_compile_definitions(ebb_flags INTERFACE EBB_PARALLEL_THREADS)
 endif()

@@ -1,7 +1,9 @@
-# CUDA is found, never required: EBB_CUDA says whether to look for it and whether it must be there. Where it is
-# found, cuda_sources lists every src/**/*.cu. Comes before the library's target, which takes its CUDA settings
-# from the language when it is made.
-set(cuda_sources)
+# CUDA is found, never required: EBB_CUDA says whether to look for it and whether it must be there. cuda_sources
+# is what the library has of CUDA: kernels (src/**/*_cuda.cu) and their host code (src/**/*_cuda.cpp and all of
+# src/core/cuda), or the one file that stands in for them. Comes before the library's target, which takes its CUDA
+# settings from the language when it is made.
+set(ebb_has_cuda FALSE)
+set(cuda_sources src/core/cuda/absent.cpp)
 if(NOT EBB_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "EBB_CUDA must be AUTO, ON or OFF, but is \"${EBB_CUDA}\"")
 endif()
@@ -20,10 +22,28 @@ if(NOT CMAKE_CUDA_COMPILER)
   return()
 endif()
 
+# Convolutions are cuDNN's; its headers do not come with the toolkit.
+find_path(CUDNN_INCLUDE cudnn.h HINTS ${CMAKE_CUDA_COMPILER}/../../include ENV CUDNN_PATH PATH_SUFFIXES include)
+if(NOT CUDNN_INCLUDE)
+  if(EBB_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "EBB_CUDA is ON, but cudnn.h was not found; install cuDNN 9's headers or set CUDNN_INCLUDE")
+  endif()
+  message(STATUS "CUDA: not used, as cuDNN's headers were not found")
+  return()
+endif()
+
+# One processor generation in machine code, and its PTX for newer ones.
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPUs to compile for; 90 is Hopper (H100, H200)")
+endif()
 enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 12 has C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 endif()
 find_package(CUDAToolkit REQUIRED)
 message(STATUS "CUDA: found ${CUDAToolkit_VERSION}")
-file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cu)
+set(ebb_has_cuda TRUE)
+file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS src/*_cuda.cu src/*_cuda.cpp src/core/cuda/*.cpp)
+list(FILTER cuda_sources EXCLUDE REGEX "_test\\.cpp$|/absent\\.cpp$")

@@ -8,10 +8,6 @@ install(TARGETS ebb_cli)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/ebb TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 install(EXPORT ebbTargets NAMESPACE ebb:: DESTINATION ${package_dir})
 
-set(ebb_has_cuda FALSE)  # whether a program that uses ebb links CUDA's runtime
-if(cuda_sources)
-  set(ebb_has_cuda TRUE)
-endif()
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/ebbConfig.cmake.in ${CMAKE_BINARY_DIR}/ebbConfig.cmake
   INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 # Before 1.0 a new minor version may change the interface.

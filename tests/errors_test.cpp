@@ -428,7 +428,7 @@ TEST(Errors, Compile) {
         Program({.inputs = {}, .outputs = {}, .updates = {{w, zeros({2, 3}, f64)}}});
       },
       {"[compile]", "\"fc\"", "float64 (2, 3)"});
-  expect_error([&] { eval(ones({2}, f32, device::cuda(1))); }, {"[full]", "cuda:1"});
+  expect_error([&] { eval(ones({2}, f32, device::cuda(1))); }, {"cuda:1"});
   expect_error([&] { add(ones({2}), ones({2}, f32, device::cuda(0))); },
                {"[add]", "fc", "cpu", "cuda:0"});
 }

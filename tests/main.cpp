@@ -1,8 +1,12 @@
 // Runs the tests of one binary and, at the end, expects every node and byte to be gone.
 #include <gtest/gtest.h>
 
+#include <string>
+#include <string_view>
+
 #include "ebb/node.h"
 #include "ebb/storage.h"
+#include "support/op_check.h"
 
 namespace {
 
@@ -14,10 +18,30 @@ class NothingStaysAlive : public testing::Environment {
   }
 };
 
+// The tests whose checks run on a CUDA device: those of ops, and of CUDA itself.
+std::string cuda_tests() {
+  const testing::UnitTest& all = *testing::UnitTest::GetInstance();
+  std::string filter = "RandomGraph.OnCuda";
+  for (int i = 0; i < all.total_test_suite_count(); ++i) {
+    const testing::TestSuite& suite = *all.GetTestSuite(i);
+    for (int k = 0; k < suite.total_test_count(); ++k) {
+      const std::string_view file = suite.GetTestInfo(k)->file();
+      if (file.find("src/ops/") != file.npos || file.ends_with("cuda_test.cpp"))
+        filter += std::string(":") + suite.name() + "." + suite.GetTestInfo(k)->name();
+    }
+  }
+  return filter;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  for (int i = 1; i < argc; ++i)
+    if (std::string_view(argv[i]) == "--only-cuda") {
+      ebb::test::checks() = ebb::test::Checks::cuda;
+      if (GTEST_FLAG_GET(filter) == "*") GTEST_FLAG_SET(filter, cuda_tests());
+    }
   testing::AddGlobalTestEnvironment(new NothingStaysAlive);  // GoogleTest owns it
   return RUN_ALL_TESTS();
 }

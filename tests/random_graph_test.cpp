@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <unordered_map>
 
 #include "ebb/error.h"
 #include "ebb/node.h"
 #include "ebb/storage.h"
 #include "support/op_check.h"
+#include "support/other_device.h"
 #include "support/plan_check.h"
 
 namespace ebb::test {
@@ -99,6 +99,49 @@ TEST(RandomGraph, NoChoiceOfThePlannerChangesABit) {
 
 TEST(RandomGraph, LargeGraphs) {
   for (std::uint64_t seed = 1000; seed < 1003; ++seed) check_graph(seed, 400, f32);
+}
+
+// The same on a CUDA device, and against the CPU in float64, where errors stay far below what a
+// wrong kernel makes. Without a device the plans are made and checked.
+TEST(RandomGraph, OnCuda) {
+  if (!built_with_cuda()) GTEST_SKIP() << "this build has no CUDA";
+  const Device device = device::cuda(0);
+  for (std::uint64_t seed = 3000; seed < 3060; ++seed) {
+    const DType dtype = std::array{f64, f32, bf16}[seed % 3];
+    SCOPED_TRACE("graph " + std::to_string(seed) + " in " + std::string(name(dtype)));
+    RandomGraph random = random_graph(seed, 30, dtype);
+    random.reset_variables();
+    if (!cuda_present()) {
+      const Graph graph = OtherDevice(device, OtherDevice::Constants::inputs)(random.graph);
+      check_plan(plan_program(graph));
+      continue;
+    }
+    OtherDevice move(device, OtherDevice::Constants::copied);
+    RandomGraph moved{.graph = move(random.graph),
+                      .input_values = random.input_values,
+                      .variables = {},
+                      .initial = random.initial};
+    for (const Variable& variable : random.variables) moved.variables.push_back(move(variable));
+    Program fused(moved.graph, {.plan = {}, .fuse = true, .seed = 5});
+    const Image expected = two_steps(moved, fused);
+    EXPECT_EQ(two_steps(moved, fused), expected) << "recorded";
+    EXPECT_EQ(two_steps(moved, fused), expected) << "replayed";
+    Program plain(moved.graph, {.plan = {.release = Release::at_end}, .fuse = false, .seed = 5});
+    EXPECT_EQ(two_steps(moved, plain), expected) << "not fused, released at the end";
+    check_plan(fused.plan());
+    if (dtype != f64) continue;
+    random.reset_variables(), moved.reset_variables();
+    Program on_cpu(random.graph, {.plan = {}, .fuse = true, .seed = 5});
+    on_cpu.run(random.input_values);
+    fused.set_step(0);
+    fused.run(moved.input_values);
+    for (std::size_t i = 0; i < random.graph.outputs.size(); ++i) {
+      const auto want = values_of(on_cpu.output(static_cast<int>(i))),
+                 got = values_of(fused.output(static_cast<int>(i)));
+      for (std::size_t k = 0; k < want.size(); ++k)
+        EXPECT_NEAR(got[k], want[k], 1e-9 * std::max(1.0, std::abs(want[k])));
+    }
+  }
 }
 
 // Kernels add in another order when their inputs lie otherwise, so this holds to rounding only.

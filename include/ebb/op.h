@@ -107,6 +107,7 @@ struct Layout {
 struct Arg {
   TensorType type;
   Strides strides;
+  std::int64_t offset = 0;  // elements from the beginning of its buffer, which is well aligned
 
   const Shape& shape() const { return type.shape; }
   DType dtype() const { return type.dtype; }
@@ -137,6 +138,10 @@ struct Fault {
   }
 };
 
+namespace cuda {
+struct Control;
+}
+
 // What a kernel is given each time it runs.
 struct KernelArgs {
   std::span<std::byte* const> inputs;
@@ -144,6 +149,13 @@ struct KernelArgs {
   std::byte* workspace = nullptr;
   RandomState random;
   Fault* fault = nullptr;
+
+  // On a CUDA device, where all pointers above are the device's. Kernels run on `stream` (a
+  // cudaStream_t) and find the random state and the fault slot in `control`, in the device's
+  // memory: a recorded step can then be replayed with other numbers.
+  void* stream = nullptr;
+  cuda::Control* control = nullptr;
+  int instruction = 0;  // its number in the plan, for the fault slot
 
   template <class T>
   const T* in(int i) const {

@@ -46,7 +46,7 @@ struct Operand {
   Layout layout;
   TensorType type;
 
-  Arg arg() const { return {type, layout.strides}; }
+  Arg arg() const { return {type, layout.strides, layout.offset}; }
 };
 
 struct Instruction {
@@ -95,6 +95,7 @@ struct Decision {
 };
 
 struct Plan {
+  Device device;  // of every instruction and buffer
   std::vector<Buffer> buffers;
   std::vector<Instruction> instructions;
   std::vector<int> input_buffers;   // of each graph input

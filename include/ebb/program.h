@@ -53,7 +53,7 @@ class Program {
   // Runs once, and tells the milliseconds that each instruction of the plan took.
   std::vector<double> timed_run();
 
-  // The value output i had after the last run: a copy that later runs leave alone.
+  // The value output i had after the last run: a copy on the host that later runs leave alone.
   Tensor output(int i) const;
   // The same for an output that is one float64, without making a tensor.
   double scalar(int i) const;
@@ -76,5 +76,8 @@ class Program {
 // Computes tensors now. The results are constants.
 std::vector<Tensor> eval(std::span<const Tensor> tensors, std::uint64_t seed = 0);
 Tensor eval(const Tensor& tensor, std::uint64_t seed = 0);
+
+// The value of a tensor as a constant on a device. Computes it first if need be.
+Tensor to_device(const Tensor& tensor, Device device);
 
 }  // namespace ebb

@@ -28,12 +28,12 @@ struct Philox {
   std::array<std::uint32_t, 2> key;
   std::uint64_t stream;  // the high half of the counter
 
-  Philox(RandomState state, RandomKey node)
+  constexpr Philox(RandomState state, RandomKey node)
       : key{static_cast<std::uint32_t>(state.seed ^ (state.step * 0x9E3779B97F4A7C15ull)),
             static_cast<std::uint32_t>((state.seed ^ (state.step * 0x9E3779B97F4A7C15ull)) >> 32)},
         stream(node.value) {}
 
-  std::array<std::uint32_t, 4> operator()(std::uint64_t counter) const {
+  constexpr std::array<std::uint32_t, 4> operator()(std::uint64_t counter) const {
     std::uint32_t c0 = static_cast<std::uint32_t>(counter),
                   c1 = static_cast<std::uint32_t>(counter >> 32);
     std::uint32_t c2 = static_cast<std::uint32_t>(stream),

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "ebb/bytes.h"
 #include "ebb/device.h"
@@ -22,14 +23,17 @@ class Storage {
   // Zero bytes until written. Throws MemoryError when there is no such memory.
   static std::shared_ptr<Storage> allocate(Device device, Bytes size,
                                            PageSize pages = PageSize::standard);
-  // Address space for up to `limit` bytes, which holds none until resize() asks for some.
+  // Address space for up to `limit` bytes, which holds none until resize() asks for some. Of the
+  // host only, as is resizing.
   static std::shared_ptr<Storage> growable(Device device, Bytes limit);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  // What the operating system gives for `size` bytes: whole pages.
+  // What the operating system gives for `size` bytes, and what the driver of a device does: whole
+  // pages.
   static Bytes reservation(Bytes size, PageSize pages = PageSize::standard);
+  static Bytes reservation(Device device, Bytes size, PageSize pages = PageSize::standard);
 
   // Holds `size` bytes from now on, at most limit(), at the same address. Bytes that both sizes
   // have are kept; pages that come are zero, pages that go are the operating system's at once.
@@ -40,13 +44,17 @@ class Storage {
   // there is no lack of memory later. Throws MemoryError when there is not enough.
   void populate();
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return data_; }  // an address on the device
   Bytes size() const { return size_; }
   Bytes limit() const { return limit_; }
   Bytes reserved() const { return reserved_; }  // the pages that size() takes
   Device device() const { return device_; }
 
-  // How much of it the operating system holds in memory now.
+  // Copies between the first bytes of the storage and the host.
+  void write(std::span<const std::byte> bytes);
+  void read(std::span<std::byte> bytes) const;
+
+  // How much of it the operating system holds in memory now; all of it on a device.
   Bytes resident() const;
 
  private:

@@ -81,7 +81,8 @@ class Tensor {
   static Tensor from(const std::vector<T>& values, const Shape& shape) {
     return from(std::span<const T>(values), shape);
   }
-  static Tensor from_bytes(std::span<const std::byte> bytes, const TensorType& type);
+  static Tensor from_bytes(std::span<const std::byte> bytes, const TensorType& type,
+                           Device device = device::cpu);
 
   // Evaluates and copies out; T must be the C++ type of the dtype.
   template <class T>

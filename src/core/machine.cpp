@@ -74,6 +74,12 @@ std::string to_string(const MachineReport& report) {
 std::shared_ptr<Storage> allocate_arena(Device device, Bytes size, const MachineOptions& options,
                                         MachineReport& report) {
   auto storage = Storage::allocate(device, size, options.pages());
+  if (device.kind == Device::Kind::cuda) {  // whose driver decides about its pages
+    const Grant refused{Grant::Outcome::refused, "the arena is on " + to_string(device)};
+    report.huge_pages = options.huge_pages ? refused : Grant{};
+    report.locked_memory = options.lock_memory ? refused : Grant{};
+    return storage;
+  }
   report.huge_pages = options.huge_pages ? huge_pages() : Grant{};
   report.locked_memory = options.lock_memory ? lock(*storage) : Grant{};
   return storage;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/cuda/cuda.h"
 #include "ebb/error.h"
 
 namespace ebb {
@@ -45,14 +46,18 @@ std::byte* map_addresses(Bytes span, Bytes page, int protection) {
 
 Storage::Storage(Device device, Bytes limit, PageSize pages, Memory memory)
     : device_(device), pages_(pages), limit_(limit) {
-  if (device.kind != Device::Kind::cpu)
-    throw DeviceError(fmt::format("device {} is not available in this build", to_string(device)));
-  const Bytes span = reservation(limit, pages);
-  const int protection = memory == Memory::at_once ? usable : PROT_NONE;
-  data_ = map_addresses(span, size_of(pages), protection);
-  if (!data_)
-    throw MemoryError(fmt::format("cannot allocate {} on {}: {}", to_string(limit),
-                                  to_string(device), std::strerror(errno)));
+  const Bytes span = reservation(device, limit, pages);
+  if (device.kind == Device::Kind::cuda) {
+    if (memory == Memory::on_resize)
+      throw DeviceError(fmt::format("memory on {} cannot grow in place", to_string(device)));
+    data_ = cuda::allocate(device, limit);
+  } else {
+    const int protection = memory == Memory::at_once ? usable : PROT_NONE;
+    data_ = map_addresses(span, size_of(pages), protection);
+    if (!data_)
+      throw MemoryError(fmt::format("cannot allocate {} on {}: {}", to_string(limit),
+                                    to_string(device), std::strerror(errno)));
+  }
   if (memory == Memory::at_once) {
     size_ = limit;
     set_reserved(span);
@@ -61,6 +66,10 @@ Storage::Storage(Device device, Bytes limit, PageSize pages, Memory memory)
 
 Bytes Storage::reservation(Bytes size, PageSize pages) {
   return round_up(std::max(size, 1_B), size_of(pages));
+}
+
+Bytes Storage::reservation(Device device, Bytes size, PageSize pages) {
+  return device.kind == Device::Kind::cuda ? cuda::reservation(size) : reservation(size, pages);
 }
 
 std::shared_ptr<Storage> Storage::allocate(Device device, Bytes size, PageSize pages) {
@@ -73,11 +82,30 @@ std::shared_ptr<Storage> Storage::growable(Device device, Bytes limit) {
 }
 
 Storage::~Storage() {
-  munmap(data_, count(reservation(limit_, pages_)));
+  if (device_.kind == Device::Kind::cuda)
+    cuda::release(device_, data_);
+  else
+    munmap(data_, count(reservation(limit_, pages_)));
   reserved_bytes.fetch_sub(reserved_.count, std::memory_order_relaxed);
 }
 
+void Storage::write(std::span<const std::byte> bytes) {
+  if (device_.kind == Device::Kind::cuda)
+    cuda::write(device_, data_, bytes.data(), {static_cast<std::int64_t>(bytes.size())});
+  else if (!bytes.empty())
+    std::memcpy(data_, bytes.data(), bytes.size());
+}
+
+void Storage::read(std::span<std::byte> bytes) const {
+  if (device_.kind == Device::Kind::cuda)
+    cuda::read(device_, bytes.data(), data_, {static_cast<std::int64_t>(bytes.size())});
+  else if (!bytes.empty())
+    std::memcpy(bytes.data(), data_, bytes.size());
+}
+
 void Storage::resize(Bytes size) {
+  if (device_.kind == Device::Kind::cuda)
+    throw DeviceError(fmt::format("memory on {} cannot be resized", to_string(device_)));
   if (size < 0_B || size > limit_)
     throw MemoryError(fmt::format("cannot resize a storage to {}: it can have 0 B to {}",
                                   to_string(size), to_string(limit_)));
@@ -100,7 +128,7 @@ void Storage::resize(Bytes size) {
 }
 
 void Storage::set_reserved(Bytes reserved) {
-  if (pages_ == PageSize::huge && reserved > reserved_) {
+  if (pages_ == PageSize::huge && device_.kind == Device::Kind::cpu && reserved > reserved_) {
     // A kernel that will not is none the worse: what the machine grants is told elsewhere.
     madvise(data_ + reserved_.count, count(reserved - reserved_), MADV_HUGEPAGE);
     // The last page may be used in part. Standard pages that stand in for it are touched here, so
@@ -112,7 +140,7 @@ void Storage::set_reserved(Bytes reserved) {
 }
 
 void Storage::populate() {
-  if (reserved_.count == 0) return;
+  if (reserved_.count == 0 || device_.kind == Device::Kind::cuda) return;
 #ifdef MADV_POPULATE_WRITE
   if (madvise(data_, static_cast<std::size_t>(reserved_.count), MADV_POPULATE_WRITE) == 0) return;
   if (errno != EINVAL)
@@ -128,6 +156,7 @@ void Storage::populate() {
 }
 
 Bytes Storage::resident() const {
+  if (device_.kind == Device::Kind::cuda) return reserved_;
   // mincore tells page by page, without the merging of neighbouring maps that smaps does.
   const Bytes page = size_of(PageSize::standard);
   std::vector<unsigned char> in_memory(count(reserved_) / count(page));

@@ -258,9 +258,12 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
   AtomicFile file(path);
   file.write(length);
   file.write(text);
-  for (const NamedTensor& t : tensors)
-    file.write({t.tensor.node()->storage()->data(),
-                static_cast<std::size_t>(t.tensor.type().bytes().count)});
+  std::vector<std::byte> bytes;
+  for (const NamedTensor& t : tensors) {
+    bytes.resize(static_cast<std::size_t>(t.tensor.type().bytes().count));
+    t.tensor.node()->storage()->read(bytes);
+    file.write(bytes);
+  }
   file.commit();
 }
 

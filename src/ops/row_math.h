@@ -77,6 +77,8 @@ inline constexpr auto largest = [](auto& most, const auto& x) { most = x > most 
 // number with `join`. Both work on numbers and on vectors alike.
 template <class T, class Join, class Step, class... In>
 T fold(T identity, std::int64_t count, const Join& join, const Step& step, const In*... in) {
+  // A vector that need not be aligned becomes one that is before `step` sees it: templates forget
+  // the alignment of what they are given.
   using V = typename Vector<T>::aligned;
   using L = typename Vector<T>::loaded;
   constexpr std::int64_t width = 64 / sizeof(T), ways = 4;
@@ -84,12 +86,12 @@ T fold(T identity, std::int64_t count, const Join& join, const Step& step, const
   V v0 = start, v1 = start, v2 = start, v3 = start;
   std::int64_t i = 0;
   for (; i + ways * width <= count; i += ways * width) {
-    step(v0, *reinterpret_cast<const L*>(in + i)...);
-    step(v1, *reinterpret_cast<const L*>(in + i + width)...);
-    step(v2, *reinterpret_cast<const L*>(in + i + 2 * width)...);
-    step(v3, *reinterpret_cast<const L*>(in + i + 3 * width)...);
+    step(v0, V(*reinterpret_cast<const L*>(in + i))...);
+    step(v1, V(*reinterpret_cast<const L*>(in + i + width))...);
+    step(v2, V(*reinterpret_cast<const L*>(in + i + 2 * width))...);
+    step(v3, V(*reinterpret_cast<const L*>(in + i + 3 * width))...);
   }
-  for (; i + width <= count; i += width) step(v0, *reinterpret_cast<const L*>(in + i)...);
+  for (; i + width <= count; i += width) step(v0, V(*reinterpret_cast<const L*>(in + i))...);
   T rest = identity;
   for (; i < count; ++i) step(rest, in[i]...);
   join(v0, v1), join(v2, v3), join(v0, v2);

@@ -131,7 +131,8 @@ class Fusion {
       return;
     }
     const TraceScope path(node.path());
-    const Tensor fused = apply1(fused_op(), e.inputs, e.program);
+    const Tensor fused = e.inputs.empty() ? create(fused_op(), node.device(), e.program)
+                                          : apply1(fused_op(), e.inputs, e.program);
     fused.node()->set_category(node.category());
     fused.node()->set_marks(node.marks());
     rewriter_.replace(node, {fused});

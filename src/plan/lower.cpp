@@ -1,9 +1,12 @@
 #include "plan/lower.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ebb/error.h"
 #include "ebb/ops.h"
 #include "ebb/storage.h"
 #include "ops/leaf/leaf.h"
@@ -29,6 +32,7 @@ class Lowering {
   }
 
   Lowered run() {
+    find_device();
     for (const Tensor& input : graph_.inputs) plan_.input_buffers.push_back(add_leaf(input));
     position_ = 0;
     for (const auto& node : order_) {
@@ -46,6 +50,18 @@ class Lowering {
   }
 
  private:
+  // A program runs on one device: that of its nodes.
+  void find_device() {
+    if (order_.empty()) return;
+    plan_.device = order_.front()->device();
+    for (const auto& node : order_)
+      if (node->device() != plan_.device)
+        throw DeviceError(fmt::format(
+            "[compile] all of a program must be on one device, but \"{}\" ({}) is on {} "
+            "and others on {}",
+            node->path(), node->op().name(), to_string(node->device()), to_string(plan_.device)));
+  }
+
   // Instruction numbers after which a buffer's root is not read again.
   void find_last_reads() {
     int position = 0;

@@ -16,15 +16,15 @@ namespace {
 
 // Offsets and totals.
 void finish(Plan& plan, PageSize pages) {
-  plan.arena = Storage::reservation(lay_out(plan.buffers), pages);
+  plan.arena = Storage::reservation(plan.device, lay_out(plan.buffers), pages);
   const LivePeak live = live_peak(plan.buffers, static_cast<int>(plan.instructions.size()));
   plan.live_peak = live.bytes;
   plan.peak_instruction = live.instruction;
   for (const Buffer& buffer : plan.buffers) {
     const bool live_at_peak = buffer.first <= live.instruction && buffer.last >= live.instruction;
-    if (!buffer.in_arena()) plan.persistent += Storage::reservation(buffer.size);
+    if (!buffer.in_arena()) plan.persistent += Storage::reservation(plan.device, buffer.size);
     if (!buffer.in_arena())
-      plan.at_peak[buffer.category] += Storage::reservation(buffer.size);
+      plan.at_peak[buffer.category] += Storage::reservation(plan.device, buffer.size);
     else if (live_at_peak)
       plan.at_peak[buffer.category] += buffer.size;
   }
@@ -89,7 +89,7 @@ class Planner {
   Bytes persistent() const {
     Bytes total;
     for (const Buffer& buffer : base_.plan.buffers)
-      if (!buffer.in_arena()) total += Storage::reservation(buffer.size);
+      if (!buffer.in_arena()) total += Storage::reservation(base_.plan.device, buffer.size);
     return total;
   }
 

@@ -13,8 +13,8 @@ namespace ebb::report {
 namespace {
 
 // The bytes a buffer counts for: what lies in the arena as it is, everything else in whole pages.
-Bytes counted(const Buffer& buffer) {
-  return buffer.in_arena() ? buffer.size : Storage::reservation(buffer.size);
+Bytes counted(const Plan& plan, const Buffer& buffer) {
+  return buffer.in_arena() ? buffer.size : Storage::reservation(plan.device, buffer.size);
 }
 
 std::string cut(const std::string& path, int depth) {
@@ -89,12 +89,12 @@ MemoryProfile profile(const Plan& plan, int depth) {
     const int first = stays ? 0 : buffer.first;
     const int last = stays ? static_cast<int>(count) - 1 : buffer.last;
     if (last < first) continue;
-    change[static_cast<std::size_t>(first)][buffer.category] += counted(buffer);
-    change[static_cast<std::size_t>(last) + 1][buffer.category] -= counted(buffer);
+    change[static_cast<std::size_t>(first)][buffer.category] += counted(plan, buffer);
+    change[static_cast<std::size_t>(last) + 1][buffer.category] -= counted(plan, buffer);
     if (first > plan.peak_instruction || last < plan.peak_instruction) continue;
     result.at_peak.push_back(
-        {buffer.path, std::string(buffer.op), buffer.category, counted(buffer), first, last});
-    modules[cut(buffer.path, depth)][buffer.category] += counted(buffer);
+        {buffer.path, std::string(buffer.op), buffer.category, counted(plan, buffer), first, last});
+    modules[cut(buffer.path, depth)][buffer.category] += counted(plan, buffer);
   }
   CategoryBytes live;
   for (std::size_t i = 0; i < count; ++i) {
@@ -184,7 +184,7 @@ std::string to_json(const MemoryProfile& profile, const Plan& plan) {
     buffers.push_back({{"path", b.path},
                        {"op", b.op},
                        {"category", name(b.category)},
-                       {"bytes", counted(b).count},
+                       {"bytes", counted(plan, b).count},
                        {"first", b.first},
                        {"last", b.last},
                        {"offset", b.in_arena() ? Json(b.offset.count) : Json()}});

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/cuda/cuda.h"
 #include "ebb/arena.h"
 #include "ebb/error.h"
 #include "ebb/ops.h"
@@ -22,6 +23,22 @@ void materialise(Node& node, std::uint64_t seed) {
     throw Error(fmt::format("variable \"{}\" has neither a value nor an initial one", node.path()));
   node.set_storage(eval(node.initial(), seed).node()->storage());
   node.set_initial({});
+}
+
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, Bytes size) {
+  const bool onto_cuda = to_device.kind == Device::Kind::cuda,
+             from_cuda = from_device.kind == Device::Kind::cuda;
+  if (onto_cuda && from_cuda && to_device != from_device)
+    throw DeviceError(fmt::format("[feed] the tensor is on {}, but the program on {}",
+                                  to_string(from_device), to_string(to_device)));
+  if (onto_cuda && from_cuda)
+    cuda::copy(to_device, to, from, size);
+  else if (onto_cuda)
+    cuda::write(to_device, to, from, size);
+  else if (from_cuda)
+    cuda::read(from_device, to, from, size);
+  else
+    std::memcpy(to, from, static_cast<std::size_t>(size.count));
 }
 
 Graph optimise(const Graph& graph, const CompileOptions& options) {
@@ -50,6 +67,11 @@ struct Program::State {
   Fault fault;
   RandomState random;
   bool has_run = false;
+  bool warm = false;                           // has run on CUDA as bound now
+  std::unique_ptr<cuda::Recording> recording;  // of the step, from its second such run on
+
+  Device device() const { return plan.device; }
+  bool on_cuda() const { return plan.device.kind == Device::Kind::cuda; }
 
   // Variables get their bytes here, and their initial values are computed straight into them.
   void materialise_variables(const Graph& graph) const {
@@ -67,13 +89,13 @@ struct Program::State {
     outputs.resize(plan.output_buffers.size());
     for (const Buffer& buffer : plan.buffers)
       if (buffer.output >= 0)
-        outputs[static_cast<std::size_t>(buffer.output)] =
-            Storage::allocate(device::cpu, buffer.size);
+        outputs[static_cast<std::size_t>(buffer.output)] = Storage::allocate(device(), buffer.size);
   }
 
   void bind() {
     bound_to = arena->generation();
     addresses.clear(), pointers.clear(), args.clear();
+    recording.reset(), warm = false;
     for (const Buffer& buffer : plan.buffers) addresses.push_back(address_of(buffer));
 
     std::size_t count = 0;
@@ -92,6 +114,10 @@ struct Program::State {
       if (instruction.workspace >= 0)
         a.workspace = addresses[static_cast<std::size_t>(instruction.workspace)];
       a.fault = &fault;
+      if (on_cuda()) {
+        a.stream = cuda::stream(device()), a.control = cuda::control(device());
+        a.instruction = static_cast<int>(args.size());
+      }
       args.push_back(a);
     }
   }
@@ -116,14 +142,14 @@ struct Program::State {
     arena->claim(this);
   }
 
-  void feed(std::size_t i, const TensorType& type, const void* data) {
+  void feed(std::size_t i, const TensorType& type, const void* data, Device from) {
     require_input(i);
     take_arena();
     if (type != inputs[i].type())
       throw ShapeError(fmt::format("[feed] {} must be {}, but is {}", input_place(i),
                                    to_string(inputs[i].type()), to_string(type)));
-    std::memcpy(addresses[static_cast<std::size_t>(plan.input_buffers[i])], data,
-                static_cast<std::size_t>(type.bytes().count));
+    copy_bytes(addresses[static_cast<std::size_t>(plan.input_buffers[i])], device(), data, from,
+               type.bytes());
     fed[i] = true;
   }
 
@@ -133,6 +159,34 @@ struct Program::State {
       if (!fed[i])
         throw ValueError(fmt::format("[run] {} was not fed since the last run", input_place(i)));
     std::fill(fed.begin(), fed.end(), false);  // the arena reuses their bytes
+  }
+
+  // On CUDA the first run starts every kernel by itself, so that libraries and code are loaded; the
+  // second is recorded, and later ones replay it.
+  void execute_on_cuda() {
+    const auto start_all = [&] {
+      for (std::size_t i = 0; i < plan.instructions.size(); ++i)
+        plan.instructions[i].kernel.run(args[i]);
+    };
+    cuda::write_random(device(), random);
+    if (!warm) {
+      start_all();
+      warm = true;
+    } else {
+      if (!recording) recording = std::make_unique<cuda::Recording>(device(), start_all);
+      recording->replay();
+    }
+    finish_on_cuda();
+  }
+
+  void finish_on_cuda() {
+    const cuda::Fault found = cuda::take_fault(device());
+    if (found.instruction != 0) {
+      fault.position = found.position, fault.value = found.value, fault.limit = found.limit;
+      raise(*plan.instructions[static_cast<std::size_t>(found.instruction - 1)].node);
+    }
+    ++random.step;
+    has_run = true;
   }
 
   // `after(i)` is called when instruction i has run.
@@ -219,9 +273,13 @@ Program::Program(const Graph& graph, Plan plan, const CompileOptions& options)
   state_->fed.resize(graph.inputs.size());
   for (const Tensor& output : graph.outputs) state_->output_types.push_back(output.type());
   state_->plan = std::move(plan);
+  if (state_->on_cuda()) cuda::require(state_->device());
+  if (options.arena && options.arena->device() != state_->device())
+    throw DeviceError(fmt::format("[compile] the program is on {}, but its arena on {}",
+                                  to_string(state_->device()), to_string(options.arena->device())));
   state_->materialise_variables(graph);
   state_->arena =
-      options.arena ? options.arena : std::make_shared<Arena>(device::cpu, options.machine);
+      options.arena ? options.arena : std::make_shared<Arena>(state_->device(), options.machine);
   state_->arena->reserve(state_->plan.arena);
   state_->make_outputs();
   state_->bind();
@@ -239,22 +297,33 @@ void Program::feed(int i, const Tensor& value) {
   if (!value.node()->storage())
     throw ValueError(
         fmt::format("[feed] {} has no value yet: eval() it first", state_->input_place(index)));
-  state_->feed(index, value.type(), value.node()->storage()->data());
+  state_->feed(index, value.type(), value.node()->storage()->data(), value.device());
 }
 
 void Program::feed(int i, double value) {
-  state_->feed(static_cast<std::size_t>(i), {{}, f64}, &value);
+  state_->feed(static_cast<std::size_t>(i), {{}, f64}, &value, device::cpu);
 }
 
 void Program::run() {
   state_->require_fed();
-  state_->execute([](std::size_t) {});
+  if (state_->on_cuda())
+    state_->execute_on_cuda();
+  else
+    state_->execute([](std::size_t) {});
 }
 
 std::vector<double> Program::timed_run() {
   using Clock = std::chrono::steady_clock;
   state_->require_fed();
   std::vector<double> times(state_->plan.instructions.size());
+  if (state_->on_cuda()) {
+    cuda::write_random(state_->device(), state_->random);
+    times = cuda::timed(state_->device(), times.size(), [&](std::size_t i) {
+      state_->plan.instructions[i].kernel.run(state_->args[i]);
+    });
+    state_->finish_on_cuda();
+    return times;
+  }
   auto last = Clock::now();
   state_->execute([&](std::size_t i) {
     const auto now = Clock::now();
@@ -276,7 +345,7 @@ double Program::scalar(int i) const {
     throw DTypeError(fmt::format("[scalar] output {} is {}, not one float64", i,
                                  to_string(state_->output_types[static_cast<std::size_t>(i)])));
   double value = 0.0;
-  std::memcpy(&value, state_->outputs[static_cast<std::size_t>(i)]->data(), sizeof value);
+  state_->outputs[static_cast<std::size_t>(i)]->read(std::as_writable_bytes(std::span(&value, 1)));
   return value;
 }
 
@@ -298,7 +367,11 @@ Tensor Program::output(int i) const {
   if (!state_->has_run) throw ValueError("[output] the program has not run yet");
   const Storage& storage = *state_->outputs[static_cast<std::size_t>(i)];
   const TensorType& type = state_->output_types[static_cast<std::size_t>(i)];
-  return Tensor::from_bytes({storage.data(), static_cast<std::size_t>(type.bytes().count)}, type);
+  const std::size_t size = static_cast<std::size_t>(type.bytes().count);
+  if (!state_->on_cuda()) return Tensor::from_bytes({storage.data(), size}, type);
+  std::vector<std::byte> bytes(size);
+  storage.read(bytes);
+  return Tensor::from_bytes(bytes, type);
 }
 
 const Plan& Program::plan() const { return state_->plan; }

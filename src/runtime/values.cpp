@@ -1,7 +1,7 @@
 // Values of tensors on the host: reading them out, and writing variables.
 #include <fmt/format.h>
 
-#include <cstring>
+#include <vector>
 
 #include "ebb/error.h"
 #include "ebb/node.h"
@@ -9,6 +9,7 @@
 #include "ebb/program.h"
 #include "ebb/storage.h"
 #include "ebb/variable.h"
+#include "ops/leaf/leaf.h"
 
 namespace ebb {
 
@@ -18,7 +19,16 @@ void Tensor::copy_to(std::span<std::byte> bytes, DType expected) const {
     throw DTypeError(fmt::format("[to_vector] the tensor is {}, but was read as {}", name(dtype()),
                                  name(expected)));
   const Tensor value = node_->storage() ? *this : eval(*this);
-  if (!bytes.empty()) std::memcpy(bytes.data(), value.node()->storage()->data(), bytes.size());
+  value.node()->storage()->read(bytes);
+}
+
+Tensor to_device(const Tensor& tensor, Device device) {
+  if (!tensor) throw ValueError("[to_device] an empty tensor has no values");
+  const Tensor value = tensor.node()->storage() ? tensor : eval(tensor);
+  if (value.device() == device && &value.node()->op() == &constant_op()) return value;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(value.type().bytes().count));
+  value.node()->storage()->read(bytes);
+  return Tensor::from_bytes(bytes, value.type(), device);
 }
 
 double Tensor::item() const {
@@ -33,8 +43,15 @@ void Variable::assign(const Tensor& value) {
     throw ShapeError(fmt::format("[assign] variable \"{}\" is {}, but the value is {}", path(),
                                  to_string(type()), value ? to_string(value.type()) : "empty"));
   const Tensor computed = value.node()->storage() ? value : eval(value);
-  assign_bytes(
-      {computed.node()->storage()->data(), static_cast<std::size_t>(type().bytes().count)});
+  const Storage& from = *computed.node()->storage();
+  const std::size_t size = static_cast<std::size_t>(type().bytes().count);
+  if (from.device().kind == Device::Kind::cpu) {
+    assign_bytes({from.data(), size});
+    return;
+  }
+  std::vector<std::byte> bytes(size);
+  from.read(bytes);
+  assign_bytes(bytes);
 }
 
 void Variable::assign_bytes(std::span<const std::byte> bytes) {
@@ -43,7 +60,7 @@ void Variable::assign_bytes(std::span<const std::byte> bytes) {
                                  type().bytes().count, bytes.size()));
   if (!has_value()) node()->set_storage(Storage::allocate(device(), type().bytes()));
   node()->set_initial({});
-  if (!bytes.empty()) std::memcpy(node()->storage()->data(), bytes.data(), bytes.size());
+  node()->storage()->write(bytes);
 }
 
 }  // namespace ebb

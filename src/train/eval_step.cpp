@@ -22,7 +22,8 @@ struct EvalStep::State {
 };
 
 EvalStep::EvalStep(nn::ModuleBase& model, Metrics metrics, CompileOptions options)
-    : state_(new State{model, std::move(metrics), ProgramsByShape(std::move(options))}) {}
+    : state_(new State{model, std::move(metrics),
+                       ProgramsByShape(model.device(), std::move(options))}) {}
 EvalStep::~EvalStep() = default;
 EvalStep::EvalStep(EvalStep&&) noexcept = default;
 

@@ -15,9 +15,9 @@ namespace ebb {
 
 class ProgramsByShape {
  public:
-  // `options.arena` is where programs run; without one they get one of their own.
-  explicit ProgramsByShape(CompileOptions options) : options_(std::move(options)) {
-    if (!options_.arena) options_.arena = std::make_shared<Arena>(device::cpu, options_.machine);
+  // `options.arena` is where programs run; without one they get one of their own, on `device`.
+  ProgramsByShape(Device device, CompileOptions options) : options_(std::move(options)) {
+    if (!options_.arena) options_.arena = std::make_shared<Arena>(device, options_.machine);
   }
 
   // The program for batches like this one; `trace` makes its graph when there is none yet. Finding

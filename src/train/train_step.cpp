@@ -117,7 +117,7 @@ TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunc
                        options,
                        {},
                        0,
-                       ProgramsByShape(options.compile)}) {}
+                       ProgramsByShape(model.device(), options.compile)}) {}
 TrainStep::~TrainStep() = default;
 TrainStep::TrainStep(TrainStep&&) noexcept = default;
 

@@ -55,6 +55,11 @@ struct Sample {
   bool low_precision = true;  // whether float32 and half kernels are compared with float64's
 };
 
+// Which checks run: all, or only those that need a CUDA device (--only-cuda), where the rest has
+// been checked on another machine.
+enum class Checks { all, cuda };
+Checks& checks();
+
 // Runs every check on a sample; failures are GoogleTest failures that name it.
 void check(const Sample& sample);
 

@@ -1,7 +1,6 @@
 #include "support/random_graph.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "ebb/storage.h"
 #include "support/op_check.h"
@@ -305,7 +304,7 @@ RandomGraph random_graph(std::uint64_t seed, int size, DType dtype) {
 std::vector<std::byte> bytes_of(const Tensor& t) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(t.type().bytes().count));
   const Tensor value = t.node()->storage() ? t : eval(t);
-  if (!bytes.empty()) std::memcpy(bytes.data(), value.node()->storage()->data(), bytes.size());
+  value.node()->storage()->read(bytes);
   return bytes;
 }
 

@@ -2,6 +2,7 @@
 
 #include "ebb/ops.h"
 #include "ops/cost.h"
+#include "ops/cuda_kernels.h"
 #include "ops/optimizer_step.h"
 
 namespace ebb {
@@ -48,6 +49,7 @@ const Op& adam_op() {
       .reference = reference,
       .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 2}, {.output = 2, .input = 3}},
       .cpu = bind_adam_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_adam_cuda),
       .cost = cost_per_element<AdamAttributes, 14>,
   });
   return op;

@@ -31,5 +31,6 @@ AdamResult adam_update(const Tensor& parameter, const Tensor& gradient, const Te
 
 const Op& adam_op();
 Kernel bind_adam_cpu(const KernelRequest& request, const AdamAttributes& attributes);
+Kernel bind_adam_cuda(const KernelRequest& request, const AdamAttributes& attributes);
 
 }  // namespace ebb

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 
 namespace ebb {
 namespace {
@@ -127,6 +128,7 @@ const Op& attention_op() {
       .reference = attention_reference,
       .accepts = accepts,
       .cpu = bind_attention_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_attention_cuda),
       .cost = cost,
   });
   return op;
@@ -140,6 +142,7 @@ const Op& attention_grad_op() {
       .reference = attention_grad_reference,
       .accepts = grad_accepts,
       .cpu = bind_attention_grad_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_attention_grad_cuda),
       .cost = grad_cost,
   });
   return op;

@@ -39,6 +39,9 @@ std::vector<Tensor> attention_grad_reference(std::span<const Tensor> inputs,
                                              const AttentionAttributes& attributes);
 
 Kernel bind_attention_cpu(const KernelRequest& request, const AttentionAttributes& attributes);
+Kernel bind_attention_cuda(const KernelRequest& request, const AttentionAttributes& attributes);
 Kernel bind_attention_grad_cpu(const KernelRequest& request, const AttentionAttributes& attributes);
+Kernel bind_attention_grad_cuda(const KernelRequest& request,
+                                const AttentionAttributes& attributes);
 
 }  // namespace ebb

@@ -4,6 +4,7 @@
 
 #include "ebb/ops.h"
 #include "ops/cost.h"
+#include "ops/cuda_kernels.h"
 #include "ops/dispatch.h"
 
 namespace ebb {
@@ -158,6 +159,7 @@ const Op& batch_norm_op() {
       .reference = reference,
       .in_place = {{.output = 0, .input = 0}},
       .cpu = bind_batch_norm_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_batch_norm_cuda),
       .cost = cost_per_element<BatchNormAttributes, 8>,
   });
   return op;
@@ -171,6 +173,7 @@ const Op& batch_norm_grad_op() {
       .reference = grad_reference,
       .in_place = {{.output = 0, .input = 1}, {.output = 0, .input = 0}},
       .cpu = bind_batch_norm_grad_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_batch_norm_grad_cuda),
       .cost = cost_per_element<BatchNormGradAttributes, 10>,
   });
   return op;

@@ -30,7 +30,10 @@ struct BatchNormGradAttributes {
 };
 
 Kernel bind_batch_norm_cpu(const KernelRequest& request, const BatchNormAttributes& attributes);
+Kernel bind_batch_norm_cuda(const KernelRequest& request, const BatchNormAttributes& attributes);
 Kernel bind_batch_norm_grad_cpu(const KernelRequest& request,
                                 const BatchNormGradAttributes& attributes);
+Kernel bind_batch_norm_grad_cuda(const KernelRequest& request,
+                                 const BatchNormGradAttributes& attributes);
 
 }  // namespace ebb

@@ -8,15 +8,10 @@
 #include "ebb/error.h"
 #include "ebb/node.h"
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 
 namespace ebb {
 namespace {
-
-struct ConcatAttributes {
-  int axis = 0;
-  bool operator==(const ConcatAttributes&) const = default;
-  void visit(auto&& field) const { field("axis", axis); }
-};
 
 std::vector<TensorType> infer(const Call& call, const ConcatAttributes& a) {
   const int axis = call.axis(a.axis, call.shape(0).rank());
@@ -39,17 +34,10 @@ std::vector<Tensor> gradient(const GradientCall& call, const ConcatAttributes& a
   return split(call.grad(), a.axis, sizes);
 }
 
-// Each part is `outer` blocks of its own length, laid side by side in the result's blocks.
 Kernel bind_cpu(const KernelRequest& request, const ConcatAttributes& a) {
-  const std::int64_t element = size_of(request.out().dtype()).count;
-  std::int64_t outer = 1;
-  for (int i = 0; i < a.axis; ++i) outer *= request.out().shape()[i];
-  std::vector<std::int64_t> blocks;  // bytes of each part per outer index
-  for (const Arg& part : request.inputs)
-    blocks.push_back(part.shape().elements() / std::max<std::int64_t>(outer, 1) * element);
-  return {[outer, blocks](const KernelArgs& args) {
-    std::int64_t stride = 0;
-    for (std::int64_t block : blocks) stride += block;
+  const ConcatBlocks blocks(request, a);
+  return {[outer = blocks.outer, stride = blocks.stride,
+           blocks = blocks.parts](const KernelArgs& args) {
     parallel_for(outer, std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(stride, 1)),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t row = begin; row < end; ++row) {
@@ -73,6 +61,7 @@ const Op& concat_op() {
       .infer = infer,
       .gradient = gradient,
       .cpu = bind_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_concat_cuda),
   });
   return op;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ops/cuda_kernels.h"
+
 namespace ebb {
 namespace {
 
@@ -186,6 +188,7 @@ const Op& conv2d_op() {
       .saved = {.inputs = {0, 1}, .outputs = {}},
       .reference = reference,
       .cpu = bind_conv2d_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_conv2d_cuda),
       .cost =
           [](Types inputs, Types outputs, const Conv2dAttributes&) {
             return cost(inputs, outputs, outputs[0].shape, inputs[1].shape);
@@ -202,6 +205,7 @@ const Op& conv2d_input_grad_op() {
       .gradient = input_grad_gradient,
       .saved = {.inputs = {0, 1}, .outputs = {}},
       .cpu = bind_conv2d_input_grad_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_conv2d_input_grad_cuda),
       .cost =
           [](Types inputs, Types outputs, const Conv2dAttributes&) {
             return cost(inputs, outputs, inputs[1].shape, inputs[0].shape);
@@ -218,6 +222,7 @@ const Op& conv2d_weight_grad_op() {
       .gradient = weight_grad_gradient,
       .saved = {.inputs = {0, 1}, .outputs = {}},
       .cpu = bind_conv2d_weight_grad_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_conv2d_weight_grad_cuda),
       .cost =
           [](Types inputs, Types outputs, const Conv2dAttributes&) {
             return cost(inputs, outputs, inputs[1].shape, outputs[0].shape);

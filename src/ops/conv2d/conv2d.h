@@ -49,9 +49,14 @@ const Op& conv2d_weight_grad_op();
 
 // conv2d_cpu.cpp
 Kernel bind_conv2d_cpu(const KernelRequest& request, const Conv2dAttributes& attributes);
+Kernel bind_conv2d_cuda(const KernelRequest& request, const Conv2dAttributes& attributes);
 Kernel bind_conv2d_input_grad_cpu(const KernelRequest& request, const Conv2dAttributes& attributes);
+Kernel bind_conv2d_input_grad_cuda(const KernelRequest& request,
+                                   const Conv2dAttributes& attributes);
 Kernel bind_conv2d_weight_grad_cpu(const KernelRequest& request,
                                    const Conv2dAttributes& attributes);
+Kernel bind_conv2d_weight_grad_cuda(const KernelRequest& request,
+                                    const Conv2dAttributes& attributes);
 
 // How many images kernels that copy them take at a time: few enough for the copies to stay in the
 // second-level caches, in runs of nearly equal length.

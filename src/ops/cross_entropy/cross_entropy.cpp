@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/cuda_kernels.h"
 #include "ops/loss/loss.h"
 
 namespace ebb {
@@ -105,6 +106,7 @@ const Op& cross_entropy_op() {
       .saved = {.inputs = {0, 1}, .outputs = {1}},
       .reference = reference,
       .cpu = bind_cross_entropy_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_cross_entropy_cuda),
       .cost = cost,
   });
   return op;
@@ -118,6 +120,7 @@ const Op& cross_entropy_grad_op() {
       .reference = reference_grad,
       .in_place = {{.output = 0, .input = 0}},
       .cpu = bind_cross_entropy_grad_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_cross_entropy_grad_cuda),
       .cost = cost,
   });
   return op;

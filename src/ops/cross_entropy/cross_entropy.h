@@ -32,6 +32,8 @@ void check_cross_entropy(const Call& call, int targets, std::int64_t rows, std::
                          double label_smoothing);
 
 Kernel bind_cross_entropy_cpu(const KernelRequest& request, const CrossEntropyAttributes& a);
+Kernel bind_cross_entropy_cuda(const KernelRequest& request, const CrossEntropyAttributes& a);
 Kernel bind_cross_entropy_grad_cpu(const KernelRequest& request, const CrossEntropyAttributes& a);
+Kernel bind_cross_entropy_grad_cuda(const KernelRequest& request, const CrossEntropyAttributes& a);
 
 }  // namespace ebb

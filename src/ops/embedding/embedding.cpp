@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 
 namespace ebb {
 
@@ -64,6 +65,7 @@ const Op& embedding_op() {
       .gradient = gradient,
       .saved = {.inputs = {1}, .outputs = {}},
       .cpu = bind_embedding_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_embedding_cuda),
       .cost = cost,
   });
   return op;
@@ -77,6 +79,7 @@ const Op& embedding_grad_op() {
       .gradient = gradient_grad,
       .saved = {.inputs = {0}, .outputs = {}},
       .cpu = bind_embedding_grad_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_embedding_grad_cuda),
       .cost = cost_grad,
   });
   return op;

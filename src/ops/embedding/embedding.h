@@ -11,6 +11,8 @@ struct EmbeddingGradAttributes {
 };
 
 Kernel bind_embedding_cpu(const KernelRequest& request, const NoAttributes&);
+Kernel bind_embedding_cuda(const KernelRequest& request, const NoAttributes&);
 Kernel bind_embedding_grad_cpu(const KernelRequest& request, const EmbeddingGradAttributes& a);
+Kernel bind_embedding_grad_cuda(const KernelRequest& request, const EmbeddingGradAttributes& a);
 
 }  // namespace ebb

@@ -1,4 +1,6 @@
 // gather and scatter_add: each is the other's gradient.
+#include "ops/gather/gather.h"
+
 #include <fmt/format.h>
 
 #include <cstring>
@@ -6,16 +8,11 @@
 #include "core/parallel.h"
 #include "ebb/node.h"
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 #include "ops/dispatch.h"
 
 namespace ebb {
 namespace {
-
-struct AxisAttributes {
-  int axis = 0;
-  bool operator==(const AxisAttributes&) const = default;
-  void visit(auto&& field) const { field("axis", axis); }
-};
 
 // `index` must have the sizes of the tensor it points into, except along the axis.
 void check_index(const Call& call, int tensor, int index, int axis) {
@@ -28,13 +25,13 @@ void check_index(const Call& call, int tensor, int index, int axis) {
           i));
 }
 
-std::vector<TensorType> infer_gather(const Call& call, const AxisAttributes& a) {
+std::vector<TensorType> infer_gather(const Call& call, const GatherAttributes& a) {
   const int axis = call.axis(a.axis, call.shape(0).rank());
   check_index(call, 0, 1, axis);
   return {{call.shape(1), call.dtype(0)}};
 }
 
-std::vector<TensorType> infer_scatter(const Call& call, const AxisAttributes& a) {
+std::vector<TensorType> infer_scatter(const Call& call, const GatherAttributes& a) {
   const int axis = call.axis(a.axis, call.shape(0).rank());
   check_index(call, 0, 1, axis);
   call.require_same_dtype(0, 2);
@@ -43,29 +40,20 @@ std::vector<TensorType> infer_scatter(const Call& call, const AxisAttributes& a)
   return {call.inputs[0]};
 }
 
-std::vector<Tensor> gather_gradient(const GradientCall& call, const AxisAttributes& a) {
+std::vector<Tensor> gather_gradient(const GradientCall& call, const GatherAttributes& a) {
   const Tensor empty =
       zeros(call.input_type(0).shape, call.input_type(0).dtype, call.input(1).device());
   return {scatter_add(empty, a.axis, call.input(1), call.grad()), Tensor{}};
 }
 
-std::vector<Tensor> scatter_gradient(const GradientCall& call, const AxisAttributes& a) {
+std::vector<Tensor> scatter_gradient(const GradientCall& call, const GatherAttributes& a) {
   return {call.grad(), Tensor{},
           call.needs(2) ? gather(call.grad(), a.axis, call.input(1)) : Tensor{}};
 }
 
-// A tensor as outer × axis × inner.
-struct Blocks {
-  std::int64_t outer = 1, axis = 1, inner = 1;
-  Blocks(const Shape& shape, int at) : axis(shape[at]) {
-    for (int i = 0; i < at; ++i) outer *= shape[i];
-    for (int i = at + 1; i < shape.rank(); ++i) inner *= shape[i];
-  }
-};
-
 // An index outside the axis reads nothing and writes nothing, and is reported.
 template <class T, class I>
-void run_gather(const KernelArgs& args, const Blocks& x, std::int64_t count) {
+void run_gather(const KernelArgs& args, const AxisBlocks& x, std::int64_t count) {
   const T* from = args.in<T>(0);
   const I* index = args.in<I>(1);
   T* to = args.out<T>();
@@ -86,7 +74,7 @@ void run_gather(const KernelArgs& args, const Blocks& x, std::int64_t count) {
 // One thread owns a range of (outer, inner) lines and adds along the axis in order: the same sums
 // always.
 template <class T, class I>
-void run_scatter(const KernelArgs& args, const Blocks& x, std::int64_t count) {
+void run_scatter(const KernelArgs& args, const AxisBlocks& x, std::int64_t count) {
   const I* index = args.in<I>(1);
   const T* source = args.in<T>(2);
   T* to = args.out<T>();
@@ -112,12 +100,12 @@ void run_scatter(const KernelArgs& args, const Blocks& x, std::int64_t count) {
       });
 }
 
-Kernel bind_gather(const KernelRequest& request, const AxisAttributes& a) {
+Kernel bind_gather(const KernelRequest& request, const GatherAttributes& a) {
   return dispatch_index(request, request.in(1).dtype(), [&](auto index) {
     return dispatch_size(request.out().dtype(), [&](auto element) {
       using T = typename decltype(element)::type;
       using I = typename decltype(index)::type;
-      return Kernel{[x = Blocks(request.in(0).shape(), a.axis),
+      return Kernel{[x = AxisBlocks(request.in(0).shape(), a.axis),
                      count = request.in(1).shape()[a.axis]](const KernelArgs& args) {
         run_gather<T, I>(args, x, count);
       }};
@@ -125,12 +113,12 @@ Kernel bind_gather(const KernelRequest& request, const AxisAttributes& a) {
   });
 }
 
-Kernel bind_scatter(const KernelRequest& request, const AxisAttributes& a) {
+Kernel bind_scatter(const KernelRequest& request, const GatherAttributes& a) {
   return dispatch_index(request, request.in(1).dtype(), [&](auto index) {
     return dispatch_numeric(request, request.out().dtype(), [&](auto element) {
       using T = typename decltype(element)::type;
       using I = typename decltype(index)::type;
-      return Kernel{[x = Blocks(request.in(0).shape(), a.axis),
+      return Kernel{[x = AxisBlocks(request.in(0).shape(), a.axis),
                      count = request.in(1).shape()[a.axis]](const KernelArgs& args) {
         run_scatter<T, I>(args, x, count);
       }};
@@ -141,19 +129,20 @@ Kernel bind_scatter(const KernelRequest& request, const AxisAttributes& a) {
 }  // namespace
 
 const Op& gather_op() {
-  static const TypedOp<AxisAttributes> op({
+  static const TypedOp<GatherAttributes> op({
       .name = "gather",
       .summary = "elements picked along an axis",
       .infer = infer_gather,
       .gradient = gather_gradient,
       .saved = {.inputs = {1}, .outputs = {}},
       .cpu = bind_gather,
+      .cuda = EBB_CUDA_KERNEL(bind_gather_cuda),
   });
   return op;
 }
 
 const Op& scatter_add_op() {
-  static const TypedOp<AxisAttributes> op({
+  static const TypedOp<GatherAttributes> op({
       .name = "scatter_add",
       .summary = "adds elements at picked places along an axis, in a fixed order",
       .infer = infer_scatter,
@@ -161,17 +150,18 @@ const Op& scatter_add_op() {
       .saved = {.inputs = {1}, .outputs = {}},
       .in_place = {{.output = 0, .input = 0}},
       .cpu = bind_scatter,
+      .cuda = EBB_CUDA_KERNEL(bind_scatter_add_cuda),
   });
   return op;
 }
 
 Tensor gather(const Tensor& x, int axis, const Tensor& index) {
-  return apply1(gather_op(), {x, index}, AxisAttributes{wrap_axis(gather_op(), x, axis)});
+  return apply1(gather_op(), {x, index}, GatherAttributes{wrap_axis(gather_op(), x, axis)});
 }
 
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source) {
   return apply1(scatter_add_op(), {x, index, source},
-                AxisAttributes{wrap_axis(scatter_add_op(), x, axis)});
+                GatherAttributes{wrap_axis(scatter_add_op(), x, axis)});
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype) {

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "ebb/error.h"
 #include "ebb/node.h"
 #include "ebb/ops.h"
@@ -48,13 +46,13 @@ Tensor input(const TensorType& type, std::string_view name, Device device) {
   return result;
 }
 
-Tensor Tensor::from_bytes(std::span<const std::byte> bytes, const TensorType& type) {
+Tensor Tensor::from_bytes(std::span<const std::byte> bytes, const TensorType& type, Device device) {
   if (static_cast<std::int64_t>(bytes.size()) != type.bytes().count)
     throw ShapeError(fmt::format("[constant] {} holds {} bytes, but {} came", to_string(type),
                                  type.bytes().count, bytes.size()));
-  const Tensor result = create(constant_op(), device::cpu, LeafAttributes{type, {}});
-  auto storage = Storage::allocate(device::cpu, type.bytes());
-  if (!bytes.empty()) std::memcpy(storage->data(), bytes.data(), bytes.size());
+  const Tensor result = create(constant_op(), device, LeafAttributes{type, {}});
+  auto storage = Storage::allocate(device, type.bytes());
+  storage->write(bytes);
   result.node()->set_storage(std::move(storage));
   result.node()->set_category(Category::inputs);
   return result;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda_kernels.h"
 #include "ops/loss/loss.h"
 
 namespace ebb {
@@ -137,6 +138,7 @@ const Op& linear_cross_entropy_op() {
       .saved = {.inputs = {0, 1, 2}, .outputs = {1}},
       .reference = reference,
       .cpu = bind_linear_cross_entropy_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_linear_cross_entropy_cuda),
       .cost = cost,
   });
   return op;
@@ -149,6 +151,7 @@ const Op& linear_cross_entropy_grad_op() {
       .infer = infer_grad,
       .reference = reference_grad,
       .cpu = bind_linear_cross_entropy_grad_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_linear_cross_entropy_grad_cuda),
       .cost = cost_grad,
   });
   return op;

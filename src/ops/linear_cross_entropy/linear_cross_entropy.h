@@ -29,7 +29,11 @@ struct LinearCrossEntropyGradAttributes {
 
 Kernel bind_linear_cross_entropy_cpu(const KernelRequest& request,
                                      const LinearCrossEntropyAttributes& a);
+Kernel bind_linear_cross_entropy_cuda(const KernelRequest& request,
+                                      const LinearCrossEntropyAttributes& a);
 Kernel bind_linear_cross_entropy_grad_cpu(const KernelRequest& request,
                                           const LinearCrossEntropyGradAttributes& a);
+Kernel bind_linear_cross_entropy_grad_cuda(const KernelRequest& request,
+                                           const LinearCrossEntropyGradAttributes& a);
 
 }  // namespace ebb

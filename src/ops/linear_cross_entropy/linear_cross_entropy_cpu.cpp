@@ -33,10 +33,6 @@ class Areas {
   Bytes total_;
 };
 
-MatrixLayout plain(std::int64_t rows, std::int64_t columns) { return {rows, columns, columns, 1}; }
-// A (columns, rows) matrix, read with its axes swapped.
-MatrixLayout swapped(std::int64_t rows, std::int64_t columns) { return {rows, columns, 1, rows}; }
-
 struct Problem {
   std::int64_t rows, features, classes;
   std::int64_t chunk;  // rows of a tile
@@ -110,8 +106,8 @@ struct Forward {
         const std::int64_t width = std::min(p.block, p.classes - v);
         const T* weight =
             wide(args.in<S>(1) + v * p.features, args.scratch<T>(weight_at), width * p.features);
-        gemm(plain(count, p.features), x, swapped(p.features, width), weight, T(0), logits + v,
-             static_cast<int>(p.classes));
+        gemm(MatrixLayout::plain(count, p.features), x, MatrixLayout::swapped(p.features, width),
+             weight, T(0), logits + v, static_cast<int>(p.classes));
       }
       for_rows(count, p.classes,
                [&](std::int64_t i) { reduce(args, row + i, logits + i * p.classes); });
@@ -171,16 +167,16 @@ struct Backward {
         const T* x =
             wide(args.in<S>(0) + row * p.features, args.scratch<T>(x_at), count * p.features);
         const int lead = static_cast<int>(p.features);
-        gemm(plain(count, p.features), x, swapped(p.features, width), weight, T(0), tile,
-             static_cast<int>(width));
+        gemm(MatrixLayout::plain(count, p.features), x, MatrixLayout::swapped(p.features, width),
+             weight, T(0), tile, static_cast<int>(width));
         for_rows(count, width,
                  [&](std::int64_t i) { differentiate(args, row + i, v, width, tile + i * width); });
         if (x_needed)
-          gemm(plain(count, width), tile, plain(width, p.features), weight, v == 0 ? T(0) : T(1),
-               dx + row * p.features, lead);
+          gemm(MatrixLayout::plain(count, width), tile, MatrixLayout::plain(width, p.features),
+               weight, v == 0 ? T(0) : T(1), dx + row * p.features, lead);
         if (weight_needed)
-          gemm(swapped(width, count), tile, plain(count, p.features), x, row == 0 ? T(0) : T(1),
-               dweight, lead);
+          gemm(MatrixLayout::swapped(width, count), tile, MatrixLayout::plain(count, p.features), x,
+               row == 0 ? T(0) : T(1), dweight, lead);
       }
       if (weight_needed) rounded(dweight, dweight_out + v * p.features, width * p.features);
     }

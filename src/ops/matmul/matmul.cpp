@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 
 namespace ebb {
 namespace {
@@ -102,6 +103,7 @@ const Op& matmul_op() {
       .saved = {.inputs = {0, 1}, .outputs = {}},
       .accepts = accepts,
       .cpu = bind_matmul_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_matmul_cuda),
       .cost = cost,
   });
   return op;

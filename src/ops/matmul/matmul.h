@@ -15,5 +15,6 @@ struct MatmulAttributes {
 
 const Op& matmul_op();
 Kernel bind_matmul_cpu(const KernelRequest& request, const MatmulAttributes& attributes);
+Kernel bind_matmul_cuda(const KernelRequest& request, const MatmulAttributes& attributes);
 
 }  // namespace ebb

@@ -5,57 +5,11 @@
 #include "ebb/storage.h"
 #include "ops/dispatch.h"
 #include "ops/matmul/gemm.h"
-#include "ops/matmul/matmul.h"
 
 namespace ebb {
 namespace {
 
-struct Problem {
-  MatrixLayout a, b;  // after transposition
-  Shape batch;
-  Strides batch_a,
-      batch_b;  // elements from one matrix to the next along each leading axis; 0: broadcast
-  std::int64_t batches = 1;
-  bool bias = false;
-
-  std::int64_t offset(const Strides& strides, std::int64_t index) const {
-    std::int64_t result = 0;
-    for (int i = batch.rank() - 1; i >= 0; --i) {
-      result += index % batch[i] * strides[i];
-      index /= batch[i];
-    }
-    return result;
-  }
-};
-
-MatrixLayout matrix(const Arg& arg, bool transposed) {
-  const int r = arg.shape().rank();
-  MatrixLayout layout{arg.shape()[r - 2], arg.shape()[r - 1], arg.strides[r - 2],
-                      arg.strides[r - 1]};
-  if (transposed)
-    std::swap(layout.rows, layout.columns), std::swap(layout.row_stride, layout.column_stride);
-  return layout;
-}
-
-Problem describe(const KernelRequest& request, const MatmulAttributes& a) {
-  Problem p;
-  p.a = matrix(request.in(0), a.transpose_a);
-  p.b = matrix(request.in(1), a.transpose_b);
-  p.bias = request.inputs.size() == 3;
-  const Shape& out = request.out().shape();
-  for (int i = 0; i < out.rank() - 2; ++i) p.batch.push_back(out[i]);
-  p.batches = p.batch.elements();
-  const auto strides = [&](const Arg& arg) {
-    Strides result;
-    const int lead = out.rank() - arg.shape().rank();
-    for (int i = 0; i < out.rank() - 2; ++i)
-      result.push_back(i < lead || arg.shape()[i - lead] == 1 ? 0 : arg.strides[i - lead]);
-    return result;
-  };
-  p.batch_a = strides(request.in(0));
-  p.batch_b = strides(request.in(1));
-  return p;
-}
+using Problem = MatmulProblem;
 
 template <class T>
 void product(const Problem& p, const T* a, const T* b, const T* bias, T* out) {
@@ -138,7 +92,7 @@ struct HalfProduct {
 }  // namespace
 
 Kernel bind_matmul_cpu(const KernelRequest& request, const MatmulAttributes& a) {
-  const Problem problem = describe(request, a);
+  const Problem problem(request, a);
   switch (request.out().dtype()) {
     case DType::float64:
       return {[problem](const KernelArgs& args) { run<double>(problem, args); }};

@@ -1,27 +1,17 @@
+#include "ops/pad/pad.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "core/parallel.h"
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 #include "ops/dispatch.h"
-#include "ops/pointwise/convert.h"
 #include "ops/view/view.h"
 
 namespace ebb {
 namespace {
-
-struct PadAttributes {
-  IntList before, after, step;
-  double value = 0.0;
-  bool operator==(const PadAttributes&) const = default;
-  void visit(auto&& field) const {
-    field("before", before);
-    field("after", after);
-    field("step", step);
-    field("value", value);
-  }
-};
 
 std::vector<TensorType> infer(const Call& call, const PadAttributes& a) {
   Shape shape = call.shape(0);
@@ -46,26 +36,6 @@ std::vector<Tensor> gradient(const GradientCall& call, const PadAttributes& a) {
     if (inner[i] != result.shape()[i]) result = slice(result, i, a.before[i], end, a.step[i]);
   }
   return {result};
-}
-
-template <class T>
-T fill_value(DType dtype, double value) {
-  if (dtype == bf16) return std::bit_cast<T>(BFloat16(static_cast<float>(value)).bits);
-  return std::bit_cast<T>(Half(static_cast<float>(value)).bits);
-}
-template <>
-std::uint64_t fill_value(DType dtype, double value) {
-  return dtype == f64 ? std::bit_cast<std::uint64_t>(value)
-                      : std::bit_cast<std::uint64_t>(convert<std::int64_t>(value));
-}
-template <>
-std::uint32_t fill_value(DType dtype, double value) {
-  return dtype == f32 ? std::bit_cast<std::uint32_t>(static_cast<float>(value))
-                      : std::bit_cast<std::uint32_t>(convert<std::int32_t>(value));
-}
-template <>
-std::uint8_t fill_value(DType dtype, double value) {
-  return dtype == b8 ? value != 0.0 : convert<std::uint8_t>(value);
 }
 
 // Fills, then copies the rows of the input to their places.
@@ -114,6 +84,7 @@ const Op& pad_op() {
       .infer = infer,
       .gradient = gradient,
       .cpu = bind_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_pad_cuda),
   });
   return op;
 }

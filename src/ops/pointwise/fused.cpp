@@ -5,13 +5,14 @@
 
 #include "ebb/node.h"
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 #include "ops/pointwise/pointwise.h"
 
 namespace ebb {
 namespace {
 
 // Cast has no tiles of its own: the kernel looks the pair of dtypes up with cast_tile.
-const PointwiseRow cast_row{"cast", 1, {}};
+const PointwiseRow cast_row{"cast", 1, {}, "boolean ? R(a != T(0)) : convert<R>(a)"};
 
 std::vector<TensorType> infer_cast(const Call& call, const CastAttributes& a) {
   return {{call.shape(0), a.dtype}};
@@ -79,6 +80,9 @@ const Op& cast_op() {
       .accepts = accepts_any<CastAttributes>,
       .cpu = [](const KernelRequest& r,
                 const CastAttributes&) { return bind_pointwise(r, single(cast_row, r)); },
+      .cuda = EBB_CUDA_KERNEL([](const KernelRequest& r, const CastAttributes&) {
+        return bind_pointwise_cuda(r, single(cast_row, r));
+      }),
       .pointwise = &cast_row,
   });
   return op;
@@ -94,6 +98,9 @@ const Op& identity_op() {
       .accepts = accepts_any<NoAttributes>,
       .cpu = [](const KernelRequest& r,
                 const NoAttributes&) { return bind_pointwise(r, single(cast_row, r)); },
+      .cuda = EBB_CUDA_KERNEL([](const KernelRequest& r, const NoAttributes&) {
+        return bind_pointwise_cuda(r, single(cast_row, r));
+      }),
   });
   return op;
 }
@@ -107,6 +114,7 @@ const Op& fused_op() {
       .in_place = {{0, 0}, {0, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 5}, {0, 6}, {0, 7}},
       .accepts = accepts_any<FusedAttributes>,
       .cpu = bind_pointwise,
+      .cuda = EBB_CUDA_KERNEL(bind_pointwise_cuda),
       .cost =
           [](std::span<const TensorType> inputs, std::span<const TensorType> outputs,
              const FusedAttributes& a) {

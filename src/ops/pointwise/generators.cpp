@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 #include "ops/pointwise/convert.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/pointwise/tiles.h"
@@ -115,15 +116,25 @@ void dropout_mask_tile(const TileArgs& args) {
 const PointwiseRow full_row{"full",
                             0,
                             {full_tile<double>, full_tile<float>, full_tile<std::int64_t>,
-                             full_tile<std::int32_t>, full_tile<std::uint8_t>}};
+                             full_tile<std::int32_t>, full_tile<std::uint8_t>},
+                            "convert<R>(n.a)"};
 const PointwiseRow arange_row{"arange",
                               0,
                               {arange_tile<double>, arange_tile<float>, arange_tile<std::int64_t>,
-                               arange_tile<std::int32_t>, nullptr}};
-const PointwiseRow uniform_row{"random_uniform", 0, {uniform_tile<double>, uniform_tile<float>}};
-const PointwiseRow normal_row{"random_normal", 0, {normal_tile<double>, normal_tile<float>}};
-const PointwiseRow dropout_row{
-    "dropout_mask", 0, {dropout_mask_tile<double>, dropout_mask_tile<float>}};
+                               arange_tile<std::int32_t>, nullptr},
+                              "R(index)"};
+const PointwiseRow uniform_row{"random_uniform",
+                               0,
+                               {uniform_tile<double>, uniform_tile<float>},
+                               "T(n.a) + T(n.b - n.a) * T(uniform(random, n.key, index))"};
+const PointwiseRow normal_row{"random_normal",
+                              0,
+                              {normal_tile<double>, normal_tile<float>},
+                              "T(n.a + n.b * normal(random, n.key, index))"};
+const PointwiseRow dropout_row{"dropout_mask",
+                               0,
+                               {dropout_mask_tile<double>, dropout_mask_tile<float>},
+                               "uniform(random, n.key, index) < float(n.a) ? T(0) : T(n.b)"};
 
 std::vector<TensorType> infer_generator(const Call& call, const GeneratorAttributes& a) {
   for (std::int64_t extent : a.shape)
@@ -135,17 +146,22 @@ std::vector<TensorType> infer_generator(const Call& call, const GeneratorAttribu
   return {{a.shape, a.dtype}};
 }
 
-Kernel bind_generator(const KernelRequest& request, const GeneratorAttributes& a) {
-  return bind_pointwise(request, {.input_dtypes = {},
-                                  .code = {{request.op.pointwise(), {}, a.dtype, a.numbers}},
-                                  .shape = a.shape});
+FusedAttributes single(const KernelRequest& request, const GeneratorAttributes& a) {
+  return {.input_dtypes = {},
+          .code = {{request.op.pointwise(), {}, a.dtype, a.numbers}},
+          .shape = a.shape};
 }
 
 OpSpec<GeneratorAttributes> generator(const PointwiseRow& row, std::string_view summary) {
   OpSpec<GeneratorAttributes> spec{.name = row.name, .summary = summary};
   spec.infer = infer_generator;
   spec.gradient = zero_gradient;
-  spec.cpu = bind_generator;
+  spec.cpu = [](const KernelRequest& r, const GeneratorAttributes& a) {
+    return bind_pointwise(r, single(r, a));
+  };
+  spec.cuda = EBB_CUDA_KERNEL([](const KernelRequest& r, const GeneratorAttributes& a) {
+    return bind_pointwise_cuda(r, single(r, a));
+  });
   spec.pointwise = &row;
   return spec;
 }

@@ -67,5 +67,6 @@ std::span<const Op* const> pointwise_ops();
 
 // Kernels of every op of the table: of one function and of many.
 Kernel bind_pointwise(const KernelRequest& request, const FusedAttributes& program);
+Kernel bind_pointwise_cuda(const KernelRequest& request, const FusedAttributes& program);
 
 }  // namespace ebb

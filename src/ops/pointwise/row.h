@@ -62,6 +62,10 @@ struct PointwiseRow {
   int arity = 0;
   // By the tile type of the last operand (of the output, for generators); null where not defined.
   std::array<TileFunction, tile_types> tiles{};
+  // The same as an expression in CUDA C++ (see source_cuda.h): operands are a, b and c; T is the
+  // type of the last operand and R that of the result; generators know their numbers n, the
+  // element's index and the random state.
+  std::string_view cuda = {};
 };
 
 }  // namespace ebb

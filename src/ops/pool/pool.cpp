@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ops/cuda_kernels.h"
+
 namespace ebb {
 namespace {
 
@@ -133,6 +135,7 @@ const Op& max_pool2d_op() {
       .gradient = max_gradient,
       .saved = {.inputs = {}, .outputs = {1}},
       .cpu = bind_max_pool2d,
+      .cuda = EBB_CUDA_KERNEL(bind_max_pool2d_cuda),
   });
   return op;
 }
@@ -145,6 +148,7 @@ const Op& max_pool2d_grad_op() {
       .gradient = max_grad_gradient,
       .saved = {.inputs = {0}, .outputs = {}},
       .cpu = bind_max_pool2d_grad,
+      .cuda = EBB_CUDA_KERNEL(bind_max_pool2d_grad_cuda),
   });
   return op;
 }
@@ -157,6 +161,7 @@ const Op& max_pool2d_gather_op() {
       .gradient = max_gather_gradient,
       .saved = {.inputs = {0}, .outputs = {}},
       .cpu = bind_max_pool2d_gather,
+      .cuda = EBB_CUDA_KERNEL(bind_max_pool2d_gather_cuda),
   });
   return op;
 }
@@ -168,6 +173,7 @@ const Op& avg_pool2d_op() {
       .infer = infer_avg,
       .gradient = avg_gradient,
       .cpu = bind_avg_pool2d,
+      .cuda = EBB_CUDA_KERNEL(bind_avg_pool2d_cuda),
   });
   return op;
 }
@@ -179,6 +185,7 @@ const Op& avg_pool2d_grad_op() {
       .infer = infer_avg_grad,
       .gradient = avg_grad_gradient,
       .cpu = bind_avg_pool2d_grad,
+      .cuda = EBB_CUDA_KERNEL(bind_avg_pool2d_grad_cuda),
   });
   return op;
 }

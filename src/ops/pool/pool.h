@@ -34,9 +34,14 @@ const Op& avg_pool2d_op();
 const Op& avg_pool2d_grad_op();
 
 Kernel bind_max_pool2d(const KernelRequest& request, const PoolAttributes& attributes);
+Kernel bind_max_pool2d_cuda(const KernelRequest& request, const PoolAttributes& attributes);
 Kernel bind_max_pool2d_grad(const KernelRequest& request, const PoolAttributes& attributes);
+Kernel bind_max_pool2d_grad_cuda(const KernelRequest& request, const PoolAttributes& attributes);
 Kernel bind_max_pool2d_gather(const KernelRequest& request, const PoolAttributes& attributes);
+Kernel bind_max_pool2d_gather_cuda(const KernelRequest& request, const PoolAttributes& attributes);
 Kernel bind_avg_pool2d(const KernelRequest& request, const PoolAttributes& attributes);
+Kernel bind_avg_pool2d_cuda(const KernelRequest& request, const PoolAttributes& attributes);
 Kernel bind_avg_pool2d_grad(const KernelRequest& request, const PoolAttributes& attributes);
+Kernel bind_avg_pool2d_grad_cuda(const KernelRequest& request, const PoolAttributes& attributes);
 
 }  // namespace ebb

@@ -5,6 +5,7 @@
 
 #include "ebb/node.h"
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 
 namespace ebb {
 namespace {
@@ -81,7 +82,7 @@ std::int64_t reduced_elements(const Tensor& x, const Tensor& result) {
 const Op& sum_op() {
   static const TypedOp<ReduceAttributes> op([] {
     auto spec = reduction("sum", "the sum over axes");
-    spec.gradient = sum_gradient, spec.cpu = bind_sum;
+    spec.gradient = sum_gradient, spec.cpu = bind_sum, spec.cuda = EBB_CUDA_KERNEL(bind_sum_cuda);
     return spec;
   }());
   return op;
@@ -90,7 +91,7 @@ const Op& sum_squares_op() {
   static const TypedOp<ReduceAttributes> op([] {
     auto spec = reduction("sum_squares", "the sum of squares over axes");
     spec.gradient = sum_squares_gradient, spec.saved = {.inputs = {0}, .outputs = {}},
-    spec.cpu = bind_sum_squares;
+    spec.cpu = bind_sum_squares, spec.cuda = EBB_CUDA_KERNEL(bind_sum_squares_cuda);
     return spec;
   }());
   return op;
@@ -99,7 +100,7 @@ const Op& max_op() {
   static const TypedOp<ReduceAttributes> op([] {
     auto spec = reduction("max", "the largest over axes; NaN wins");
     spec.gradient = extremum_gradient, spec.saved = {.inputs = {0}, .outputs = {0}},
-    spec.cpu = bind_max;
+    spec.cpu = bind_max, spec.cuda = EBB_CUDA_KERNEL(bind_max_cuda);
     return spec;
   }());
   return op;
@@ -108,7 +109,7 @@ const Op& min_op() {
   static const TypedOp<ReduceAttributes> op([] {
     auto spec = reduction("min", "the smallest over axes; NaN wins");
     spec.gradient = extremum_gradient, spec.saved = {.inputs = {0}, .outputs = {0}},
-    spec.cpu = bind_min;
+    spec.cpu = bind_min, spec.cuda = EBB_CUDA_KERNEL(bind_min_cuda);
     return spec;
   }());
   return op;

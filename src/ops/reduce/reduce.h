@@ -15,8 +15,12 @@ struct ReduceAttributes {
 };
 
 Kernel bind_sum(const KernelRequest& request, const ReduceAttributes& attributes);
+Kernel bind_sum_cuda(const KernelRequest& request, const ReduceAttributes& attributes);
 Kernel bind_sum_squares(const KernelRequest& request, const ReduceAttributes& attributes);
+Kernel bind_sum_squares_cuda(const KernelRequest& request, const ReduceAttributes& attributes);
 Kernel bind_max(const KernelRequest& request, const ReduceAttributes& attributes);
+Kernel bind_max_cuda(const KernelRequest& request, const ReduceAttributes& attributes);
 Kernel bind_min(const KernelRequest& request, const ReduceAttributes& attributes);
+Kernel bind_min_cuda(const KernelRequest& request, const ReduceAttributes& attributes);
 
 }  // namespace ebb

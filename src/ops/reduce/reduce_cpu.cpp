@@ -1,9 +1,9 @@
 // Reductions of strided tensors over any axes.
 //
-// The axes are sorted into kept and reduced ones, neighbours joined. If the innermost axis is
-// reduced, each result folds runs along it; if it is kept, a band of neighbouring results is folded
-// together, row by row. The reduced rows are cut into a number of slices that depends only on the
-// shapes, folded apart and joined in order: the bits do not depend on the number of threads.
+// If the innermost axis is reduced, each result folds runs along it; if it is kept, a band of
+// neighbouring results is folded together, row by row. The reduced rows are cut into a number of
+// slices that depends only on the shapes, folded apart and joined in order: the bits do not depend
+// on the number of threads.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,7 +11,7 @@
 
 #include "core/parallel.h"
 #include "ops/dispatch.h"
-#include "ops/reduce/reduce.h"
+#include "ops/reduce/geometry.h"
 
 namespace ebb {
 namespace {
@@ -59,60 +59,14 @@ struct Min {
   static T join(T a, T b) { return fold(a, b); }
 };
 
-// A list of axes with sizes and strides, joined where they continue one another.
-struct AxisList {
-  Shape shape;
-  Strides strides;
+struct Geometry : ReduceGeometry {
+  std::int64_t slices = 1;
 
-  void add(std::int64_t extent, std::int64_t stride) {
-    if (extent == 1) return;
-    const int last = shape.rank() - 1;
-    if (last >= 0 && strides[last] == stride * extent) {
-      shape[last] *= extent;
-      strides[last] = stride;
-    } else {
-      shape.push_back(extent);
-      strides.push_back(stride);
-    }
-  }
-  std::int64_t offset(std::int64_t index) const {
-    std::int64_t result = 0;
-    for (int i = shape.rank() - 1; i >= 0; --i) {
-      result += index % shape[i] * strides[i];
-      index /= shape[i];
-    }
-    return result;
-  }
-  std::int64_t elements() const { return shape.elements(); }
-};
-
-struct Geometry {
-  AxisList kept, reduced;              // without the innermost axis
-  std::int64_t inner = 1, stride = 1;  // the innermost axis
-  bool inner_reduced = true;
-  std::int64_t results = 1, slices = 1;
-
-  Geometry(const Arg& in, const Axes& axes) {
-    int last = in.shape().rank() - 1;
-    while (last >= 0 && in.shape()[last] == 1) --last;
-    // Join the innermost axes of one kind first, so that the run is as long as memory allows.
-    if (last >= 0) {
-      inner = in.shape()[last], stride = in.strides[last], inner_reduced = axes.contains(last);
-      int i = last - 1;
-      for (; i >= 0; --i) {
-        if (in.shape()[i] == 1) continue;
-        if (axes.contains(i) != inner_reduced || in.strides[i] != stride * inner) break;
-        inner *= in.shape()[i];
-      }
-      for (int k = 0; k <= i; ++k)
-        (axes.contains(k) ? reduced : kept).add(in.shape()[k], in.strides[k]);
-    }
-    results = kept.elements() * (inner_reduced ? 1 : inner);
+  Geometry(const Arg& in, const Axes& axes) : ReduceGeometry(in, axes) {
     // Few results over much data: cut the rows, so that threads have something to share.
-    const std::int64_t per_result = reduced.elements() * (inner_reduced ? inner : 1);
     const std::int64_t units =
         inner_reduced ? results : kept.elements() * ((inner + band - 1) / band);
-    const std::int64_t total = per_result * results;
+    const std::int64_t total = length * results;
     if (units < 64 && total > 2 * slice_elements)
       slices = std::clamp<std::int64_t>(total / slice_elements / std::max<std::int64_t>(units, 1),
                                         1, 64);
@@ -190,16 +144,15 @@ struct Runner {
     };
     const std::int64_t bands = (g.inner + band - 1) / band;
     const std::int64_t units = g.inner_reduced ? g.results : g.kept.elements() * bands;
-    const std::int64_t length = g.reduced.elements() * (g.inner_reduced ? g.inner : 1);
     const std::int64_t unit_work = std::max<std::int64_t>(
-        1, length / g.slices * (g.inner_reduced ? 1 : std::min(band, g.inner)));
+        1, g.length / g.slices * (g.inner_reduced ? 1 : std::min(band, g.inner)));
     parallel_for(units * g.slices, std::max<std::int64_t>(1, 32768 / unit_work),
                  [&](std::int64_t first, std::int64_t last) {
                    Wide values[band];
                    for (std::int64_t task = first; task < last; ++task) {
                      const std::int64_t unit = task / g.slices, slice = task % g.slices;
-                     const std::int64_t begin = length * slice / g.slices,
-                                        end = length * (slice + 1) / g.slices;
+                     const std::int64_t begin = g.length * slice / g.slices,
+                                        end = g.length * (slice + 1) / g.slices;
                      if (g.inner_reduced) {
                        write(slice, unit, fold_result(g, x, unit, begin, end));
                        continue;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 
 namespace ebb {
 namespace {
@@ -71,6 +72,7 @@ const Op& rotary_op() {
       .in_place = {{.output = 0, .input = 0}},
       .accepts = accepts,
       .cpu = bind_rotary_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_rotary_cuda),
       .cost = cost,
   });
   return op;

@@ -18,5 +18,6 @@ struct RotaryAttributes {
 
 const Op& rotary_op();
 Kernel bind_rotary_cpu(const KernelRequest& request, const RotaryAttributes& attributes);
+Kernel bind_rotary_cuda(const KernelRequest& request, const RotaryAttributes& attributes);
 
 }  // namespace ebb

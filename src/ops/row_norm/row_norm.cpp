@@ -4,6 +4,7 @@
 
 #include "ebb/ops.h"
 #include "ops/cost.h"
+#include "ops/cuda_kernels.h"
 #include "ops/dispatch.h"
 #include "ops/row_axis.h"
 
@@ -138,6 +139,7 @@ OpSpec<RowNormAttributes> forward_spec(std::string_view name, std::string_view s
   spec.reference = reference<centring>;
   spec.in_place = {{.output = 0, .input = 0}};
   spec.cpu = bind_row_norm_cpu<centring>;
+  spec.cuda = EBB_CUDA_KERNEL(bind_row_norm_cuda<centring>);
   spec.cost = cost_per_element<RowNormAttributes, 8>;
   return spec;
 }
@@ -149,6 +151,7 @@ OpSpec<RowNormGradAttributes> backward_spec(std::string_view name, std::string_v
   spec.reference = grad_reference<centring>;
   spec.in_place = {{.output = 0, .input = 1}, {.output = 0, .input = 0}};
   spec.cpu = bind_row_norm_grad_cpu<centring>;
+  spec.cuda = EBB_CUDA_KERNEL(bind_row_norm_grad_cuda<centring>);
   spec.cost = cost_per_element<RowNormGradAttributes, 14>;
   return spec;
 }

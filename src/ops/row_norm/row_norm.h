@@ -39,7 +39,12 @@ struct RowNormGradAttributes {
 template <Centring centring>
 Kernel bind_row_norm_cpu(const KernelRequest& request, const RowNormAttributes& attributes);
 template <Centring centring>
+Kernel bind_row_norm_cuda(const KernelRequest& request, const RowNormAttributes& attributes);
+template <Centring centring>
 Kernel bind_row_norm_grad_cpu(const KernelRequest& request,
                               const RowNormGradAttributes& attributes);
+template <Centring centring>
+Kernel bind_row_norm_grad_cuda(const KernelRequest& request,
+                               const RowNormGradAttributes& attributes);
 
 }  // namespace ebb

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 #include "ops/row_axis.h"
 
 namespace ebb {
@@ -83,6 +84,7 @@ const Op& logsumexp_op() {
       .saved = {.inputs = {0}, .outputs = {}},
       .reference = logsumexp_reference,
       .cpu = bind_logsumexp_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_logsumexp_cuda),
       .cost = cost_per_element<NoAttributes, 12>,
   });
   return op;
@@ -97,6 +99,7 @@ const Op& var_op() {
       .saved = {.inputs = {0}, .outputs = {}},
       .reference = var_reference,
       .cpu = bind_var_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_var_cuda),
       .cost = cost_per_element<VarAttributes, 4>,
   });
   return op;
@@ -109,6 +112,7 @@ const Op& argmax_op() {
       .infer = infer_argmax,
       .gradient = zero_gradient<NoAttributes>,
       .cpu = bind_argmax_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_argmax_cuda),
       .cost = cost_per_element<NoAttributes, 1>,
   });
   return op;

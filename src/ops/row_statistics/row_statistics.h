@@ -15,7 +15,10 @@ const Op& var_op();
 const Op& argmax_op();
 
 Kernel bind_logsumexp_cpu(const KernelRequest& request, const NoAttributes&);
+Kernel bind_logsumexp_cuda(const KernelRequest& request, const NoAttributes&);
 Kernel bind_var_cpu(const KernelRequest& request, const VarAttributes& attributes);
+Kernel bind_var_cuda(const KernelRequest& request, const VarAttributes& attributes);
 Kernel bind_argmax_cpu(const KernelRequest& request, const NoAttributes&);
+Kernel bind_argmax_cuda(const KernelRequest& request, const NoAttributes&);
 
 }  // namespace ebb

@@ -1,6 +1,7 @@
 #include "ops/sgd/sgd.h"
 
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 #include "ops/optimizer_step.h"
 
 namespace ebb {
@@ -43,6 +44,7 @@ const Op& sgd_op() {
       .reference = reference,
       .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 4}},
       .cpu = bind_sgd_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_sgd_cuda),
   });
   return op;
 }

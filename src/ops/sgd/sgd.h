@@ -28,5 +28,6 @@ SgdResult sgd_update(const Tensor& parameter, const Tensor& gradient, const Tens
 
 const Op& sgd_op();
 Kernel bind_sgd_cpu(const KernelRequest& request, const SgdAttributes& attributes);
+Kernel bind_sgd_cuda(const KernelRequest& request, const SgdAttributes& attributes);
 
 }  // namespace ebb

@@ -2,6 +2,7 @@
 #include "ops/softmax/softmax.h"
 
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 #include "ops/row_axis.h"
 
 namespace ebb {
@@ -69,6 +70,7 @@ const Op& softmax_op() {
       .reference = softmax_reference,
       .in_place = {{.output = 0, .input = 0}},
       .cpu = bind_softmax_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_softmax_cuda),
       .cost = exponential_cost,
   });
   return op;
@@ -82,6 +84,7 @@ const Op& softmax_grad_op() {
       .reference = softmax_grad_reference,
       .in_place = {{.output = 0, .input = 1}, {.output = 0, .input = 0}},
       .cpu = bind_softmax_grad_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_softmax_grad_cuda),
       .cost =
           [](std::span<const TensorType> inputs, std::span<const TensorType> outputs,
              const NoAttributes&) {
@@ -103,6 +106,7 @@ const Op& log_softmax_op() {
       .reference = log_softmax_reference,
       .in_place = {{.output = 0, .input = 0}},
       .cpu = bind_log_softmax_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_log_softmax_cuda),
       .cost = exponential_cost,
   });
   return op;

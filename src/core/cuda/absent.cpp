@@ -1,0 +1,39 @@
+// Stands in for CUDA in a build without it.
+#include <fmt/format.h>
+
+#include "core/cuda/cuda.h"
+#include "ebb/error.h"
+
+namespace ebb::cuda {
+namespace {
+
+[[noreturn]] void fail(Device device) {
+  throw DeviceError(
+      fmt::format("device {} is not available: this build has no CUDA", to_string(device)));
+}
+
+}  // namespace
+
+bool built() { return false; }
+int device_count() { return 0; }
+void require(Device device) { fail(device); }
+Properties properties(Device device) { fail(device); }
+MemoryInfo memory_info(Device device) { fail(device); }
+std::byte* allocate(Device device, Bytes) { fail(device); }
+void release(Device, std::byte*) noexcept {}
+void* stream(Device device) { fail(device); }
+void synchronise(Device device) { fail(device); }
+void write(Device device, void*, const void*, Bytes) { fail(device); }
+void read(Device device, void*, const void*, Bytes) { fail(device); }
+void copy(Device device, void*, const void*, Bytes) { fail(device); }
+Control* control(Device device) { fail(device); }
+void write_random(Device device, const RandomState&) { fail(device); }
+Fault take_fault(Device device) { fail(device); }
+Recording::Recording(Device device, const std::function<void()>&) { fail(device); }
+Recording::~Recording() = default;
+void Recording::replay() const { fail(device_); }
+std::vector<double> timed(Device device, std::size_t, const std::function<void(std::size_t)>&) {
+  fail(device);
+}
+
+}  // namespace ebb::cuda

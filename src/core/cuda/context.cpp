@@ -1,0 +1,91 @@
+#include "core/cuda/context.h"
+
+#include <fmt/format.h>
+
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "core/cuda/check.h"
+#include "ebb/error.h"
+
+namespace ebb::cuda {
+namespace {
+
+struct Devices {
+  int count = 0;
+  std::string missing;  // why there are none
+
+  Devices() {
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaSuccess && count > 0) return;
+    count = 0;
+    missing = error == cudaSuccess ? "no CUDA device was found" : cudaGetErrorString(error);
+    (void)cudaGetLastError();
+  }
+};
+
+const Devices& devices() {
+  static const Devices found;
+  return found;
+}
+
+void open(Context& context) {
+  EBB_CUDA_CHECK(cudaStreamCreateWithFlags(&context.stream, cudaStreamNonBlocking));
+  EBB_CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&context.control), sizeof(Control)));
+  EBB_CUDA_CHECK(
+      cudaHostAlloc(reinterpret_cast<void**>(&context.host_control), sizeof(Control), 0));
+  new (context.host_control) Control;
+  EBB_CUDA_CHECK(cudaMemsetAsync(context.control, 0, sizeof(Control), context.stream));
+}
+
+}  // namespace
+
+void check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  (void)cudaGetLastError();  // errors that are not lasting are forgotten: they have been told
+  const std::string message = fmt::format("[cuda] {}: {}", call, cudaGetErrorString(error));
+  if (error == cudaErrorMemoryAllocation) throw MemoryError(message);
+  throw DeviceError(message);
+}
+
+bool built() { return true; }
+int device_count() { return devices().count; }
+
+void require(Device device) {
+  const Devices& all = devices();
+  if (device.index >= 0 && device.index < all.count) return;
+  throw DeviceError(
+      fmt::format("device {} is not available: {}", to_string(device),
+                  all.count > 0 ? fmt::format("there are {}", all.count) : all.missing));
+}
+
+Context& use(Device device) {
+  require(device);
+  // Never destroyed: the driver may be gone before static objects are.
+  static std::vector<Context>& contexts =
+      *new std::vector<Context>(static_cast<std::size_t>(device_count()));
+  static std::mutex mutex;
+  EBB_CUDA_CHECK(cudaSetDevice(device.index));
+  Context& context = contexts[static_cast<std::size_t>(device.index)];
+  const std::lock_guard lock(mutex);
+  if (!context.host_control) open(context);
+  return context;
+}
+
+Properties properties(Device device) {
+  require(device);
+  cudaDeviceProp p;
+  EBB_CUDA_CHECK(cudaGetDeviceProperties(&p, device.index));
+  return {p.name,
+          {static_cast<std::int64_t>(p.totalGlobalMem)},
+          p.multiProcessorCount,
+          p.major,
+          p.minor};
+}
+
+void* stream(Device device) { return use(device).stream; }
+
+void synchronise(Device device) { EBB_CUDA_CHECK(cudaStreamSynchronize(use(device).stream)); }
+
+}  // namespace ebb::cuda

@@ -1,0 +1,20 @@
+// What ebb keeps for each device from its first use to the end of the process. Its memory is part
+// of the fixed cost of using CUDA, not of any plan.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "core/cuda/cuda.h"
+
+namespace ebb::cuda {
+
+struct Context {
+  cudaStream_t stream = nullptr;
+  Control* control = nullptr;       // on the device
+  Control* host_control = nullptr;  // in pinned memory, for copies that do not wait
+};
+
+// Makes the device current for the calling thread, and its context if there is none yet.
+Context& use(Device device);
+
+}  // namespace ebb::cuda

@@ -1,0 +1,100 @@
+// CUDA devices as the rest of ebb sees them: memory, one stream each, and recorded steps. Nothing
+// here needs CUDA's headers. In a build without CUDA (absent.cpp) there are no devices, and every
+// function that needs one throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ebb/bytes.h"
+#include "ebb/device.h"
+#include "ebb/random.h"
+
+namespace ebb::cuda {
+
+bool built();  // whether this build has CUDA
+
+// Devices that can be used now: none without a GPU, without its driver, or without CUDA in this
+// build.
+int device_count();
+// Throws a DeviceError that says what is missing unless the device can be used.
+void require(Device device);
+
+struct Properties {
+  std::string name;
+  Bytes memory;
+  int multiprocessors = 0;
+  int major = 0, minor = 0;  // compute capability
+};
+Properties properties(Device device);
+
+struct MemoryInfo {
+  Bytes free, total;
+};
+MemoryInfo memory_info(Device device);
+
+// What the driver takes from the device for one allocation of `size` bytes, as cudaMemGetInfo
+// shows it. Large ones take whole pages of 2 MiB. Small ones share such pages, in units of 512
+// bytes, so that a sum over them may be short of the truth by less than one page.
+constexpr Bytes reservation(Bytes size) {
+  if (size <= 1_MiB) return round_up(size < 1_B ? 1_B : size, 512_B);
+  return round_up(size, 2_MiB);
+}
+
+// Zero bytes until written. Throws a MemoryError when there is no such memory.
+std::byte* allocate(Device device, Bytes size);
+void release(Device device, std::byte* data) noexcept;
+
+// The stream on which everything of a device runs, in order; a cudaStream_t. Not the default
+// stream, which would wait for every other.
+void* stream(Device device);
+void synchronise(Device device);
+
+// Copies in the order of the device's stream. Reading returns when the bytes are there; writing
+// returns when `from` may be changed.
+void write(Device device, void* to, const void* from, Bytes size);
+void read(Device device, void* to, const void* from, Bytes size);
+void copy(Device device, void* to, const void* from, Bytes size);  // within the device
+
+// Bad data noted by a kernel; the first of a step stays.
+struct Fault {
+  std::int32_t instruction = 0;  // 1 + the number of the instruction, or 0
+  std::int32_t reserved = 0;
+  std::int64_t position = 0, value = 0, limit = 0;
+};
+
+// What every step of a device reads and writes besides its buffers, in the device's memory. Steps
+// of a device follow one another, so one such block serves all its programs.
+struct Control {
+  RandomState random;
+  Fault fault;
+};
+Control* control(Device device);  // an address on the device
+void write_random(Device device, const RandomState& state);
+// Waits for the device, and gives the fault of the step, if any, and forgets it.
+Fault take_fault(Device device);
+
+// A step recorded once, to be replayed with one call.
+class Recording {
+ public:
+  // Runs `work`, whose launches on the device's stream are recorded and not run.
+  Recording(Device device, const std::function<void()>& work);
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  void replay() const;
+
+ private:
+  Device device_;
+  void* executable_ = nullptr;  // a cudaGraphExec_t
+};
+
+// Milliseconds that the device takes for each of `count` pieces of work, started by work(i).
+std::vector<double> timed(Device device, std::size_t count,
+                          const std::function<void(std::size_t)>& work);
+
+}  // namespace ebb::cuda

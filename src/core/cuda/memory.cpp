@@ -1,0 +1,86 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/cuda/check.h"
+#include "core/cuda/context.h"
+#include "ebb/error.h"
+
+namespace ebb::cuda {
+namespace {
+
+std::size_t count(Bytes size) { return static_cast<std::size_t>(size.count); }
+
+}  // namespace
+
+MemoryInfo memory_info(Device device) {
+  use(device);
+  std::size_t free = 0, total = 0;
+  EBB_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return {{static_cast<std::int64_t>(free)}, {static_cast<std::int64_t>(total)}};
+}
+
+std::byte* allocate(Device device, Bytes size) {
+  const Context& context = use(device);
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, count(std::max(size, 1_B)));
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw MemoryError(fmt::format("cannot allocate {} on {}: {} of {} are free", to_string(size),
+                                  to_string(device), to_string(memory_info(device).free),
+                                  to_string(memory_info(device).total)));
+  }
+  check(error, "cudaMalloc");
+  EBB_CUDA_CHECK(cudaMemsetAsync(data, 0, count(size), context.stream));
+  return static_cast<std::byte*>(data);
+}
+
+// cudaFree waits for the device, so nothing that still runs loses its bytes.
+void release(Device device, std::byte* data) noexcept {
+  (void)cudaSetDevice(device.index);
+  (void)cudaFree(data);
+}
+
+// From pageable memory the driver has taken its copy when the call returns.
+void write(Device device, void* to, const void* from, Bytes size) {
+  if (size.count == 0) return;
+  EBB_CUDA_CHECK(
+      cudaMemcpyAsync(to, from, count(size), cudaMemcpyHostToDevice, use(device).stream));
+}
+
+void read(Device device, void* to, const void* from, Bytes size) {
+  if (size.count == 0) return;
+  const Context& context = use(device);
+  EBB_CUDA_CHECK(cudaMemcpyAsync(to, from, count(size), cudaMemcpyDeviceToHost, context.stream));
+  EBB_CUDA_CHECK(cudaStreamSynchronize(context.stream));
+}
+
+void copy(Device device, void* to, const void* from, Bytes size) {
+  if (size.count == 0) return;
+  EBB_CUDA_CHECK(
+      cudaMemcpyAsync(to, from, count(size), cudaMemcpyDeviceToDevice, use(device).stream));
+}
+
+Control* control(Device device) { return use(device).control; }
+
+void write_random(Device device, const RandomState& state) {
+  const Context& context = use(device);
+  // The pinned copy may be on its way still if a step was started and not waited for.
+  EBB_CUDA_CHECK(cudaStreamSynchronize(context.stream));
+  context.host_control->random = state;
+  EBB_CUDA_CHECK(cudaMemcpyAsync(&context.control->random, &context.host_control->random,
+                                 sizeof state, cudaMemcpyHostToDevice, context.stream));
+}
+
+Fault take_fault(Device device) {
+  const Context& context = use(device);
+  EBB_CUDA_CHECK(cudaMemcpyAsync(&context.host_control->fault, &context.control->fault,
+                                 sizeof(Fault), cudaMemcpyDeviceToHost, context.stream));
+  EBB_CUDA_CHECK(cudaStreamSynchronize(context.stream));
+  const Fault fault = context.host_control->fault;
+  if (fault.instruction != 0)
+    EBB_CUDA_CHECK(cudaMemsetAsync(&context.control->fault, 0, sizeof(Fault), context.stream));
+  return fault;
+}
+
+}  // namespace ebb::cuda

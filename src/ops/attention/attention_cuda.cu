@@ -1,0 +1,60 @@
+// Which kernels attention runs on CUDA.
+#include "ops/attention/problem.cuh"
+
+namespace ebb {
+namespace {
+
+using namespace attention;
+
+template <class S>
+bool fits_mma(const CudaProblem& p) {
+  return sizeof(S) == 2 && std::max(p.size, p.value_size) <= 128;
+}
+
+}  // namespace
+
+Kernel bind_attention_cuda(const KernelRequest& request, const AttentionAttributes& attributes) {
+  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    return Kernel{[p = CudaProblem(request, attributes, 3)](const KernelArgs& args) {
+      const ForwardArgs<S> a{args.in<S>(0),          args.in<S>(1),
+                             args.in<S>(2),          p.masked ? args.inputs[3] : nullptr,
+                             args.control,           args.out<S>(0),
+                             args.out<Compute<S>>(1)};
+      if constexpr (sizeof(S) == 2)
+        if (fits_mma<S>(p)) return forward_mma(args, p, a);
+      forward_simt(args, p, a);
+    }};
+  });
+}
+
+Kernel bind_attention_grad_cuda(const KernelRequest& request,
+                                const AttentionAttributes& attributes) {
+  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    using T = Compute<S>;
+    CudaProblem p(request, attributes, 6);
+    p.o = HeadSteps(request.in(3)), p.grad = HeadSteps(request.in(5));
+    const std::int64_t rows = request.in(4).shape().elements();
+    return Kernel{[p](const KernelArgs& args) {
+                    const BackwardArgs<S> a{args.in<S>(0),
+                                            args.in<S>(1),
+                                            args.in<S>(2),
+                                            args.in<S>(3),
+                                            args.in<T>(4),
+                                            args.in<S>(5),
+                                            p.masked ? args.inputs[6] : nullptr,
+                                            args.control,
+                                            args.scratch<T>(),
+                                            args.out<S>(0),
+                                            args.out<S>(1),
+                                            args.out<S>(2)};
+                    if constexpr (sizeof(S) == 2)
+                      if (fits_mma<S>(p)) return backward_mma(args, p, a);
+                    backward_simt(args, p, a);
+                  },
+                  rows * Bytes{static_cast<std::int64_t>(sizeof(T))}};
+  });
+}
+
+}  // namespace ebb

@@ -1,0 +1,75 @@
+// Optimizer updates at the speed of memory: a thread takes four neighbouring parameters at a time,
+// with 16-byte accesses to their state.
+#pragma once
+
+#include "ops/cuda/element.cuh"
+#include "ops/cuda/launch.cuh"
+
+namespace ebb::cuda {
+
+inline constexpr int update_width = 4;
+
+// Four elements, aligned to their size together.
+template <class T>
+struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) Four {
+  T values[4];
+};
+
+// Parameters per block are a multiple of the width; enough blocks to fill the device, and each
+// thread sees several groups so that what a block computes first is soon paid for.
+inline dim3 update_grid(std::int64_t count) {
+  const std::int64_t blocks = ceil_div(count, update_width * item_threads);
+  return dim3(static_cast<unsigned>(blocks < 1056 ? blocks : 1056));
+}
+
+// Calls body(Number<n>, i) for groups of n = 4 elements from i on, then n = 1 for the rest.
+template <int n>
+struct Number {};
+template <class Body>
+__device__ void for_groups(std::int64_t count, bool wide, const Body& body) {
+  const std::int64_t groups = wide ? count / update_width : 0;
+  for_items(groups, [&](std::int64_t g) { body(Number<update_width>{}, g * update_width); });
+  for_items(count - groups * update_width,
+            [&](std::int64_t i) { body(Number<1>{}, groups * update_width + i); });
+}
+
+template <int n, class T>
+__device__ void load_group(const T* from, Compute<T> (&to)[n]) {
+  if constexpr (n == 4) {
+    Four<T> raw;
+    if constexpr (sizeof(T) == 2) {
+      const uint2 bits = *reinterpret_cast<const uint2*>(from);
+      raw.values[0].bits = static_cast<std::uint16_t>(bits.x);
+      raw.values[1].bits = static_cast<std::uint16_t>(bits.x >> 16);
+      raw.values[2].bits = static_cast<std::uint16_t>(bits.y);
+      raw.values[3].bits = static_cast<std::uint16_t>(bits.y >> 16);
+    } else {
+      raw = *reinterpret_cast<const Four<T>*>(from);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) to[k] = widen(raw.values[k]);
+  } else {
+    to[0] = widen(*from);
+  }
+}
+
+template <int n, class T>
+__device__ void store_group(T* to, const Compute<T> (&from)[n]) {
+  if constexpr (n == 4) {
+    if constexpr (sizeof(T) == 2) {
+      uint2 bits;
+      bits.x = narrow<T>(from[0]).bits | static_cast<unsigned>(narrow<T>(from[1]).bits) << 16;
+      bits.y = narrow<T>(from[2]).bits | static_cast<unsigned>(narrow<T>(from[3]).bits) << 16;
+      *reinterpret_cast<uint2*>(to) = bits;
+    } else {
+      Four<T> raw;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) raw.values[k] = from[k];
+      *reinterpret_cast<Four<T>*>(to) = raw;
+    }
+  } else {
+    *to = narrow<T>(from[0]);
+  }
+}
+
+}  // namespace ebb::cuda

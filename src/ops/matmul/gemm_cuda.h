@@ -1,0 +1,45 @@
+// Matrix products on cuBLASLt, for kernels that are built from them.
+#pragma once
+
+#include <memory>
+
+#include "ebb/op.h"
+#include "ops/matmul/problem.h"
+
+namespace ebb::cuda {
+
+// The most workspace a product may use; what it does use is known once it is bound.
+inline constexpr Bytes gemm_workspace_limit = 32_MiB;
+
+// out (rows, columns) = a · b [+ bias] [+ out], in row-major order. float32 is multiplied as such
+// (no TF32); half types are summed in float32.
+struct GemmSpec {
+  MatrixLayout a, b;
+  DType dtype = f32;          // of both factors
+  DType out = f32;            // the same, or float32 for half factors
+  std::int64_t out_lead = 0;  // elements from one row of the result to the next
+  // Several products at once, elements from one to the next.
+  std::int64_t batches = 1, batch_a = 0, batch_b = 0, batch_out = 0;
+  bool bias = false;        // (columns), of the result's dtype
+  bool accumulate = false;  // adds to what is there
+  // Bytes that the addresses of a, b, bias and the result are multiples of.
+  std::int64_t align_a = 16, align_b = 16, align_out = 16;
+};
+
+class Gemm {
+ public:
+  // Asks cuBLASLt for an algorithm. Without the device, as when only a plan is made, the workspace
+  // is the most there may be.
+  Gemm(Device device, const GemmSpec& spec);
+
+  Bytes workspace() const { return workspace_; }
+  void run(const KernelArgs& args, const void* a, const void* b, void* out, std::byte* workspace,
+           const void* bias = nullptr) const;
+
+ private:
+  struct Bound;
+  std::shared_ptr<const Bound> bound_;
+  Bytes workspace_;
+};
+
+}  // namespace ebb::cuda

@@ -1,0 +1,122 @@
+// Products over leading axes. Axes along which both factors advance by equal steps are joined into
+// one strided batch; cuBLASLt is called once for each place along the others, of which there are
+// few or none.
+#include <algorithm>
+
+#include "ebb/storage.h"
+#include "ops/cuda/element.cuh"
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/strided.cuh"
+#include "ops/matmul/gemm_cuda.h"
+
+namespace ebb {
+namespace {
+
+using namespace cuda;
+
+// The largest power of two, up to a buffer's alignment, that divides a number of bytes.
+std::int64_t alignment(std::int64_t bytes) {
+  return bytes == 0 ? buffer_alignment.count : std::min(buffer_alignment.count, bytes & -bytes);
+}
+
+// Leading axes in two parts: calls, and the batch of one call.
+struct Batches {
+  Shape outer;
+  Strides outer_a, outer_b;
+  std::int64_t inner = 1, inner_a = 0, inner_b = 0;
+
+  explicit Batches(const MatmulProblem& p) {
+    for (int i = p.batch.rank() - 1; i >= 0; --i) {
+      const std::int64_t extent = p.batch[i], a = p.batch_a[i], b = p.batch_b[i];
+      if (extent == 1) continue;
+      if (inner == 1) {
+        inner = extent, inner_a = a, inner_b = b;
+      } else if (outer.rank() == 0 && a == inner_a * inner && b == inner_b * inner) {
+        inner *= extent;
+      } else {
+        outer.insert(0, extent), outer_a.insert(0, a), outer_b.insert(0, b);
+      }
+    }
+  }
+  static std::int64_t offset(const Shape& shape, const Strides& strides, std::int64_t index) {
+    std::int64_t result = 0;
+    for (int i = shape.rank() - 1; i >= 0; --i) {
+      result += index % shape[i] * strides[i];
+      index /= shape[i];
+    }
+    return result;
+  }
+};
+
+// Rows of the bias, for results that are then added to, or of zeros without one.
+template <class S>
+__global__ void fill_rows(const S* bias, S* out, std::int64_t count, std::int64_t columns) {
+  for_items(count, [&](std::int64_t i) {
+    out[i] = bias ? bias[i - quotient(i, columns) * columns] : narrow<S>(Compute<S>(0));
+  });
+}
+
+template <class S>
+struct Product {
+  Batches batches;
+  std::int64_t rows, columns, inner, all;
+  bool bias, fills;  // fills: the bias comes first and the product is added
+  std::optional<Gemm> gemm;
+
+  Product(const KernelRequest& request, const MatmulProblem& p)
+      : batches(p),
+        rows(p.a.rows),
+        columns(p.b.columns),
+        inner(p.a.columns),
+        all(request.out().shape().elements()),
+        bias(p.bias) {
+    const std::int64_t size = sizeof(S);
+    // The library has no bias for float64, and wants others aligned.
+    fills = bias && (std::is_same_v<S, double> || request.in(2).offset * size % 16 != 0);
+    if (all == 0 || inner == 0) return;
+    GemmSpec spec{.a = p.a, .b = p.b, .dtype = request.in(0).dtype(), .out = request.out().dtype()};
+    spec.out_lead = columns;
+    spec.batches = batches.inner;
+    spec.batch_a = batches.inner_a, spec.batch_b = batches.inner_b;
+    spec.batch_out = rows * columns;
+    spec.bias = bias && !fills;
+    spec.accumulate = fills;
+    spec.align_a = alignment(request.in(0).offset * size);
+    spec.align_b = alignment(request.in(1).offset * size);
+    spec.align_out = buffer_alignment.count;
+    for (int i = 0; i < batches.outer.rank(); ++i) {
+      spec.align_a = std::min(spec.align_a, alignment(batches.outer_a[i] * size));
+      spec.align_b = std::min(spec.align_b, alignment(batches.outer_b[i] * size));
+    }
+    if (batches.outer.rank() > 0)
+      spec.align_out = alignment(batches.inner * rows * columns * size);
+    gemm.emplace(request.device, spec);
+  }
+
+  void operator()(const KernelArgs& args) const {
+    if (all == 0) return;
+    const S* row = bias ? args.in<S>(2) : nullptr;
+    if (fills || !gemm)
+      launch({args, "matmul", item_grid(all), dim3(item_threads)}, fill_rows<S>, row,
+             args.out<S>(), all, columns);
+    if (!gemm) return;
+    const std::int64_t calls = batches.outer.elements();
+    for (std::int64_t i = 0; i < calls; ++i)
+      gemm->run(args, args.in<S>(0) + Batches::offset(batches.outer, batches.outer_a, i),
+                args.in<S>(1) + Batches::offset(batches.outer, batches.outer_b, i),
+                args.out<S>() + i * batches.inner * rows * columns, args.workspace, row);
+  }
+};
+
+}  // namespace
+
+Kernel bind_matmul_cuda(const KernelRequest& request, const MatmulAttributes& a) {
+  const MatmulProblem problem(request, a);
+  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    const Product<S> product(request, problem);
+    return Kernel{product, product.gemm ? product.gemm->workspace() : Bytes{}};
+  });
+}
+
+}  // namespace ebb

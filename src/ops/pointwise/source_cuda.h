@@ -1,0 +1,61 @@
+// The CUDA source of a pointwise program. Shapes, strides and numbers are parameters of the kernel,
+// so that programs which differ only in those share one source.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ops/pointwise/pointwise.h"
+
+namespace ebb {
+
+inline constexpr int max_cuda_inputs = 16, max_cuda_numbers = 32;
+
+// Code for the host and for NVRTC alike: the text is that of the declarations.
+#define EBB_BOTH(text_name, ...) __VA_ARGS__ inline constexpr char text_name[] = #__VA_ARGS__ "\n";
+
+// Strides are in elements per step of an axis, where a step along the last one is a group.
+// clang-format off
+EBB_BOTH(pointwise_parameters_text,
+struct PointwiseNumbers {
+  double a;
+  double b;
+  unsigned long long key;
+};
+struct PointwiseRandom {
+  unsigned long long seed;
+  unsigned long long step;
+};
+struct PointwiseParameters {
+  void* out;
+  const void* in[16];
+  const PointwiseRandom* random;
+  unsigned long long count;
+  unsigned long long groups;
+  unsigned long long extent[8];
+  long long stride[16][8];
+  PointwiseNumbers numbers[32];
+};
+)
+// clang-format on
+#undef EBB_BOTH
+
+// How a kernel reaches its operands. A thread takes a group of `width` neighbouring elements of the
+// output, whose axes were joined to `rank` ones.
+struct PointwiseAccess {
+  enum class Kind : std::uint8_t {
+    scalar,  // one element for all
+    same,    // one element for a group
+    pack,    // the group's own neighbouring elements
+    single,  // an element for each, groups being of one element
+  };
+  std::vector<Kind> inputs;
+  int rank = 1;
+  int width = 1;
+  bool wide_index = false;  // more elements than 32 bits can count
+};
+
+// Defines the kernel `pointwise`, which takes PointwiseParameters.
+std::string pointwise_source(const FusedAttributes& program, const PointwiseAccess& access);
+
+}  // namespace ebb

@@ -1,0 +1,216 @@
+// Pooling kernels: a thread for each cell of the output. The gradients gather from the windows that
+// hold a cell, in the order the CPU adds them, so that every sum has one order.
+#include "ops/cuda/element.cuh"
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/strided.cuh"
+#include "ops/pool/pool.h"
+
+namespace ebb {
+namespace {
+
+using namespace cuda;
+
+struct Pooling {
+  std::int64_t planes;
+  int image_h, image_w, result_h, result_w;
+  int kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w;
+  bool count_pad;
+
+  Pooling(const Shape& x, const Shape& y, const PoolAttributes& a)
+      : planes(x[0] * x[1]),
+        image_h(static_cast<int>(x[2])),
+        image_w(static_cast<int>(x[3])),
+        result_h(static_cast<int>(y[2])),
+        result_w(static_cast<int>(y[3])),
+        kernel_h(static_cast<int>(a.kernel.h)),
+        kernel_w(static_cast<int>(a.kernel.w)),
+        stride_h(static_cast<int>(a.stride.h)),
+        stride_w(static_cast<int>(a.stride.w)),
+        padding_h(static_cast<int>(a.padding.h)),
+        padding_w(static_cast<int>(a.padding.w)),
+        count_pad(a.count_pad) {}
+
+  constexpr std::int64_t results() const { return planes * result_h * result_w; }
+  constexpr std::int64_t cells() const { return planes * image_h * image_w; }
+
+  // A cell of the image or the result by its number.
+  struct Cell {
+    std::int64_t plane;
+    int y, x;
+  };
+  __device__ static Cell cell(std::int64_t item, int height, int width) {
+    const std::int64_t row = quotient(item, width), plane = quotient(row, height);
+    return {plane, static_cast<int>(row - plane * height), static_cast<int>(item - row * width)};
+  }
+
+  // The part of the window at (p, q) that lies in the image, in the window's own numbers.
+  struct Window {
+    int top, left;  // of the window in the image
+    int first_row, last_row, first_column, last_column;
+  };
+  __device__ Window window(int p, int q) const {
+    const int top = p * stride_h - padding_h, left = q * stride_w - padding_w;
+    return {top,
+            left,
+            ::max(0, -top),
+            ::min(kernel_h, image_h - top),
+            ::max(0, -left),
+            ::min(kernel_w, image_w - left)};
+  }
+  // What a window's sum is divided by.
+  __device__ int divisor(const Window& w) const {
+    return count_pad ? kernel_h * kernel_w
+                     : (w.last_row - w.first_row) * (w.last_column - w.first_column);
+  }
+
+  // Calls visit(p, q, i, j) for the windows that hold image cell (y, x), as their cell (i, j).
+  template <class Visit>
+  __device__ void for_windows(int y, int x, const Visit& visit) const {
+    for (int i = kernel_h - 1; i >= 0; --i) {
+      const int down = y + padding_h - i;
+      if (down < 0 || down % stride_h != 0 || down / stride_h >= result_h) continue;
+      for (int j = kernel_w - 1; j >= 0; --j) {
+        const int across = x + padding_w - j;
+        if (across < 0 || across % stride_w != 0 || across / stride_w >= result_w) continue;
+        visit(down / stride_h, across / stride_w, i, j);
+      }
+    }
+  }
+};
+
+template <class T>
+__global__ void max_kernel(Pooling g, const T* x, T* y, std::uint8_t* offset) {
+  using C = Compute<T>;
+  for_items(g.results(), [&](std::int64_t item) {
+    const Pooling::Cell at = Pooling::cell(item, g.result_h, g.result_w);
+    const Pooling::Window w = g.window(at.y, at.x);
+    const T* plane = x + at.plane * g.image_h * g.image_w;
+    C best = -infinity<C>();
+    int where = w.first_row * g.kernel_w + w.first_column;
+    for (int i = w.first_row; i < w.last_row; ++i)
+      for (int j = w.first_column; j < w.last_column; ++j) {
+        const C value =
+            widen(plane[static_cast<std::int64_t>(w.top + i) * g.image_w + w.left + j]);
+        const bool wins = !(value <= best) && !(best != best && value == value);
+        if (wins) best = value, where = i * g.kernel_w + j;
+      }
+    y[item] = narrow<T>(best);
+    offset[item] = static_cast<std::uint8_t>(where);
+  });
+}
+
+template <class T>
+__global__ void max_grad_kernel(Pooling g, const std::uint8_t* offset, const T* grad, T* x) {
+  using C = Compute<T>;
+  for_items(g.cells(), [&](std::int64_t item) {
+    const Pooling::Cell at = Pooling::cell(item, g.image_h, g.image_w);
+    const std::int64_t plane = at.plane * g.result_h * g.result_w;
+    C total = C(0);
+    g.for_windows(at.y, at.x, [&](int p, int q, int i, int j) {
+      const std::int64_t result = plane + static_cast<std::int64_t>(p) * g.result_w + q;
+      if (offset[result] == i * g.kernel_w + j) total += widen(grad[result]);
+    });
+    x[item] = narrow<T>(total);
+  });
+}
+
+// Elements are only moved; T is any type of their size.
+template <class T>
+__global__ void gather_kernel(Pooling g, const std::uint8_t* offset, const T* x, T* y) {
+  for_items(g.results(), [&](std::int64_t item) {
+    const Pooling::Cell at = Pooling::cell(item, g.result_h, g.result_w);
+    const Pooling::Window w = g.window(at.y, at.x);
+    const int cell = offset[item];
+    y[item] = x[(at.plane * g.image_h + w.top + cell / g.kernel_w) * g.image_w + w.left +
+                cell % g.kernel_w];
+  });
+}
+
+template <class T>
+__global__ void avg_kernel(Pooling g, const T* x, T* y) {
+  using C = Compute<T>;
+  for_items(g.results(), [&](std::int64_t item) {
+    const Pooling::Cell at = Pooling::cell(item, g.result_h, g.result_w);
+    const Pooling::Window w = g.window(at.y, at.x);
+    const T* plane = x + at.plane * g.image_h * g.image_w;
+    C total = C(0);
+    for (int i = w.first_row; i < w.last_row; ++i)
+      for (int j = w.first_column; j < w.last_column; ++j)
+        total += widen(plane[static_cast<std::int64_t>(w.top + i) * g.image_w + w.left + j]);
+    y[item] = narrow<T>(total / static_cast<C>(g.divisor(w)));
+  });
+}
+
+template <class T>
+__global__ void avg_grad_kernel(Pooling g, const T* grad, T* x) {
+  using C = Compute<T>;
+  for_items(g.cells(), [&](std::int64_t item) {
+    const Pooling::Cell at = Pooling::cell(item, g.image_h, g.image_w);
+    const std::int64_t plane = at.plane * g.result_h * g.result_w;
+    C total = C(0);
+    g.for_windows(at.y, at.x, [&](int p, int q, int, int) {
+      const std::int64_t result = plane + static_cast<std::int64_t>(p) * g.result_w + q;
+      total += widen(grad[result]) / static_cast<C>(g.divisor(g.window(p, q)));
+    });
+    x[item] = narrow<T>(total);
+  });
+}
+
+}  // namespace
+
+Kernel bind_max_pool2d_cuda(const KernelRequest& request, const PoolAttributes& a) {
+  return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return Kernel{[g = Pooling(request.in(0).shape(), request.out().shape(), a)](
+                      const KernelArgs& args) {
+      launch({args, "max_pool2d", item_grid(g.results()), dim3(item_threads)}, max_kernel<T>, g,
+             args.in<T>(0), args.out<T>(), args.out<std::uint8_t>(1));
+    }};
+  });
+}
+
+Kernel bind_max_pool2d_grad_cuda(const KernelRequest& request, const PoolAttributes& a) {
+  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return Kernel{[g = Pooling(request.out().shape(), request.in(1).shape(), a)](
+                      const KernelArgs& args) {
+      launch({args, "max_pool2d_grad", item_grid(g.cells()), dim3(item_threads)},
+             max_grad_kernel<T>, g, args.in<std::uint8_t>(0), args.in<T>(1), args.out<T>());
+    }};
+  });
+}
+
+Kernel bind_max_pool2d_gather_cuda(const KernelRequest& request, const PoolAttributes& a) {
+  return dispatch_size(request.out().dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return Kernel{[g = Pooling(request.in(1).shape(), request.out().shape(), a)](
+                      const KernelArgs& args) {
+      launch({args, "max_pool2d_gather", item_grid(g.results()), dim3(item_threads)},
+             gather_kernel<T>, g, args.in<std::uint8_t>(0), args.in<T>(1), args.out<T>());
+    }};
+  });
+}
+
+Kernel bind_avg_pool2d_cuda(const KernelRequest& request, const PoolAttributes& a) {
+  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return Kernel{[g = Pooling(request.in(0).shape(), request.out().shape(), a)](
+                      const KernelArgs& args) {
+      launch({args, "avg_pool2d", item_grid(g.results()), dim3(item_threads)}, avg_kernel<T>, g,
+             args.in<T>(0), args.out<T>());
+    }};
+  });
+}
+
+Kernel bind_avg_pool2d_grad_cuda(const KernelRequest& request, const PoolAttributes& a) {
+  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return Kernel{[g = Pooling(request.out().shape(), request.in(0).shape(), a)](
+                      const KernelArgs& args) {
+      launch({args, "avg_pool2d_grad", item_grid(g.cells()), dim3(item_threads)},
+             avg_grad_kernel<T>, g, args.in<T>(0), args.out<T>());
+    }};
+  });
+}
+
+}  // namespace ebb

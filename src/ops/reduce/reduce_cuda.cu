@@ -1,0 +1,285 @@
+// Reductions of strided tensors over any axes, in two shapes. Where the innermost axis is reduced, a
+// warp or a block folds each result; where it is kept, each thread folds a column or a few
+// neighbouring ones, and the warps of a block take rows by turns. Few results over much data are
+// cut into slices, whose number depends on the shapes alone, joined in order by a second kernel.
+#include <algorithm>
+
+#include "ops/cuda/element.cuh"
+#include "ops/cuda/group.cuh"
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/strided.cuh"
+#include "ops/reduce/geometry.h"
+
+namespace ebb {
+namespace {
+
+using namespace cuda;
+
+// Slots of neighbouring elements are folded in T and those joined in Wide.
+template <class T>
+struct Sum {
+  using Wide = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
+  __device__ static T identity() { return T(0); }
+  __device__ static T fold(T acc, T x) { return static_cast<T>(acc + x); }
+  __device__ static Wide join(Wide a, Wide b) { return a + b; }
+};
+
+template <class T>
+struct SumSquares : Sum<T> {
+  __device__ static T fold(T acc, T x) { return static_cast<T>(acc + x * x); }
+};
+
+template <class T>
+struct Max {
+  using Wide = T;
+  __device__ static T identity() {
+    if constexpr (std::is_floating_point_v<T>)
+      return -infinity<T>();
+    else
+      return std::numeric_limits<T>::lowest();
+  }
+  __device__ static T fold(T acc, T x) { return x > acc || x != x ? x : acc; }
+  __device__ static T join(T a, T b) { return fold(a, b); }
+};
+
+template <class T>
+struct Min {
+  using Wide = T;
+  __device__ static T identity() {
+    if constexpr (std::is_floating_point_v<T>)
+      return infinity<T>();
+    else
+      return std::numeric_limits<T>::max();
+  }
+  __device__ static T fold(T acc, T x) { return x < acc || x != x ? x : acc; }
+  __device__ static T join(T a, T b) { return fold(a, b); }
+};
+
+template <class R>
+struct Join {
+  template <class W>
+  __device__ W operator()(W a, W b) const {
+    return R::join(a, b);
+  }
+};
+
+// What a kernel is given: as in ReduceGeometry.
+struct Problem {
+  AxisSteps kept, reduced;
+  std::int64_t inner, stride, results, length, slices;
+  bool packs;  // the innermost axis is made of whole packs
+
+  __device__ std::int64_t begin(std::int64_t slice) const { return length * slice / slices; }
+  // Where element `at` of those folded into a result lies, from the first.
+  __device__ std::int64_t place(std::int64_t at) const {
+    if (reduced.rank == 0) return at * stride;
+    const std::int64_t row = quotient(at, inner);
+    return reduced.offset(row) + (at - row * inner) * stride;
+  }
+};
+
+// Writes a result, or a slice of it.
+template <class S, class W>
+struct Output {
+  S* out;
+  W* partial;  // (slices, results), null without slices
+
+  __device__ void write(std::int64_t results, std::int64_t slice, std::int64_t result,
+                        W value) const {
+    if (partial)
+      partial[slice * results + result] = value;
+    else
+      out[result] = narrow<S>(static_cast<Compute<S>>(value));
+  }
+};
+
+// bool and uint8 cannot cross lanes by themselves.
+template <class W>
+using Shuffled = std::conditional_t<sizeof(W) < 4, std::int32_t, W>;
+
+template <class S, class R, int threads>
+__global__ void __launch_bounds__(256)
+    reduce_rows(Problem p, const S* x, Output<S, typename R::Wide> output) {
+  using T = Compute<S>;
+  using W = typename R::Wide;
+  const std::int64_t task =
+      static_cast<std::int64_t>(blockIdx.x) * (256 / threads) + threadIdx.x / threads;
+  const int lane = static_cast<int>(threadIdx.x) % threads;
+  if (task >= p.results * p.slices) return;
+  const std::int64_t result = task / p.slices, slice = task % p.slices;
+  const S* base = x + p.kept.offset(result);
+  W total = static_cast<W>(R::identity());
+  bool done = false;
+  if constexpr (std::is_floating_point_v<T> && sizeof(S) <= 4)
+    if (p.packs) {  // p.length is whole packs, and slices begin at whole packs
+      const std::int64_t packs = p.length / pack<S>, end = packs * (slice + 1) / p.slices;
+      for (std::int64_t i = packs * slice / p.slices + lane; i < end; i += threads) {
+        T values[pack<S>], part = R::identity();
+        load_pack(base + p.place(i * pack<S>), values);
+#pragma unroll
+        for (int k = 0; k < pack<S>; ++k) part = R::fold(part, values[k]);
+        total = R::join(total, static_cast<W>(part));
+      }
+      done = true;
+    }
+  if (!done) {
+    const std::int64_t end = p.begin(slice + 1);
+    for (std::int64_t at = p.begin(slice) + lane; at < end; at += threads) {
+      const T value = widen(base[p.place(at)]);
+      total = R::join(total, static_cast<W>(R::fold(R::identity(), value)));
+    }
+  }
+  total = static_cast<W>(Group<threads>{lane}.join(
+      static_cast<Shuffled<W>>(total), [](Shuffled<W> a, Shuffled<W> b) {
+        return static_cast<Shuffled<W>>(R::join(static_cast<W>(a), static_cast<W>(b)));
+      }));
+  if (lane == 0) output.write(p.results, slice, result, total);
+}
+
+// `width` neighbouring columns a thread; blockIdx: columns, kept row, slice.
+template <class S, class R, int width>
+__global__ void __launch_bounds__(256)
+    reduce_columns(Problem p, const S* x, Output<S, typename R::Wide> output) {
+  using T = Compute<S>;
+  using W = typename R::Wide;
+  __shared__ W parts[8][32 * width];
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x) * width;
+  const std::int64_t slice = blockIdx.z;
+  const std::int64_t end = p.begin(slice + 1);
+  for (std::int64_t row = blockIdx.y; row < p.results / p.inner; row += gridDim.y) {
+    W total[width];
+#pragma unroll
+    for (int k = 0; k < width; ++k) total[k] = static_cast<W>(R::identity());
+    if (column < p.inner) {
+      const S* base = x + p.kept.offset(row) + column * p.stride;
+      for (std::int64_t r = p.begin(slice) + threadIdx.y; r < end; r += 8) {
+        const S* line = base + p.reduced.offset(r);
+        if constexpr (width > 1) {
+          T values[width];
+          load_pack(line, values);
+#pragma unroll
+          for (int k = 0; k < width; ++k)
+            total[k] = R::join(total[k], static_cast<W>(R::fold(R::identity(), values[k])));
+        } else {
+          total[0] = R::join(total[0], static_cast<W>(R::fold(R::identity(), widen(*line))));
+        }
+      }
+    }
+    __syncthreads();  // parts of the row before have been read
+#pragma unroll
+    for (int k = 0; k < width; ++k) parts[threadIdx.y][threadIdx.x * width + k] = total[k];
+    __syncthreads();
+    if (threadIdx.y != 0 || column >= p.inner) continue;
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      for (int y = 1; y < 8; ++y)
+        total[k] = R::join(total[k], parts[y][threadIdx.x * width + k]);
+      output.write(p.results, slice, row * p.inner + column + k, total[k]);
+    }
+  }
+}
+
+template <class S, class R>
+__global__ void join_slices(const typename R::Wide* partial, S* out, std::int64_t results,
+                            std::int64_t slices) {
+  using W = typename R::Wide;
+  const std::int64_t result = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
+  if (result >= results) return;
+  W total = static_cast<W>(R::identity());
+  for (std::int64_t s = threadIdx.x % 32; s < slices; s += 32)
+    total = R::join(total, partial[s * results + result]);
+  total = static_cast<W>(warp_join(
+      static_cast<Shuffled<W>>(total), [](Shuffled<W> a, Shuffled<W> b) {
+        return static_cast<Shuffled<W>>(R::join(static_cast<W>(a), static_cast<W>(b)));
+      }));
+  if (threadIdx.x % 32 == 0) out[result] = narrow<S>(static_cast<Compute<S>>(total));
+}
+
+constexpr std::int64_t wanted_blocks = 528;    // four for each of an H200's multiprocessors
+constexpr std::int64_t least_elements = 2048;  // of a slice of a result, or of its columns
+
+template <class S, class R>
+struct Reduction {
+  using W = typename R::Wide;
+  static constexpr int wide_columns =
+      std::is_floating_point_v<Compute<S>> && sizeof(S) <= 4 ? pack<S> : 1;
+  Problem p;
+  bool inner_reduced, warps;  // a warp for each result, or a block
+
+  Reduction(const KernelRequest& request, const ReduceAttributes& a) {
+    const ReduceGeometry g(request.in(0), a.axes);
+    p.kept = AxisSteps(g.kept.shape, g.kept.strides);
+    p.reduced = AxisSteps(g.reduced.shape, g.reduced.strides);
+    p.inner = std::max<std::int64_t>(g.inner, 1), p.stride = g.stride;
+    p.results = g.results, p.length = g.length;
+    inner_reduced = g.inner_reduced;
+    warps = p.length <= 1024;
+    p.packs = wide_columns > 1 && g.stride == 1 && g.inner % wide_columns == 0;
+    for (const AxisList* axes : {&g.kept, &g.reduced})
+      for (std::int64_t stride : axes->strides) p.packs &= stride % wide_columns == 0;
+    const std::int64_t units =
+        inner_reduced ? (warps ? ceil_div(p.results, 8) : p.results)
+                      : ceil_div(p.inner, 32 * column_width(p.packs)) * (p.results / p.inner);
+    const std::int64_t most =
+        p.length / (inner_reduced ? least_elements : std::max<std::int64_t>(8, least_elements / 32));
+    p.slices = std::clamp<std::int64_t>(wanted_blocks / std::max<std::int64_t>(units, 1), 1,
+                                        std::clamp<std::int64_t>(most, 1, 1024));
+  }
+  static std::int64_t column_width(bool packs) { return packs ? wide_columns : 1; }
+
+  Bytes workspace() const {
+    const std::int64_t partials = p.slices == 1 ? 0 : p.slices * p.results;
+    return {partials * static_cast<std::int64_t>(sizeof(W))};
+  }
+
+  void operator()(const KernelArgs& args) const {
+    if (p.results == 0) return;
+    Problem now = p;
+    now.packs = p.packs && aligned_for_packs(args.inputs[0]);
+    const Output<S, W> output{args.out<S>(), p.slices > 1 ? args.scratch<W>() : nullptr};
+    const S* x = args.in<S>(0);
+    if (inner_reduced) {
+      const std::int64_t tasks = p.results * p.slices;
+      launch({args, "reduce", dim3(static_cast<unsigned>(warps ? ceil_div(tasks, 8) : tasks)),
+              dim3(256)},
+             warps ? reduce_rows<S, R, 32> : reduce_rows<S, R, 256>, now, x, output);
+    } else {
+      const std::int64_t width = column_width(now.packs);
+      const dim3 grid(static_cast<unsigned>(ceil_div(p.inner, 32 * width)),
+                      static_cast<unsigned>(std::min<std::int64_t>(p.results / p.inner, 65535)),
+                      static_cast<unsigned>(p.slices));
+      launch({args, "reduce", grid, dim3(32, 8)},
+             now.packs ? reduce_columns<S, R, wide_columns> : reduce_columns<S, R, 1>, now, x,
+             output);
+    }
+    if (p.slices > 1)
+      launch({args, "reduce slices", dim3(static_cast<unsigned>(ceil_div(p.results, 8))), dim3(256)},
+             join_slices<S, R>, output.partial, output.out, p.results, p.slices);
+  }
+};
+
+template <template <class> class R>
+Kernel bind(const KernelRequest& request, const ReduceAttributes& a) {
+  return dispatch_numeric(request, request.out().dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    const Reduction<S, R<Compute<S>>> reduction(request, a);
+    return Kernel{reduction, reduction.workspace()};
+  });
+}
+
+}  // namespace
+
+Kernel bind_sum_cuda(const KernelRequest& request, const ReduceAttributes& a) {
+  return bind<Sum>(request, a);
+}
+Kernel bind_sum_squares_cuda(const KernelRequest& request, const ReduceAttributes& a) {
+  return bind<SumSquares>(request, a);
+}
+Kernel bind_max_cuda(const KernelRequest& request, const ReduceAttributes& a) {
+  return bind<Max>(request, a);
+}
+Kernel bind_min_cuda(const KernelRequest& request, const ReduceAttributes& a) {
+  return bind<Min>(request, a);
+}
+
+}  // namespace ebb

@@ -1,0 +1,197 @@
+// CUDA devices below and above the ops: memory, copies, faults, whole training steps, checkpoints.
+// What needs a device is skipped without one; plans are made for one that is not there.
+#include "core/cuda/cuda.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "ebb/ebb.h"
+#include "ebb/models/gpt2.h"
+#include "ebb/models/llama.h"
+#include "ebb/models/resnet.h"
+#include "ebb/storage.h"
+#include "ebb/train/train_step.h"
+#include "support/op_check.h"
+#include "support/other_device.h"
+#include "support/plan_check.h"
+
+namespace ebb::test {
+namespace {
+
+const Device device = device::cuda(0);
+
+#define NEEDS_CUDA() \
+  if (!cuda_present()) GTEST_SKIP() << "no CUDA device"
+
+TEST(Cuda, ADeviceThatIsNotThereIsNamed) {
+  expect_error([] { Storage::allocate(device::cuda(99), 64_B); }, {"cuda:99", "not available"});
+  expect_error([] { (void)eval(ones({2}, f32, device::cuda(99))); }, {"cuda:99"});
+}
+
+TEST(Cuda, WhatAnAllocationTakes) {
+  EXPECT_EQ(cuda::reservation(1_B), 512_B);
+  EXPECT_EQ(cuda::reservation(1_MiB), 1_MiB);
+  EXPECT_EQ(cuda::reservation(1_MiB + 1_B), 2_MiB);
+  EXPECT_EQ(cuda::reservation(3_MiB), 4_MiB);
+  NEEDS_CUDA();
+  for (const Bytes size : {2_MiB, 3_MiB, 64_MiB, 65_MiB + 1_B, 1_GiB}) {
+    const Bytes before = cuda::memory_info(device).free;
+    const auto storage = Storage::allocate(device, size);
+    cuda::synchronise(device);
+    EXPECT_EQ(before - cuda::memory_info(device).free, storage->reserved()) << to_string(size);
+  }
+  // Small ones share pages.
+  const Bytes before = cuda::memory_info(device).free;
+  std::vector<std::shared_ptr<Storage>> many;
+  Bytes reserved;
+  for (int i = 0; i < 1000; ++i) {
+    many.push_back(Storage::allocate(device, 5000_B));
+    reserved += many.back()->reserved();
+  }
+  EXPECT_LE(before - cuda::memory_info(device).free, reserved + 2_MiB);
+}
+
+TEST(Cuda, NewMemoryIsZeroAndCopiesKeepBytes) {
+  NEEDS_CUDA();
+  std::vector<std::byte> bytes(100000), back(bytes.size(), std::byte{1});
+  auto storage = Storage::allocate(device, {static_cast<std::int64_t>(bytes.size())});
+  storage->read(back);
+  EXPECT_EQ(back, bytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
+  storage->write(bytes);
+  storage->read(back);
+  EXPECT_EQ(back, bytes);
+  const Tensor there = Tensor::from_bytes(bytes, {{100000}, u8}, device);
+  EXPECT_EQ(there.device(), device);
+  EXPECT_EQ(to_device(there, device::cpu).to_vector<std::uint8_t>(),
+            there.to_vector<std::uint8_t>());
+}
+
+TEST(Cuda, AMemoryErrorSaysHowMuchIsFree) {
+  NEEDS_CUDA();
+  expect_error([] { Storage::allocate(device, {1ll << 45}); },
+               {"cannot allocate", "cuda:0", "are free"});
+}
+
+TEST(Cuda, RandomBitsAreThoseOfTheCpu) {
+  NEEDS_CUDA();
+  const auto uniform = [](Device d) {
+    return random_uniform({1003}, -1.0, 3.0, f32, d, RandomKey{7}).to_vector<float>();
+  };
+  EXPECT_EQ(uniform(device), uniform(device::cpu));
+  const auto mask = [](Device d) {
+    return dropout(ones({1003}, f32, d), 0.3, RandomKey{8}).to_vector<float>();
+  };
+  EXPECT_EQ(mask(device), mask(device::cpu));
+  // Logarithm and cosine are another library's: a unit in the last place of float64, which rarely
+  // reaches float32.
+  const auto a = random_normal({4096}, 0.0, 1.0, f32, device, RandomKey{9}).to_vector<float>(),
+             b = random_normal({4096}, 0.0, 1.0, f32, device::cpu, RandomKey{9}).to_vector<float>();
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-6);
+}
+
+TEST(Cuda, BadIndicesAreErrorsThatNameTheOp) {
+  NEEDS_CUDA();
+  const Tensor table = zeros({3, 2}, f32, device);
+  const auto ids = [](std::int64_t bad) {
+    return to_device(Tensor::from(std::vector<std::int64_t>{0, bad}, {2}), device);
+  };
+  expect_error([&] { (void)eval(embedding(table, ids(3))); },
+               {"[embedding]", "index 3", "position 1", "[0, 3)"});
+  expect_error([&] { (void)eval(embedding(table, ids(-1))); }, {"[embedding]", "index -1"});
+  EXPECT_EQ(embedding(table, ids(2)).to_vector<float>(), std::vector<float>(4, 0.0f));
+  expect_error(
+      [&] {
+        (void)eval(cross_entropy(zeros({2, 3}, f32, device), ids(5)));
+      },
+      {"[cross_entropy]", "index 5"});
+}
+
+// --- Whole models
+
+models::Gpt2Config small_gpt2() {
+  return {.vocabulary = 101, .context = 32, .layers = 2, .heads = 2, .width = 32, .dropout = 0.1};
+}
+
+template <class Model, class Config, class Loss>
+void plan_on_cuda(const char* what, const Config& config, const std::vector<TensorType>& batch,
+                  const Loss& loss) {
+  for (DType dtype : {f32, bf16}) {
+    SCOPED_TRACE(what);
+    auto model = make<Model>(device, dtype, config);
+    TrainStep step(model, optim::AdamW{}, [&](const Batch& b) { return loss(model, b); },
+                   {.schedule = optim::constant(), .clip_norm = 1.0, .compile = {}});
+    std::vector<TensorType> types = batch;
+    for (TensorType& type : types)
+      if (is_floating(type.dtype)) type.dtype = dtype;
+    check_plan(step.plan(types));
+    EXPECT_EQ(step.plan(types).device, device);
+  }
+}
+
+TEST(Cuda, PlansOfModelsNeedNoDevice) {
+  if (!built_with_cuda()) GTEST_SKIP() << "this build has no CUDA";
+  const std::vector<TensorType> tokens{{{4, 16}, i64}, {{4, 16}, i64}};
+  const auto language = [](auto& model, const Batch& b) { return model.loss(b.x(), b.y()); };
+  plan_on_cuda<models::Gpt2>("gpt2", small_gpt2(), tokens, language);
+  plan_on_cuda<models::Llama>("llama",
+                              models::LlamaConfig{.vocabulary = 101,
+                                                  .width = 32,
+                                                  .hidden = 64,
+                                                  .layers = 2,
+                                                  .heads = 4,
+                                                  .key_value_heads = 2,
+                                                  .context = 32},
+                              tokens, language);
+  plan_on_cuda<models::ResNet>(
+      "resnet",
+      models::ResNetConfig{models::ResNetConfig::Block::bottleneck, {1, 1}, {8, 16}, 3, 10},
+      {{{4, 3, 16, 16}, f32}, {{4}, i64}},
+      [](auto& model, const Batch& b) { return cross_entropy(model(b.x()), b.y()); });
+}
+
+// Losses of a few steps.
+std::vector<double> train(Device where, DType dtype, int steps) {
+  auto model = make<models::Gpt2>(where, dtype, small_gpt2());
+  TrainStep step(model, optim::AdamW{.lr = 1e-3},
+                 [&](const Batch& b) { return model.loss(b.x(), b.y()); },
+                 {.schedule = optim::constant(), .clip_norm = 1.0, .compile = {}});
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) {
+    const auto tokens = [&](int shift) {
+      std::vector<std::int64_t> ids(4 * 16);
+      for (std::size_t k = 0; k < ids.size(); ++k)
+        ids[k] =
+            static_cast<std::int64_t>((k * 7 + static_cast<std::size_t>(i + shift) * 13) % 101);
+      return Tensor::from(ids, {4, 16});
+    };
+    losses.push_back(step({{tokens(0), tokens(1)}}).loss);
+  }
+  return losses;
+}
+
+TEST(Cuda, TrainingAgreesWithTheCpuAndRepeats) {
+  NEEDS_CUDA();
+  const std::vector<double> first = train(device, f32, 6), host = train(device::cpu, f32, 6);
+  EXPECT_EQ(train(device, f32, 6), first);
+  // Same weights, masks and batches; float32 rounding grows by Adam's division in early steps.
+  for (std::size_t i = 0; i < host.size(); ++i) EXPECT_NEAR(first[i], host[i], 2e-3) << i;
+  const std::vector<double> half = train(device, bf16, 6);
+  EXPECT_EQ(train(device, bf16, 6), half);
+  for (std::size_t i = 0; i < host.size(); ++i) EXPECT_NEAR(half[i], host[i], 0.1) << i;
+}
+
+TEST(Cuda, TimedRunsTellEveryInstruction) {
+  NEEDS_CUDA();
+  const Tensor x = eval(random_normal({1024, 1024}, 0.0, 1.0, f32, device, RandomKey{1}));
+  Program program({.inputs = {}, .outputs = {sum(matmul(x, x))}, .updates = {}});
+  program.run();
+  const std::vector<double> times = program.timed_run();
+  EXPECT_EQ(times.size(), program.plan().instructions.size());
+  EXPECT_GT(std::accumulate(times.begin(), times.end(), 0.0), 0.0);
+}
+
+}  // namespace
+}  // namespace ebb::test
