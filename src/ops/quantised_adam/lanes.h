@@ -1,0 +1,135 @@
+// A register's worth of floats or ints, with the few operations that compilers do not find by
+// themselves: lookups in tables that fit a register, and conversion from and to bytes.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace ebb::simd {
+
+#if defined(__AVX512F__)
+inline constexpr int lanes = 16;
+// Forms with a mask, of which all is set: g++ 12 warns of its own headers in those without.
+inline constexpr __mmask16 every = 0xffff;
+#elif defined(__AVX2__)
+inline constexpr int lanes = 8;
+#else
+inline constexpr int lanes = 4;
+#endif
+
+typedef float Floats __attribute__((vector_size(4 * lanes)));
+typedef std::int32_t Ints __attribute__((vector_size(4 * lanes)));
+
+inline Floats load(const float* from) {
+  Floats x;
+  std::memcpy(&x, from, sizeof x);
+  return x;
+}
+inline void store(float* to, Floats x) { std::memcpy(to, &x, sizeof x); }
+
+inline Ints bits_of(Floats x) { return reinterpret_cast<Ints>(x); }
+inline Floats floats_of(Ints x) { return reinterpret_cast<Floats>(x); }
+inline Floats to_floats(Ints x) { return __builtin_convertvector(x, Floats); }
+inline Floats min(Floats a, Floats b) { return a < b ? a : b; }
+inline Ints max(Ints a, Ints b) { return a > b ? a : b; }
+
+inline Ints load_bytes(const std::uint8_t* from) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Ints>(
+      _mm512_maskz_cvtepu8_epi32(every, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Ints>(
+      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+  return Ints{from[0], from[1], from[2], from[3]};
+#endif
+}
+
+// Values in [0, 256).
+inline void store_bytes(std::uint8_t* to, Ints x) {
+#if defined(__AVX512F__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm512_maskz_cvtepi32_epi8(every, reinterpret_cast<__m512i>(x)));
+#elif defined(__AVX2__)
+  const __m256i all = reinterpret_cast<__m256i>(x);
+  const __m128i words =
+      _mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packus_epi16(words, words));
+#else
+  for (int i = 0; i < lanes; ++i) to[i] = static_cast<std::uint8_t>(x[i]);
+#endif
+}
+
+// Toward zero. What no int holds becomes some int.
+inline Ints truncate(Floats x) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Ints>(_mm512_maskz_cvttps_epi32(every, reinterpret_cast<__m512>(x)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Ints>(_mm256_cvttps_epi32(reinterpret_cast<__m256>(x)));
+#else
+  Ints y;
+  for (int i = 0; i < lanes; ++i) y[i] = std::abs(x[i]) < 0x1p30f ? static_cast<int>(x[i]) : 0;
+  return y;
+#endif
+}
+
+inline Floats sqrt(Floats x) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Floats>(_mm512_maskz_sqrt_ps(every, reinterpret_cast<__m512>(x)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Floats>(_mm256_sqrt_ps(reinterpret_cast<__m256>(x)));
+#else
+  for (int i = 0; i < lanes; ++i) x[i] = std::sqrt(x[i]);
+  return x;
+#endif
+}
+
+// table[index mod 8]
+inline Floats lookup8(const float (&table)[8], Ints index) {
+#if defined(__AVX512F__)
+  const __m256 half = _mm256_loadu_ps(table);
+  const __m512 both = _mm512_castpd_ps(_mm512_maskz_broadcast_f64x4(0xff, _mm256_castps_pd(half)));
+  return reinterpret_cast<Floats>(
+      _mm512_maskz_permutexvar_ps(every, reinterpret_cast<__m512i>(index), both));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Floats>(
+      _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), reinterpret_cast<__m256i>(index)));
+#else
+  Floats y;
+  for (int i = 0; i < lanes; ++i) y[i] = table[index[i] & 7];
+  return y;
+#endif
+}
+
+// table[index mod 16]
+inline Floats lookup16(const float (&table)[16], Ints index) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Floats>(
+      _mm512_maskz_permutexvar_ps(every, reinterpret_cast<__m512i>(index), _mm512_loadu_ps(table)));
+#elif defined(__AVX2__)
+  const __m256i at = reinterpret_cast<__m256i>(index);
+  const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), at),
+               high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), at);
+  return reinterpret_cast<Floats>(
+      _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28))));
+#else
+  Floats y;
+  for (int i = 0; i < lanes; ++i) y[i] = table[index[i] & 15];
+  return y;
+#endif
+}
+
+// The largest of all lanes.
+inline std::int32_t largest(Ints x) {
+  std::int32_t most = x[0];
+  for (int i = 1; i < lanes; ++i) most = std::max(most, x[i]);
+  return most;
+}
+
+}  // namespace ebb::simd
