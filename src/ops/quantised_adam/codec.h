@@ -1,129 +1,123 @@
-// Codes of moments to floats and back, a register at a time and without memory: the maps of maps.h
-// written as arithmetic. Decoded values agree with the maps to a few units in the last place; a
+// Codes of moments to floats and back, a register at a time and without tables in memory: the
+// maps of maps.h written as arithmetic. Decoded values agree with the maps to 2e-6 of themselves; a
 // value is encoded as the nearest, where rounding of the arithmetic decides between two that are
 // equally near to within 1e-4 of their distance.
+//
+// In a dynamic map with seven decades, decade d, from 10^(d-7) to 10^(d-6), has `first` · 2^d
+// values, `first` being 1 in the signed map and 2 in the unsigned one. Inside a decade values are
+// on a line.
 #pragma once
 
 #include "ops/quantised_adam/lanes.h"
 
 namespace ebb::simd {
 
-// x, scaled to [-1, 1], has sign and magnitude apart: codes of a signed map lie symmetrically
-// around `zero`, except that the largest positive one has no counterpart.
-inline Ints signed_code(Floats x, Ints magnitude, int zero) {
-  const Ints sign = bits_of(x) >> 31;  // 0 or -1
-  return max((magnitude ^ sign) - sign, Ints{} - zero) + zero;
-}
+// From codes to values. The number of a value, counted so that decade d starts at `first` · 2^d,
+// plus 1/2 has the decade as its exponent: value = slope · number + start, by the exponent
+// modulo 8.
+struct Lines {
+  Table8 slope, start;
 
-// The code of a magnitude in decade d is the whole part of slope[d] * x + start[d], at most
-// last[d]. The first decade reaches down to 0, and 1 is a decade by itself.
-struct Decades {
-  float lower[8] = {}, slope[8] = {}, start[8] = {}, last[8] = {};
+  // 0 and 1, with a line through both, share the exponent beside those of the decades.
+  constexpr Lines(int first, double slope_of_rest, double start_of_rest) {
+    for (int place = 0; place < 8; ++place)
+      slope.set(place, slope_of_rest), start.set(place, start_of_rest);
+    double unit = 1e-6;  // the upper end of the decade
+    for (int d = 0; d < 7; ++d, unit *= 10.0) {
+      const int exponent = d + first - 1, place = (127 + exponent) % 8;
+      slope.set(place, 0.9 * unit / (1 << exponent));
+      start.set(place, -0.8 * unit);
+    }
+  }
+
+  Floats operator()(Floats number) const {
+    const Ints exponent = bits_of(number) >> 23;
+    return number * lookup(slope, exponent) + lookup(start, exponent);
+  }
 };
-// `first`: values in the lowest decade, 1 or 2; each next one has twice as many.
-constexpr Decades decades(int first) {
-  Decades d;
-  double unit = 1e-6;  // the upper end of the decade
-  for (int i = 0; i < 7; ++i, unit *= 10.0) {
-    const double values = first << i;
-    d.slope[i] = static_cast<float>(values / (0.9 * unit));
-    d.start[i] = static_cast<float>(values * 8.0 / 9.0 - (first - 1));
-    d.last[i] = static_cast<float>(2 * values - first);
-    // Half way between the last value of the decade before and the first of this one.
-    if (i > 0) d.lower[i] = static_cast<float>(0.1 * unit * (1.0 + 1.8 / values));
+
+// From magnitudes to the place among the map's magnitudes: in decade d the whole part of
+// slope · x + start, at most `last`. The lowest decade reaches down to 0, and 1 is one by itself.
+struct Decades {
+  Table8 lower, slope, start, last;
+
+  constexpr explicit Decades(int first) {
+    double unit = 1e-6;  // the upper end of the decade
+    for (int d = 0; d < 7; ++d, unit *= 10.0) {
+      const double values = first << d;
+      slope.set(d, values / (0.9 * unit));
+      start.set(d, values * 8.0 / 9.0 - (first - 1));
+      last.set(d, 2.0 * values - first);
+      // Half way between the last value of the decade before and the first of this one.
+      if (d > 0) lower.set(d, 0.1 * unit * (1.0 + 1.8 / values));
+    }
+    lower.set(7, 1.0 - 0.225 / (64 * first));
+    start.set(7, 127 * first + 1), last.set(7, 127 * first + 1);
+    // In the lowest decade, code 1 begins half way from zero to the first value, and code 2, which
+    // only the unsigned map has there, in the decade's middle.
+    const double one = first == 1 ? 0.275e-6 : 0.1625e-6, two = 0.55e-6;
+    slope.set(0, 1.0 / (two - one));
+    start.set(0, 1.0 - one / (two - one));
   }
-  const double top = 64 * first;
-  d.lower[7] = static_cast<float>(1.0 - 0.225 / top);
-  d.start[7] = d.last[7] = d.last[6] + 1.0f;
-  // Zero ends half way to the first value, inside the first part.
-  if (first == 1) {
-    d.slope[0] = static_cast<float>(1.0 / 0.275e-6);
-    d.start[0] = 0.0f;
-  } else {
-    d.slope[0] = static_cast<float>(1.0 / 0.3875e-6);
-    d.start[0] = static_cast<float>(1.0 - 0.1625 / 0.3875);
+
+  Ints operator()(Floats x) const {
+    // A float's bits are nearly its logarithm. The guess is the decade or the next one.
+    constexpr float log_of_2 = 0.30103f, shift = 6.0f - 127.0f * log_of_2 + 1.3f;
+    const Ints guess = max(truncate(to_floats(bits_of(x)) * (log_of_2 * 0x1p-23f) + shift), all(0));
+    const Ints d = x < lookup(lower, guess) ? guess - 1 : guess;
+    return truncate(min(x * lookup(slope, d) + lookup(start, d), lookup(last, d)));
   }
-  return d;
+};
+
+// Codes of a signed map lie symmetrically around `zero`, except that the largest positive one has
+// no counterpart.
+inline Ints signed_code(Floats x, Ints place, int zero) {
+  return max(bits_of(x) < 0 ? -place : place, all(-zero)) + zero;
 }
 
-// Eight bits, both maps dynamic with seven decades. Decade d, from 10^(d-7) to 10^(d-6), has 2^d
-// values in the signed map and 2^(d+1) in the unsigned one, so the number of a value (counted from
-// 1) plus 1/2, as a float, holds the decade in its exponent and the place inside it in its
-// mantissa.
+// Both maps dynamic with seven decades.
 struct EightBits {
   static constexpr int bits = 8, block = 256, zero = 127;
 
   static Floats mean(Ints code) {
-    const Ints offset = code - zero, sign = offset >> 31;
-    // Exponents 0 to 6 are decades, at 127 + exponent modulo 8. The remaining place serves 0 and 1:
-    // as numbers 0.5 and 128.5, they have the mantissas 1 and 1 + 2^-8.
-    static constexpr float slope[8] = {0.9e-5f, 0.9e-4f, 0.9e-3f, 0.9e-2f,
-                                       0.9e-1f, 0.9f,    256.0f,  0.9e-6f};
-    static constexpr float start[8] = {0.1e-5f, 0.1e-4f, 0.1e-3f, 0.1e-2f,
-                                       0.1e-1f, 0.1f,    0.0f,    0.1e-6f};
-    const Floats value = in_decade(to_floats((offset ^ sign) - sign) + 0.5f, slope, start);
-    return floats_of(bits_of(value) | (sign << 31));
+    static constexpr Lines lines(1, 0x1p-7, -0x1p-8);  // 0.5 stands for 0 and 128.5 for 1
+    const Ints offset = code - zero;
+    return floats_of(bits_of(lines(to_floats(magnitude(offset)) + 0.5f)) | (offset & sign_bit));
   }
-
   static Floats square(Ints code) {
-    // Exponents 1 to 7 are decades. 0 and 255 share the remaining place: as numbers 1.5 and 256.5,
-    // they have the mantissas 1 + 1/2 and 1 + 2^-9.
-    static constexpr float one = -2.0078431f;
-    static constexpr float slope[8] = {0.9e-6f, 0.9e-5f, 0.9e-4f, 0.9e-3f,
-                                       0.9e-2f, 0.9e-1f, 0.9f,    one};
-    static constexpr float start[8] = {0.1e-6f, 0.1e-5f, 0.1e-4f, 0.1e-3f,
-                                       0.1e-2f, 0.1e-1f, 0.1f,    -0.5f * one};
-    return in_decade(to_floats(code) + 1.5f, slope, start);
+    // 1.5 stands for 0 and 256.5 for 1: a slope of 1/255, with few enough digits for 0 to be exact.
+    static constexpr Lines lines(2, 0x1.0101p-8, -0x1.81818p-8);
+    return lines(to_floats(code) + 1.5f);
   }
-
   static Ints encode_mean(Floats x) {
-    static constexpr Decades d = decades(1);
-    return signed_code(x, number(x, d), zero);
+    static constexpr Decades place(1);
+    return signed_code(x, place(magnitude(x)), zero);
   }
   static Ints encode_square(Floats x) {
-    static constexpr Decades d = decades(2);
-    return number(x, d);
-  }
-
- private:
-  static Floats in_decade(Floats number, const float (&slope)[8], const float (&start)[8]) {
-    const Ints bits = bits_of(number), exponent = bits >> 23;
-    const Floats place = floats_of((bits & 0x007fffff) | 0x3f800000) - 1.0f;
-    return place * lookup8(slope, exponent) + lookup8(start, exponent);
-  }
-
-  static Ints number(Floats x, const Decades& d) {
-    const Ints magnitude = bits_of(x) & 0x7fffffff;
-    const Floats a = floats_of(magnitude);
-    // A float's bits are nearly its logarithm. The guess is the decade or the next one.
-    constexpr float log_of_2 = 0.30103f, shift = 6.0f - 127.0f * log_of_2 + 1.3f;
-    const Ints guess = max(truncate(to_floats(magnitude) * (log_of_2 * 0x1p-23f) + shift), Ints{});
-    const Ints decade = guess + (a < lookup8(d.lower, guess));
-    return truncate(
-        min(a * lookup8(d.slope, decade) + lookup8(d.start, decade), lookup8(d.last, decade)));
+    static constexpr Decades place(2);
+    return place(x);
   }
 };
 
-// Four bits: a dynamic map with three decades for the mean, a linear one for the square.
+// A dynamic map with three decades for the mean, a linear one for the square.
 struct FourBits {
   static constexpr int bits = 4, block = 128, zero = 7;
 
   static Floats mean(Ints code) {
-    static constexpr float map[16] = {-0.8875f, -0.6625f, -0.4375f, -0.2125f, -0.0775f, -0.0325f,
-                                      -0.0055f, 0.0f,     0.0055f,  0.0325f,  0.0775f,  0.2125f,
-                                      0.4375f,  0.6625f,  0.8875f,  1.0f};
-    return lookup16(map, code);
+    static constexpr Table16 map = {{-0.8875f, -0.6625f, -0.4375f, -0.2125f, -0.0775f, -0.0325f,
+                                     -0.0055f, 0.0f, 0.0055f, 0.0325f, 0.0775f, 0.2125f, 0.4375f,
+                                     0.6625f, 0.8875f, 1.0f}};
+    return lookup(map, code);
   }
-  static Floats square(Ints code) { return (to_floats(code) + 1.0f) * 0.0625f; }
-
+  static Floats square(Ints code) { return to_floats(code) * 0.0625f + 0.0625f; }
   static Ints encode_mean(Floats x) {
-    const Floats a = floats_of(bits_of(x) & 0x7fffffff);
-    Ints passed{};
+    const Floats a = magnitude(x);
+    Ints passed = all(0);
     for (float bound : {0.00275f, 0.019f, 0.055f, 0.145f, 0.325f, 0.55f, 0.775f, 0.94375f})
-      passed -= a >= bound;
+      passed = a >= bound ? passed + 1 : passed;
     return signed_code(x, passed, zero);
   }
-  static Ints encode_square(Floats x) { return max(truncate(x * 16.0f - 0.5f), Ints{}); }
+  static Ints encode_square(Floats x) { return max(truncate(x * 16.0f - 0.5f), all(0)); }
 };
 
 }  // namespace ebb::simd

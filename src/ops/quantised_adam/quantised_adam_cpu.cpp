@@ -43,23 +43,23 @@ float inverse(float& absmax) {
 
 // Updates one whole block. Outputs may be the inputs themselves.
 template <class Codec>
-void step_block(const AdamCoefficients<float>& k, float scale, const float* p, const float* g,
+void step_block(const AdamCoefficients<float> k, float scale, const float* p, const float* g,
                 float* p_out, const std::uint8_t* mean_codes, const std::uint8_t* square_codes,
                 std::uint8_t* mean_out, std::uint8_t* square_out, float& mean_absmax,
                 float& square_absmax) {
   alignas(64) float mean[Codec::block], square[Codec::block];
   const float from_mean = mean_absmax * k.beta1, from_square = square_absmax * k.beta2;
   // Bits of magnitudes order as the magnitudes do, with NaN above all: one NaN marks the block.
-  Ints largest_mean{}, largest_square{};
+  Ints largest_mean = all(0), largest_square = all(0);
   for (int i = 0; i < Codec::block; i += lanes) {
-    const Floats x = load(p + i), d = load(g + i) * scale + k.coupled * x;
+    const Floats x = load(p + i), d = load(g + i) * scale + x * k.coupled;
     const Floats m = Codec::mean(load_bytes(mean_codes + i)) * from_mean + d * k.rest1;
     const Floats v = Codec::square(load_bytes(square_codes + i)) * from_square + d * d * k.rest2;
     store(mean + i, m);
     store(square + i, v);
-    largest_mean = max(largest_mean, bits_of(m) & 0x7fffffff);
-    largest_square = max(largest_square, bits_of(v) & 0x7fffffff);
-    store(p_out + i, k.kept * x - k.step_size * m / (sqrt(v) * k.root + k.eps));
+    largest_mean = max(largest_mean, bits_of(magnitude(m)));
+    largest_square = max(largest_square, bits_of(magnitude(v)));
+    store(p_out + i, x * k.kept - m * k.step_size / (sqrt(v) * k.root + k.eps));
   }
   mean_absmax = std::bit_cast<float>(largest(largest_mean));
   square_absmax = std::bit_cast<float>(largest(largest_square));
