@@ -15,14 +15,6 @@ namespace {
 
 using namespace simd;
 
-// A block as the arithmetic sees it: one code a byte, parameter and gradient in float. What the
-// tensors have in that form is used where it lies; the rest is in the tile.
-template <class Codec>
-struct Tile {
-  alignas(64) float parameter[Codec::block], gradient[Codec::block];
-  alignas(64) std::uint8_t mean_codes[Codec::block], square_codes[Codec::block];
-};
-
 void unpack(const std::uint8_t* pairs, std::uint8_t* codes, std::int64_t count) {
   for (std::int64_t i = 0; i < count / 2; ++i)
     codes[2 * i] = pairs[i] & 15, codes[2 * i + 1] = static_cast<std::uint8_t>(pairs[i] >> 4);
@@ -33,6 +25,26 @@ void pack(const std::uint8_t* codes, std::uint8_t* pairs, std::int64_t count) {
   for (std::int64_t i = 0; i < count / 2; ++i)
     pairs[i] = static_cast<std::uint8_t>(codes[2 * i] | (codes[2 * i + 1] << 4));
   if (count % 2 != 0) pairs[count / 2] = codes[count - 1];
+}
+
+template <class Codec>
+void read_codes(const std::uint8_t* from, std::uint8_t* codes, std::int64_t count) {
+  Codec::bits == 8 ? void(std::copy_n(from, count, codes)) : unpack(from, codes, count);
+}
+template <class Codec>
+void write_codes(const std::uint8_t* codes, std::uint8_t* to, std::int64_t count) {
+  Codec::bits == 8 ? void(std::copy_n(codes, count, to)) : pack(codes, to, count);
+}
+
+// To float or back.
+template <class From, class To>
+void convert_run(const From* from, To* to, std::int64_t count) {
+  if constexpr (std::is_same_v<From, To>)
+    std::copy_n(from, count, to);
+  else if constexpr (std::is_same_v<To, float>)
+    widen(from, to, count);
+  else
+    narrow(from, to, count);
 }
 
 // 1 / absmax, and 0 for a block that counts as zero; absmax is then made 0.
@@ -70,128 +82,115 @@ void step_block(const AdamCoefficients<float> k, float scale, const float* p, co
   }
 }
 
-// Elements [begin, begin + count) of a parameter of type T, count at most a block.
+// Room for a block in the form the arithmetic takes: parameter and gradient in float, one code a
+// byte.
+template <class Codec>
+struct Tile {
+  alignas(64) float parameter[Codec::block], gradient[Codec::block];
+  alignas(64) std::uint8_t mean[Codec::block], square[Codec::block];
+
+  // Elements beyond the end of a parameter have no gradient and the smallest codes, so that they
+  // are never the largest of the block.
+  void clear() {
+    std::fill_n(parameter, Codec::block, 0.0f);
+    std::fill_n(gradient, Codec::block, 0.0f);
+    std::fill_n(mean, Codec::block, std::uint8_t{Codec::zero});
+    std::fill_n(square, Codec::block, std::uint8_t{0});
+  }
+};
+
+// Block number `block` of the parameter, which has `count` elements. What has the right form and is
+// whole is used where it lies.
 template <class T, class Codec>
-void step_tile(const KernelArgs& args, std::int64_t begin, std::int64_t count,
-               const AdamCoefficients<float>& k, float scale) {
-  constexpr bool as_it_lies = std::is_same_v<T, float>, bytes = Codec::bits == 8;
-  const bool whole = count == Codec::block;
-  const std::int64_t block = begin / Codec::block, at = begin * Codec::bits / 8;
+void step(const KernelArgs& args, std::int64_t block, std::int64_t count,
+          const AdamCoefficients<float>& k, float scale) {
+  const std::int64_t begin = block * Codec::block, at = begin * Codec::bits / 8;
   const T *p = args.in<T>(0) + begin, *g = args.in<T>(1) + begin;
   const std::uint8_t *mean = args.in<std::uint8_t>(2) + at, *square = args.in<std::uint8_t>(4) + at;
   T* p_out = args.out<T>(0) + begin;
   std::uint8_t *mean_out = args.out<std::uint8_t>(1) + at,
                *square_out = args.out<std::uint8_t>(3) + at;
-  float mean_absmax = args.in<float>(3)[block], square_absmax = args.in<float>(5)[block];
+  float &mean_absmax = args.out<float>(2)[block], &square_absmax = args.out<float>(4)[block];
+  mean_absmax = args.in<float>(3)[block], square_absmax = args.in<float>(5)[block];
 
   Tile<Codec> tile;
-  if (!whole) {
-    // Elements beyond the end have no gradient and the smallest codes, so that they are never the
-    // largest of the block.
-    std::fill_n(tile.parameter, Codec::block, 0.0f);
-    std::fill_n(tile.gradient, Codec::block, 0.0f);
-    std::fill_n(tile.mean_codes, Codec::block, std::uint8_t{Codec::zero});
-    std::fill_n(tile.square_codes, Codec::block, std::uint8_t{0});
-  }
-  const bool direct = as_it_lies && whole, direct_codes = bytes && whole;
-  if (!direct) {
-    if constexpr (as_it_lies)
-      std::copy_n(p, count, tile.parameter), std::copy_n(g, count, tile.gradient);
-    else
-      widen(p, tile.parameter, count), widen(g, tile.gradient, count);
-  }
-  if (!bytes) {
-    unpack(mean, tile.mean_codes, count), unpack(square, tile.square_codes, count);
-  } else if (!whole) {
-    std::copy_n(mean, count, tile.mean_codes), std::copy_n(square, count, tile.square_codes);
-  }
-
-  float* stepped = tile.parameter;
-  const float *from = tile.parameter, *gradient = tile.gradient;
-  if constexpr (as_it_lies)
-    if (whole) from = p, gradient = g, stepped = p_out;
-  step_block<Codec>(k, scale, from, gradient, stepped, direct_codes ? mean : tile.mean_codes,
-                    direct_codes ? square : tile.square_codes,
-                    direct_codes ? mean_out : tile.mean_codes,
-                    direct_codes ? square_out : tile.square_codes, mean_absmax, square_absmax);
-
-  if (!direct) {
-    if constexpr (as_it_lies)
-      std::copy_n(tile.parameter, count, p_out);
-    else
-      narrow(tile.parameter, p_out, count);
-  }
-  if (!bytes) {
-    pack(tile.mean_codes, mean_out, count), pack(tile.square_codes, square_out, count);
-  } else if (!whole) {
-    std::copy_n(tile.mean_codes, count, mean_out),
-        std::copy_n(tile.square_codes, count, square_out);
-  }
-  args.out<float>(2)[block] = mean_absmax;
-  args.out<float>(4)[block] = square_absmax;
+  const bool whole = count == Codec::block, bytes = whole && Codec::bits == 8;
+  if (!whole) tile.clear();
+  if (!bytes)
+    read_codes<Codec>(mean, tile.mean, count), read_codes<Codec>(square, tile.square, count);
+  const auto update = [&](const float* from, const float* gradient, float* to) {
+    step_block<Codec>(k, scale, from, gradient, to, bytes ? mean : tile.mean,
+                      bytes ? square : tile.square, bytes ? mean_out : tile.mean,
+                      bytes ? square_out : tile.square, mean_absmax, square_absmax);
+  };
+  const auto update_in_tile = [&] {
+    convert_run(p, tile.parameter, count), convert_run(g, tile.gradient, count);
+    update(tile.parameter, tile.gradient, tile.parameter);
+    convert_run(tile.parameter, p_out, count);
+  };
+  if constexpr (std::is_same_v<T, float>)
+    whole ? update(p, g, p_out) : update_in_tile();
+  else
+    update_in_tile();
+  if (!bytes)
+    write_codes<Codec>(tile.mean, mean_out, count),
+        write_codes<Codec>(tile.square, square_out, count);
 }
 
 // The same in double, by the maps themselves.
 template <class Codec>
-void step_in_double(const KernelArgs& args, std::int64_t begin, std::int64_t count,
-                    const AdamCoefficients<double>& k, double scale) {
-  static const MomentMaps& maps = MomentMaps::of(Codec::bits);
-  const std::int64_t block = begin / Codec::block, at = begin * Codec::bits / 8;
+void step(const KernelArgs& args, std::int64_t block, std::int64_t count,
+          const AdamCoefficients<double>& k, double scale, const MomentMaps& maps) {
+  const std::int64_t begin = block * Codec::block, at = begin * Codec::bits / 8;
   const double *p = args.in<double>(0) + begin, *g = args.in<double>(1) + begin;
   double* p_out = args.out<double>(0) + begin;
   double mean[Codec::block], square[Codec::block];
-  std::uint8_t mean_codes[Codec::block], square_codes[Codec::block];
-  const auto read = [&](int input, std::uint8_t* codes) {
-    const std::uint8_t* from = args.in<std::uint8_t>(input) + at;
-    Codec::bits == 8 ? void(std::copy_n(from, count, codes)) : unpack(from, codes, count);
+  std::uint8_t codes[Codec::block];
+  const auto read = [&](int input, const std::vector<float>& map, double* moment) {
+    read_codes<Codec>(args.in<std::uint8_t>(input) + at, codes, count);
+    const double absmax = static_cast<double>(args.in<float>(input + 1)[block]);
+    for (std::int64_t i = 0; i < count; ++i)
+      moment[i] = static_cast<double>(map[codes[i]]) * absmax;
   };
-  read(2, mean_codes), read(4, square_codes);
-  const double mean_absmax = static_cast<double>(args.in<float>(3)[block]),
-               square_absmax = static_cast<double>(args.in<float>(5)[block]);
-  float largest_mean = 0.0f, largest_square = 0.0f;
-  const auto grow = [](float& most, double x) {
-    const float size = static_cast<float>(std::abs(x));
-    if (size > most || size != size) most = size;
+  const auto write = [&](int output, const std::vector<double>& midpoints, const double* moment) {
+    float absmax = 0.0f;
+    for (std::int64_t i = 0; i < count; ++i)
+      if (const float size = static_cast<float>(std::abs(moment[i])); size > absmax || size != size)
+        absmax = size;  // nothing is larger than NaN
+    if (absmax < FLT_MIN) absmax = 0.0f;
+    const double divisor = absmax == 0.0f ? INFINITY : static_cast<double>(absmax);
+    for (std::int64_t i = 0; i < count; ++i)
+      codes[i] = static_cast<std::uint8_t>(
+          std::upper_bound(midpoints.begin(), midpoints.end(), moment[i] / divisor) -
+          midpoints.begin());
+    write_codes<Codec>(codes, args.out<std::uint8_t>(output) + at, count);
+    args.out<float>(output + 1)[block] = absmax;
   };
+  read(2, maps.mean, mean), read(4, maps.square, square);
   for (std::int64_t i = 0; i < count; ++i) {
     const double d = g[i] * scale + k.coupled * p[i];
-    mean[i] = static_cast<double>(maps.mean[mean_codes[i]]) * mean_absmax * k.beta1 + d * k.rest1;
-    square[i] = static_cast<double>(maps.square[square_codes[i]]) * square_absmax * k.beta2 +
-                d * d * k.rest2;
-    grow(largest_mean, mean[i]), grow(largest_square, square[i]);
+    mean[i] = mean[i] * k.beta1 + d * k.rest1;
+    square[i] = square[i] * k.beta2 + d * d * k.rest2;
     p_out[i] = k.kept * p[i] - k.step_size * mean[i] / (std::sqrt(square[i]) * k.root + k.eps);
   }
-  const auto write = [&](const double* moment, float absmax, const std::vector<double>& midpoints,
-                         int codes_output, std::uint8_t* codes) {
-    if (absmax < FLT_MIN) absmax = 0.0f;
-    const double divisor = absmax == 0.0f ? 1.0 : static_cast<double>(absmax);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const double x = absmax == 0.0f ? 0.0 : moment[i] / divisor;
-      codes[i] = static_cast<std::uint8_t>(std::upper_bound(midpoints.begin(), midpoints.end(), x) -
-                                           midpoints.begin());
-    }
-    std::uint8_t* to = args.out<std::uint8_t>(codes_output) + at;
-    Codec::bits == 8 ? void(std::copy_n(codes, count, to)) : pack(codes, to, count);
-    args.out<float>(codes_output + 1)[block] = absmax;
-  };
-  write(mean, largest_mean, maps.mean_midpoints, 1, mean_codes);
-  write(square, largest_square, maps.square_midpoints, 3, square_codes);
+  write(1, maps.mean_midpoints, mean), write(3, maps.square_midpoints, square);
 }
 
 template <class T, class Codec>
-void run(const KernelArgs& args, std::int64_t elements, const AdamAttributes& a) {
+void run(const KernelArgs& args, std::int64_t elements, const AdamAttributes& a,
+         const MomentMaps& maps) {
   using C = Compute<T>;
   const AdamCoefficients<C> k(a, *args.in<double>(6), *args.in<double>(7));
   const C scale = *args.in<C>(8);
   const std::int64_t blocks = (elements + Codec::block - 1) / Codec::block;
   parallel_for(blocks, (1 << 14) / Codec::block, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t block = first; block < last; ++block) {
-      const std::int64_t begin = block * Codec::block;
-      const std::int64_t count = std::min<std::int64_t>(Codec::block, elements - begin);
+      const std::int64_t count =
+          std::min<std::int64_t>(Codec::block, elements - block * Codec::block);
       if constexpr (std::is_same_v<T, double>)
-        step_in_double<Codec>(args, begin, count, k, scale);
+        step<Codec>(args, block, count, k, scale, maps);
       else
-        step_tile<T, Codec>(args, begin, count, k, scale);
+        step<T, Codec>(args, block, count, k, scale);
     }
   });
 }
@@ -201,9 +200,10 @@ void run(const KernelArgs& args, std::int64_t elements, const AdamAttributes& a)
 Kernel bind_quantised_adam_cpu(const KernelRequest& request, const QuantisedAdamAttributes& a) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    return Kernel{[elements = request.out().shape().elements(), a](const KernelArgs& args) {
-      a.bits == 8 ? run<T, EightBits>(args, elements, a.adam)
-                  : run<T, FourBits>(args, elements, a.adam);
+    return Kernel{[elements = request.out().shape().elements(), a,
+                   maps = &MomentMaps::of(a.bits)](const KernelArgs& args) {
+      a.bits == 8 ? run<T, EightBits>(args, elements, a.adam, *maps)
+                  : run<T, FourBits>(args, elements, a.adam, *maps);
     }};
   });
 }

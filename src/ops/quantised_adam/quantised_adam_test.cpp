@@ -185,25 +185,28 @@ TEST(QuantisedAdam, BitsDoNotDependOnThreadsOrRuns) {
 
 // Zero and subnormal blocks stay zero, and what is not a number stays visible.
 TEST(QuantisedAdam, ExtremeBlocks) {
-  for (int bits : {8, 4}) {
-    const std::int64_t block = bits == 8 ? 256 : 128;
-    const QuantisedTypes types = quantised_types(3 * block, bits);
-    std::vector<float> gradient(static_cast<std::size_t>(3 * block), 0.0f);
-    for (std::int64_t i = 0; i < block; ++i) gradient[static_cast<std::size_t>(block + i)] = 1e-38f;
-    gradient[static_cast<std::size_t>(2 * block)] = NAN;
-    const Tensor zero_mean = full(types.codes.shape, zero_code(bits), u8),
-                 zero = zeros(types.codes.shape, u8), absmax = zeros(types.absmax.shape);
-    const QuantisedAdamResult r = quantised_adam_update(
-        ones({3 * block}), Tensor::from(gradient, {3 * block}), {zero_mean, absmax}, {zero, absmax},
-        full({}, 0.1, f64), ones({}, f64), ones({}), {AdamAttributes{.weight_decay = 0.0}, bits});
-    const auto p = r.parameter.to_vector<float>(), means = r.mean.absmax.to_vector<float>();
-    EXPECT_EQ(p[0], 1.0f);
-    EXPECT_EQ(p[static_cast<std::size_t>(block)], 1.0f);  // far below eps
-    EXPECT_EQ(means[0], 0.0f);
-    EXPECT_EQ(means[1], 0.0f);
-    EXPECT_TRUE(std::isnan(p[static_cast<std::size_t>(2 * block)]));
-    EXPECT_TRUE(std::isnan(means[2]));
-  }
+  for (int bits : {8, 4})
+    for (DType dtype : {f32, f64}) {
+      const std::int64_t block = bits == 8 ? 256 : 128, count = 3 * block;
+      const QuantisedTypes types = quantised_types(count, bits);
+      std::vector<double> gradient(static_cast<std::size_t>(count), 0.0);
+      for (std::int64_t i = block; i < 2 * block; ++i)
+        gradient[static_cast<std::size_t>(i)] = 1e-38;
+      gradient[static_cast<std::size_t>(2 * block)] = NAN;
+      const Tensor zero_mean = full(types.codes.shape, zero_code(bits), u8),
+                   zero = zeros(types.codes.shape, u8), absmax = zeros(types.absmax.shape);
+      const QuantisedAdamResult r = quantised_adam_update(
+          ones({count}, dtype), cast(Tensor::from(gradient, {count}), dtype), {zero_mean, absmax},
+          {zero, absmax}, full({}, 0.1, f64), ones({}, f64), ones({}, dtype),
+          {AdamAttributes{.weight_decay = 0.0}, bits});
+      const auto p = values_of(r.parameter), means = values_of(r.mean.absmax);
+      EXPECT_EQ(p[0], 1.0);
+      EXPECT_NEAR(p[static_cast<std::size_t>(block)], 1.0, 1e-15);  // far below eps
+      EXPECT_EQ(means[0], 0.0);
+      EXPECT_EQ(means[1], 0.0);
+      EXPECT_TRUE(std::isnan(p[static_cast<std::size_t>(2 * block)]));
+      EXPECT_TRUE(std::isnan(means[2]));
+    }
 }
 
 TEST(QuantisedAdam, UpdatesVariablesInPlace) {
