@@ -4,7 +4,7 @@
 
 #include "ebb/grad.h"
 #include "ebb/ops.h"
-#include "ebb/optim/optimizer.h"
+#include "ebb/optim/by_name.h"
 
 namespace ebb::bench {
 namespace {
@@ -45,6 +45,16 @@ Graph loss_and_gradients(const Tensor& loss, const std::vector<Tensor>& wrt) {
   Graph graph = outputs(grad(loss, wrt));
   graph.outputs.insert(graph.outputs.begin(), loss);
   return graph;
+}
+
+// One step of an optimizer on a matrix.
+Graph update(const optim::Optimizer& optimizer) {
+  optim::StateStore state;
+  const Shape shape{5000, 4000};
+  return {{},
+          {},
+          optimizer.updates({{"weight", normal(shape)}}, {normal(shape)}, full({}, 1e-3, f64),
+                            full({}, 1.0, f64), {}, state)};
 }
 
 // --- Rows of the table that come in families
@@ -169,18 +179,15 @@ std::vector<Case> make_cases() {
          const Variable w = normal({vocabulary, 768});
          return backward(embedding(w, ids({8, 1024}, vocabulary)), {w});
        }},
-      {"adamw/20M",
-       [] {
-         optim::StateStore state;
-         const Shape shape{20'000'000};
-         return Graph{{},
-                      {},
-                      optim::Optimizer(optim::AdamW{})
-                          .updates({{"weight", normal(shape)}}, {normal(shape)},
-                                   full({}, 1e-3, f64), full({}, 1.0, f64), {}, state)};
-       }},
+      {"adamw/20M", [] { return update(optim::AdamW{}); }},
+      {"adamw_bf16/20M", [] { return update(optim::AdamW{.state = bf16}); }},
+      {"adamw_bf16_stochastic/20M",
+       [] { return update(optim::AdamW{.state = bf16, .rounding = optim::Rounding::stochastic}); }},
   };
   cases.insert(cases.end(), others.begin(), others.end());
+  for (std::string_view name : optim::names())
+    if (name != "adamw")
+      cases.push_back({fmt::format("{}/20M", name), [=] { return update(optim::by_name(name)); }});
   return cases;
 }
 

@@ -27,6 +27,7 @@
 #include "ebb/nn/module.h"
 #include "ebb/node.h"
 #include "ebb/ops.h"
+#include "ebb/optim/by_name.h"
 #include "ebb/optim/optimizer.h"
 #include "ebb/optim/schedule.h"
 #include "ebb/plan.h"

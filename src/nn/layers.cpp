@@ -66,7 +66,7 @@ RMSNorm::RMSNorm(Place place, std::int64_t size, double eps)
       eps_(eps) {}
 
 Embedding::Embedding(Place place, std::int64_t count, std::int64_t size, const Initial& initial)
-    : Module(std::move(place)), weight(parameter("weight", {count, size}, initial)) {}
+    : Module(std::move(place)), weight(parameter("weight", {count, size}, initial, Role::table)) {}
 
 Tensor activate(Activation activation, const Tensor& x) {
   switch (activation) {

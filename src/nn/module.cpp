@@ -55,7 +55,8 @@ Place ModuleBase::at(std::string_view name) {
   return {this, path, device_, dtype_, false};
 }
 
-Variable ModuleBase::parameter(std::string_view name, const Shape& shape, const Initial& initial) {
+Variable ModuleBase::parameter(std::string_view name, const Shape& shape, const Initial& initial,
+                               Role role) {
   const TraceScope scope(path_of(name));  // so that keys depend on the path alone
   const auto value = [&] {
     switch (initial.kind) {
@@ -68,7 +69,7 @@ Variable ModuleBase::parameter(std::string_view name, const Shape& shape, const 
     }
     return full(shape, initial.a, dtype_, device_);
   };
-  parameters_.push_back({path_of(name), Variable(value(), Category::weights)});
+  parameters_.push_back({path_of(name), Variable(value(), Category::weights), role});
   return parameters_.back().variable;
 }
 

@@ -31,6 +31,9 @@
   X(matmul)                    \
   X(adam)                      \
   X(sgd)                       \
+  X(lion)                      \
+  X(quantised_adam)            \
+  X(adafactor)                 \
   X(softmax)                   \
   X(softmax_grad)              \
   X(log_softmax)               \

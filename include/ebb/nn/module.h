@@ -72,10 +72,17 @@ class ForwardScope {
   ForwardScope* outer_;
 };
 
+// How a parameter is used, where that is more than its shape shows.
+enum class Role : std::uint8_t {
+  weight,
+  table,  // rows are picked by number: an embedding
+};
+
 // A variable of a module, by its path in the model.
 struct NamedVariable {
   std::string path;
   Variable variable;
+  Role role = Role::weight;
 };
 
 class ModuleBase {
@@ -110,7 +117,8 @@ class ModuleBase {
   Place at(std::string_view name);
   // What nodes made in a call of this module are marked with.
   Marks call_marks() const;
-  Variable parameter(std::string_view name, const Shape& shape, const Initial& initial);
+  Variable parameter(std::string_view name, const Shape& shape, const Initial& initial,
+                     Role role = Role::weight);
   Variable buffer(std::string_view name, const TensorType& type, double value);
 
  private:

@@ -11,35 +11,48 @@ namespace {
 // Inputs: parameter, gradient, mean, square, rate, step, gradient_scale.
 std::vector<TensorType> infer(const Call& call, const AdamAttributes& a) {
   call.require_floating(0);
-  const DType state = state_dtype(call.dtype(0));
   require_like_parameter(call, 1, call.dtype(0), "the gradient");
-  require_like_parameter(call, 2, state, "the mean");
-  require_like_parameter(call, 3, state, "the mean square");
+  require_like_parameter(call, 2, kept_dtype(call, 2), "the mean");
+  require_like_parameter(call, 3, call.dtype(2), "the mean square");
   require_scalar(call, 4, f64, "the rate");
   require_scalar(call, 5, f64, "the step");
-  require_scalar(call, 6, state, "the gradient scale");
-  if (!(a.beta1 >= 0.0 && a.beta1 < 1.0 && a.beta2 >= 0.0 && a.beta2 < 1.0 && a.eps >= 0.0))
-    call.fail_value("betas must be in [0, 1) and eps must not be negative; got " +
-                    Attributes(a).text());
+  require_scalar(call, 6, state_dtype(call.dtype(0)), "the gradient scale");
+  check_adam(call, a);
+  if (a.stochastic && call.dtype(2) != bf16)
+    call.fail_dtype("only moments in bfloat16 are rounded stochastically");
   return {call.inputs[0], call.inputs[2], call.inputs[3]};
 }
 
+// Stochastic rounding is not described: its expectation is the value before rounding.
 std::vector<Tensor> reference(std::span<const Tensor> in, const AdamAttributes& a) {
-  const DType state = state_dtype(in[0].dtype());
-  const Tensor p = cast(in[0], state), rate = cast(in[4], state);
-  Tensor g = cast(in[1], state) * in[6];
-  if (!a.decoupled) g = g + p * a.weight_decay;
-  const Tensor mean = in[2] * a.beta1 + g * (1.0 - a.beta1);
-  const Tensor mean_square = in[3] * a.beta2 + square(g) * (1.0 - a.beta2);
-  const auto correction = [&](double beta) { return 1.0 - pow(scalar_like(in[5], beta), in[5]); };
-  const Tensor step_size = cast(in[4] / correction(a.beta1), state);
-  const Tensor root = cast(rsqrt(correction(a.beta2)), state);
-  const Tensor kept = a.decoupled ? p * (1.0 - rate * a.weight_decay) : p;
-  const Tensor next = kept - step_size * mean / (sqrt(mean_square) * root + a.eps);
-  return {cast(next, in[0].dtype()), mean, mean_square};
+  const DType compute = state_dtype(in[0].dtype()), state = in[2].dtype();
+  const AdamResult r =
+      adam_in_primitives(cast(in[0], compute), cast(in[1], compute) * in[6], cast(in[2], compute),
+                         cast(in[3], compute), in[4], in[5], a);
+  return {cast(r.parameter, in[0].dtype()), cast(r.mean, state), cast(r.square, state)};
 }
 
 }  // namespace
+
+void check_adam(const Call& call, const AdamAttributes& a) {
+  if (!(a.beta1 >= 0.0 && a.beta1 < 1.0 && a.beta2 >= 0.0 && a.beta2 < 1.0 && a.eps >= 0.0))
+    call.fail_value("betas must be in [0, 1) and eps must not be negative; got " +
+                    Attributes(a).text());
+}
+
+AdamResult adam_in_primitives(const Tensor& p, const Tensor& gradient, const Tensor& mean,
+                              const Tensor& square, const Tensor& rate, const Tensor& step,
+                              const AdamAttributes& a) {
+  const Tensor g = a.decoupled ? gradient : gradient + p * a.weight_decay;
+  const Tensor next_mean = mean * a.beta1 + g * (1.0 - a.beta1);
+  const Tensor next_square = square * a.beta2 + ebb::square(g) * (1.0 - a.beta2);
+  const auto correction = [&](double beta) { return 1.0 - pow(scalar_like(step, beta), step); };
+  const Tensor step_size = cast(rate / correction(a.beta1), p.dtype());
+  const Tensor root = cast(rsqrt(correction(a.beta2)), p.dtype());
+  const Tensor kept = a.decoupled ? p * (1.0 - cast(rate, p.dtype()) * a.weight_decay) : p;
+  return {kept - step_size * next_mean / (sqrt(next_square) * root + a.eps), next_mean,
+          next_square};
+}
 
 const Op& adam_op() {
   static const TypedOp<AdamAttributes> op({

@@ -16,6 +16,8 @@ std::vector<TensorType> infer(const Call& call, const SgdAttributes& a) {
   require_scalar(call, 3, state, "the gradient scale");
   if (!(a.momentum >= 0.0 && a.momentum < 1.0))
     call.fail_value("momentum must be in [0, 1); got " + Attributes(a).text());
+  if (!(a.clip_value > 0.0))
+    call.fail_value("the bound of clipping must be positive; got " + Attributes(a).text());
   if (a.nesterov && a.momentum == 0.0) call.fail_value("Nesterov's form needs momentum");
   if ((a.momentum > 0.0) != (call.count() == 5))
     call.fail_value("a velocity goes with momentum, and only then");
@@ -27,7 +29,9 @@ std::vector<TensorType> infer(const Call& call, const SgdAttributes& a) {
 std::vector<Tensor> reference(std::span<const Tensor> in, const SgdAttributes& a) {
   const DType state = state_dtype(in[0].dtype());
   const Tensor p = cast(in[0], state), rate = cast(in[2], state);
-  const Tensor g = cast(in[1], state) * in[3] + p * a.weight_decay;
+  Tensor g = cast(in[1], state) * in[3];
+  if (std::isfinite(a.clip_value)) g = clamp(g, -a.clip_value, a.clip_value);
+  g = g + p * a.weight_decay;
   if (a.momentum == 0.0) return {cast(p - rate * g, in[0].dtype())};
   const Tensor velocity = in[4] * a.momentum + g;
   const Tensor direction = a.nesterov ? g + velocity * a.momentum : velocity;

@@ -1,6 +1,8 @@
 // The update of gradient descent with momentum as one op.
 #pragma once
 
+#include <limits>
+
 #include "ebb/op.h"
 
 namespace ebb {
@@ -8,11 +10,14 @@ namespace ebb {
 struct SgdAttributes {
   double momentum = 0.0, weight_decay = 0.0;
   bool nesterov = false;
+  // Elements of the scaled gradient are held in [-clip_value, clip_value].
+  double clip_value = std::numeric_limits<double>::infinity();
   bool operator==(const SgdAttributes&) const = default;
   void visit(auto&& field) const {
     field("momentum", momentum);
     field("weight_decay", weight_decay);
     field("nesterov", nesterov);
+    field("clip_value", clip_value);
   }
 };
 

@@ -12,6 +12,8 @@ void run(const KernelArgs& args, std::int64_t count, const SgdAttributes& a) {
   T* p_out = args.out<T>(0);
   const C rate = static_cast<C>(*args.in<double>(2)), scale = *args.in<C>(3);
   const C decay = static_cast<C>(a.weight_decay), momentum = static_cast<C>(a.momentum);
+  const C bound = static_cast<C>(a.clip_value);
+  const auto clip = [bound](C x) { return x < -bound ? -bound : x > bound ? bound : x; };
   const bool moving = a.momentum > 0.0;
   const C* v = moving ? args.in<C>(4) : nullptr;
   C* v_out = moving ? args.out<C>(1) : nullptr;
@@ -20,7 +22,7 @@ void run(const KernelArgs& args, std::int64_t count, const SgdAttributes& a) {
 #pragma GCC ivdep  // outputs may be the inputs themselves, never parts of them
       for (std::int64_t i = begin; i < end; ++i) {
         const C x = static_cast<C>(p[i]);
-        p_out[i] = static_cast<T>(x - rate * (static_cast<C>(g[i]) * scale + decay * x));
+        p_out[i] = static_cast<T>(x - rate * (clip(static_cast<C>(g[i]) * scale) + decay * x));
       }
       return;
     }
@@ -28,7 +30,7 @@ void run(const KernelArgs& args, std::int64_t count, const SgdAttributes& a) {
 #pragma GCC ivdep
     for (std::int64_t i = begin; i < end; ++i) {
       const C x = static_cast<C>(p[i]);
-      const C d = static_cast<C>(g[i]) * scale + decay * x;
+      const C d = clip(static_cast<C>(g[i]) * scale) + decay * x;
       const C velocity = v[i] * momentum + d;
       v_out[i] = velocity;
       p_out[i] = static_cast<T>(x - rate * (from_gradient * d + from_velocity * velocity));

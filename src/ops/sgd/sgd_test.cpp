@@ -23,6 +23,7 @@ TEST(Sgd, StepsAndTheirDerivatives) {
   check(step("plain", {}));
   check(step("decay", {.weight_decay = 0.1}));
   check(step("momentum", {.momentum = 0.9, .weight_decay = 0.01}));
+  check(step("clipped", {.weight_decay = 0.1, .clip_value = 0.3}));
   check(step("nesterov", {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}));
 }
 
@@ -31,6 +32,8 @@ TEST(Sgd, Errors) {
   expect_error([&] { sgd_update(p, zeros({3}), {}, s, one, {}); }, {"[sgd]", "gradient"});
   expect_error([&] { sgd_update(p, p, {}, s, one, {.momentum = 0.9}); }, {"[sgd]", "velocity"});
   expect_error([&] { sgd_update(p, p, {}, s, one, {.nesterov = true}); }, {"[sgd]", "Nesterov"});
+  expect_error([&] { sgd_update(p, p, {}, s, one, {.clip_value = 0.0}); },
+               {"[sgd]", "clip_value=0"});
 }
 
 }  // namespace

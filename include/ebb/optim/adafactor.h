@@ -1,0 +1,32 @@
+// Adafactor (Shazeer and Stern, 2018): second moments of a matrix kept as one number for each row
+// and each column. Tensors of higher rank are stacks of matrices over their last two axes; vectors
+// keep the whole second moment.
+#pragma once
+
+#include <optional>
+
+#include "ebb/optim/rule.h"
+
+namespace ebb::optim {
+
+// The default is the paper's; torch.optim.Adafactor's differs in `decay_by_step` alone. With
+// `scale_by_parameter` and `relative_step` off it steps by `lr`, as recommended for fine-tuning.
+struct Adafactor {
+  double lr = 1e-2;  // with relative_step the largest relative step
+  // The step is at most 1 / sqrt(t), in units of the parameter's size when that is on too.
+  bool relative_step = true;
+  bool warm_up = false;  // the largest relative step grows along a line to `lr` at step 10^4
+  bool scale_by_parameter = true;  // steps are in units of the parameter's root mean square
+  double beta2_decay = -0.8;       // second moments have beta2 = 1 - t^beta2_decay
+  double eps_square = 1e-30;       // added to squared gradients
+  double eps_scale = 1e-3;         // least root mean square of a parameter
+  // Updates whose root mean square is larger are scaled down to it; none: never.
+  std::optional<double> clip_threshold = 1.0;
+  std::optional<double> beta1 = {};  // of a first moment, kept in full; none: without one
+  double weight_decay = 0.0;         // on the parameter itself
+  // What the decay is multiplied with: the step as it is taken, or `lr`.
+  bool decay_by_step = true;
+};
+RulePtr make_rule(const Adafactor& options);
+
+}  // namespace ebb::optim

@@ -1,0 +1,17 @@
+// Optimizers by the names the command line uses.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ebb/optim/optimizer.h"
+
+namespace ebb::optim {
+
+// "adamw8bit" with its published defaults and `rate`, or its own default rate. Unknown names are an
+// error that lists the known ones.
+Optimizer by_name(std::string_view name, std::optional<double> rate = {});
+std::vector<std::string_view> names();
+
+}  // namespace ebb::optim

@@ -1,0 +1,18 @@
+// Lion (Chen et al., 2023): steps of one size, in the direction of the sign of a mean gradient.
+#pragma once
+
+#include "ebb/optim/rule.h"
+
+namespace ebb::optim {
+
+// The rate should be 3 to 10 times smaller than Adam's and the decay as much larger.
+struct Lion {
+  double lr = 1e-4;
+  double beta1 = 0.9;         // of the mean whose sign is the step
+  double beta2 = 0.99;        // of the mean that is kept
+  double weight_decay = 0.0;  // on the parameter itself
+  DType state = f32;          // of the mean: float32 (float64 for float64 parameters) or bfloat16
+};
+RulePtr make_rule(const Lion& options);
+
+}  // namespace ebb::optim

@@ -1,0 +1,72 @@
+// What an optimizer is made of: a rule that turns a parameter's gradient into updates, and the
+// state it keeps. A new optimizer is a struct of options with a `make_rule`, a Rule in a file of
+// its own, and a row in src/optim/by_name.cpp.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ebb/graph.h"
+#include "ebb/nn/module.h"
+#include "ebb/tensor.h"
+
+namespace ebb::optim {
+
+// State variables by path, made when first asked for.
+class StateStore {
+ public:
+  // A new variable has `initial` in every element.
+  Variable get(const std::string& path, const TensorType& type, Device device,
+               double initial = 0.0);
+  const std::map<std::string, Variable>& all() const { return variables_; }
+
+ private:
+  std::map<std::string, Variable> variables_;
+};
+
+// What is said of some parameters otherwise than the rule's own options say.
+struct Overrides {
+  std::optional<double> weight_decay;
+  std::optional<bool> quantise;  // the state, by rules that can
+};
+
+// One tensor of a parameter's state. Its path is the parameter's and then `name`:
+// "h.0.mlp.fc.weight.exp_avg".
+struct StateField {
+  std::string_view name;
+  TensorType type;
+  double initial = 0.0;
+};
+
+// What one parameter's update is made from.
+struct UpdateInputs {
+  nn::NamedVariable parameter;
+  Tensor gradient;
+  Tensor rate;            // scalar, float64: after schedule and group
+  Tensor step;            // scalar, float64: 1 in the first step
+  Tensor gradient_scale;  // scalar, float64 for float64 parameters and else float32: clipping and
+                          // loss scaling
+  Overrides overrides;
+};
+
+// One algorithm.
+class Rule {
+ public:
+  virtual ~Rule() = default;
+  virtual std::string_view name() const = 0;
+  virtual double rate() const = 0;
+  // What is kept for a parameter between steps. Asking makes nothing.
+  virtual std::vector<StateField> state(const nn::NamedVariable& parameter,
+                                        const Overrides& overrides) const = 0;
+  // The updates of the parameter and of its state: the variables that `state` names, in its order.
+  virtual std::vector<Update> update(const UpdateInputs& inputs,
+                                     std::span<const Variable> state) const = 0;
+};
+using RulePtr = std::shared_ptr<const Rule>;
+
+}  // namespace ebb::optim

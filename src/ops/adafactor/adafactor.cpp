@@ -1,0 +1,137 @@
+#include "ops/adafactor/adafactor.h"
+
+#include <fmt/format.h>
+
+#include "ebb/ops.h"
+#include "ops/optimizer_step.h"
+
+namespace ebb {
+namespace {
+
+constexpr int first_state = 5;  // after parameter, gradient, rate, step and gradient_scale
+
+void check(const Call& call, const AdafactorAttributes& a) {
+  if (!(a.eps_square > 0.0 && a.eps_scale >= 0.0 && a.clip_threshold > 0.0 && a.beta2_decay < 0.0 &&
+        a.beta1 >= 0.0 && a.beta1 < 1.0))
+    call.fail_value(
+        "eps_square and clip_threshold must be positive, eps_scale not negative, beta2_decay "
+        "negative and beta1 in [0, 1); got " +
+        Attributes(a).text());
+  if (a.warm_up && !a.relative_step) call.fail_value("warm_up is of the relative step");
+}
+
+std::vector<TensorType> infer(const Call& call, const AdafactorAttributes& a) {
+  call.require_floating(0);
+  check(call, a);
+  const DType state = state_dtype(call.dtype(0));
+  const bool factored = call.shape(0).rank() >= 2;
+  require_like_parameter(call, 1, call.dtype(0), "the gradient");
+  require_scalar(call, 2, f64, "the rate");
+  require_scalar(call, 3, f64, "the step");
+  require_scalar(call, 4, state, "the gradient scale");
+
+  std::vector<TensorType> kept;
+  if (factored) {
+    const FactorShapes factors = factor_shapes(call.shape(0));
+    kept = {{factors.rows, state}, {factors.columns, state}};
+  } else {
+    kept = {{call.shape(0), state}};
+  }
+  if (a.momentum) kept.push_back({call.shape(0), state});
+  std::string expected;
+  for (const TensorType& type : kept) expected += (expected.empty() ? "" : ", ") + to_string(type);
+  if (!std::equal(call.inputs.begin() + first_state, call.inputs.end(), kept.begin(), kept.end()))
+    call.fail_shape("the state must be " + expected);
+
+  kept.insert(kept.begin(), call.inputs[0]);
+  return kept;
+}
+
+std::vector<Tensor> reference(std::span<const Tensor> in, const AdafactorAttributes& a) {
+  const DType compute = state_dtype(in[0].dtype());
+  const bool factored = in[0].rank() >= 2;
+  const Tensor p = cast(in[0], compute), g = cast(in[1], compute) * in[4];
+  const Tensor &rate = in[2], &step = in[3];
+
+  const Tensor rest = pow(step, a.beta2_decay);  // 1 - beta2
+  const auto kept = [&](const Tensor& before, const Tensor& now) {
+    return before * cast(1.0 - rest, compute) + now * cast(rest, compute);
+  };
+  std::vector<Tensor> out(1);
+  const Tensor squares = square(g) + a.eps_square;
+  Tensor u;
+  if (factored) {
+    const Tensor rows = kept(in[first_state], mean(squares, {-1})),
+                 columns = kept(in[first_state + 1], mean(squares, {-2}));
+    u = g * rsqrt(unsqueeze(rows / mean(rows, {-1}, Keep::yes), -1)) *
+        rsqrt(unsqueeze(columns, -2));
+    out.insert(out.end(), {rows, columns});
+  } else {
+    out.push_back(kept(in[first_state], squares));
+    u = g * rsqrt(out.back());
+  }
+  const auto root_mean_square = [](const Tensor& x) { return sqrt(mean(square(x))); };
+  if (std::isfinite(a.clip_threshold))
+    u = u / maximum(scalar_like(u, 1.0), root_mean_square(u) / a.clip_threshold);
+
+  Tensor size = rate;
+  if (a.relative_step)
+    size = minimum(a.warm_up ? rate * step / adafactor_warm_up_steps : rate, rsqrt(step));
+  size = cast(size, compute);
+  if (a.scale_by_parameter) size = size * maximum(scalar_like(p, a.eps_scale), root_mean_square(p));
+  Tensor taken = u * size;
+  if (a.momentum) {
+    taken = in[in.size() - 1] * a.beta1 + taken * (1.0 - a.beta1);
+    out.push_back(taken);
+  }
+  const Tensor decay = (a.decay_by_step ? size : cast(rate, compute)) * a.weight_decay;
+  out[0] = cast(p * (1.0 - decay) - taken, in[0].dtype());
+  return out;
+}
+
+// The gradient is read up to three times, and the parameter once more for its size.
+Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+          const AdafactorAttributes& a) {
+  Cost cost = default_cost(inputs, outputs);
+  const int more = (inputs[0].shape.rank() >= 2 ? 1 : 0) +
+                   (std::isfinite(a.clip_threshold) ? 1 : 0) + (a.scale_by_parameter ? 1 : 0);
+  cost.flops = 12.0 * static_cast<double>(inputs[0].shape.elements());
+  cost.moved += more * inputs[0].bytes();
+  return cost;
+}
+
+}  // namespace
+
+FactorShapes factor_shapes(const Shape& shape) {
+  FactorShapes factors{shape, shape};
+  factors.rows.erase(shape.rank() - 1);
+  factors.columns.erase(shape.rank() - 2);
+  return factors;
+}
+
+const Op& adafactor_op() {
+  static const TypedOp<AdafactorAttributes> op({
+      .name = "adafactor",
+      .summary = "one step of Adafactor on a parameter and its factored second moment",
+      .infer = infer,
+      .reference = reference,
+      .in_place = {{.output = 0, .input = 0},
+                   {.output = 1, .input = first_state},
+                   {.output = 2, .input = first_state + 1},
+                   {.output = 3, .input = first_state + 2}},
+      .cpu = bind_adafactor_cpu,
+      .cost = cost,
+  });
+  return op;
+}
+
+std::vector<Tensor> adafactor_update(const Tensor& parameter, const Tensor& gradient,
+                                     const Tensor& rate, const Tensor& step,
+                                     const Tensor& gradient_scale, const std::vector<Tensor>& state,
+                                     const AdafactorAttributes& attributes) {
+  std::vector<Tensor> inputs{parameter, gradient, rate, step, gradient_scale};
+  inputs.insert(inputs.end(), state.begin(), state.end());
+  return apply(adafactor_op(), std::move(inputs), attributes);
+}
+
+}  // namespace ebb

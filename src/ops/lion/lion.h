@@ -1,0 +1,31 @@
+// The update of Lion as one op.
+#pragma once
+
+#include "ebb/op.h"
+
+namespace ebb {
+
+struct LionAttributes {
+  double beta1 = 0.9, beta2 = 0.99, weight_decay = 0.0;
+  bool operator==(const LionAttributes&) const = default;
+  void visit(auto&& field) const {
+    field("beta1", beta1);
+    field("beta2", beta2);
+    field("weight_decay", weight_decay);
+  }
+};
+
+struct LionResult {
+  Tensor parameter, mean;
+};
+
+// The mean is float32 (float64 for a float64 parameter) or bfloat16. `rate` is a float64 scalar;
+// the gradient is multiplied by the scalar `gradient_scale` first.
+LionResult lion_update(const Tensor& parameter, const Tensor& gradient, const Tensor& mean,
+                       const Tensor& rate, const Tensor& gradient_scale,
+                       const LionAttributes& attributes);
+
+const Op& lion_op();
+Kernel bind_lion_cpu(const KernelRequest& request, const LionAttributes& attributes);
+
+}  // namespace ebb

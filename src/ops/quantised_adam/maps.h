@@ -1,0 +1,27 @@
+// The values that codes of optimizer state stand for, in units of the largest magnitude of a block:
+// ascending lists, one value for each code.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ebb {
+
+// The dynamic map of Dettmers et al. (2021). The decades below 1, `exponent_bits` of them, are cut
+// into equal parts, the uppermost into the most and each lower one into half as many; the map has
+// the middle of every part, zero and 1. A signed map has their negatives too, except -1.
+std::vector<float> dynamic_map(bool is_signed, int exponent_bits, int total_bits);
+
+// 1/n, 2/n, ..., 1: the linear map without zero of Li et al. (2023).
+std::vector<float> linear_map(int values);
+
+// The maps of both moments, and where one value ends to be the nearest and the next begins.
+struct MomentMaps {
+  std::vector<float> mean, square;
+  std::vector<double> mean_midpoints, square_midpoints;
+  std::uint8_t zero = 0;  // the code of a mean of zero
+
+  static const MomentMaps& of(int bits);  // 8 or 4
+};
+
+}  // namespace ebb

@@ -1,0 +1,50 @@
+// The update of Adam and AdamW on moments kept in 8 or 4 bits, as one op: a block of state at a
+// time is decoded, updated and encoded again, so that no moment exists in floating point.
+#pragma once
+
+#include "ops/adam/adam.h"
+
+namespace ebb {
+
+struct QuantisedAdamAttributes {
+  AdamAttributes adam;
+  int bits = 8;  // or 4
+  bool operator==(const QuantisedAdamAttributes&) const = default;
+  void visit(auto&& field) const {
+    adam.visit(field);
+    field("bits", bits);
+  }
+};
+
+// A moment: codes in the order of the elements, two a byte (the first in the lower half) when they
+// have 4 bits, and the largest magnitude of every block of 256 (8 bits) or 128 (4 bits) elements.
+// Blocks whose magnitudes are all subnormal count as zero.
+struct QuantisedMoment {
+  Tensor codes;   // uint8
+  Tensor absmax;  // float32
+};
+
+struct QuantisedTypes {
+  TensorType codes, absmax;
+};
+QuantisedTypes quantised_types(std::int64_t elements, int bits);
+int zero_code(int bits);  // of the mean: a byte whose codes all stand for zero
+
+struct QuantisedAdamResult {
+  Tensor parameter;
+  QuantisedMoment mean, square;
+};
+
+// `rate` and `step` (counted from 1) are float64 scalars; the gradient is multiplied by the scalar
+// `gradient_scale` first.
+QuantisedAdamResult quantised_adam_update(const Tensor& parameter, const Tensor& gradient,
+                                          const QuantisedMoment& mean,
+                                          const QuantisedMoment& square, const Tensor& rate,
+                                          const Tensor& step, const Tensor& gradient_scale,
+                                          const QuantisedAdamAttributes& attributes);
+
+const Op& quantised_adam_op();
+Kernel bind_quantised_adam_cpu(const KernelRequest& request,
+                               const QuantisedAdamAttributes& attributes);
+
+}  // namespace ebb

@@ -1,0 +1,49 @@
+#include <limits>
+
+#include "ebb/ops.h"
+#include "ebb/optim/sgd.h"
+#include "ops/sgd/sgd.h"
+#include "optim/state.h"
+
+namespace ebb::optim {
+namespace {
+
+class LomoRule : public Rule {
+ public:
+  explicit LomoRule(const LOMO& options) : o_(options) {
+    require_rate(o_.lr);
+    require_positive(o_.clip_value, "LOMO's clip_value");
+    require_positive(o_.clip_parameter_norm, "LOMO's clip_parameter_norm");
+  }
+  std::string_view name() const override { return "lomo"; }
+  double rate() const override { return o_.lr; }
+  std::vector<StateField> state(const nn::NamedVariable&, const Overrides&) const override {
+    return {};
+  }
+  std::vector<Update> update(const UpdateInputs& in, std::span<const Variable>) const override {
+    const Variable& p = in.parameter.variable;
+    const SgdResult r =
+        sgd_update(p, in.gradient, {}, in.rate, scale_of(in),
+                   {.weight_decay = in.overrides.weight_decay.value_or(o_.weight_decay),
+                    .clip_value = o_.clip_value.value_or(std::numeric_limits<double>::infinity())});
+    return {{p, r.parameter}};
+  }
+
+ private:
+  // The gradient scale, made smaller where the scaled gradient is longer than it may be.
+  Tensor scale_of(const UpdateInputs& in) const {
+    if (!o_.clip_parameter_norm) return in.gradient_scale;
+    const Tensor norm =
+        sqrt(sum_squares(cast(in.gradient, in.gradient_scale.dtype()))) * abs(in.gradient_scale);
+    return in.gradient_scale *
+           minimum(scalar_like(norm, 1.0), *o_.clip_parameter_norm / (norm + 1e-6));
+  }
+
+  LOMO o_;
+};
+
+}  // namespace
+
+RulePtr make_rule(const LOMO& options) { return std::make_shared<LomoRule>(options); }
+
+}  // namespace ebb::optim

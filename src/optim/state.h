@@ -1,0 +1,34 @@
+// What rules share: checks of their options, and the types of state in floating point.
+#pragma once
+
+#include <fmt/format.h>
+
+#include "ebb/error.h"
+#include "ebb/optim/rule.h"
+#include "ops/optimizer_step.h"
+
+namespace ebb::optim {
+
+inline void require_rate(double rate) {
+  if (!(rate >= 0.0))
+    throw ValueError(fmt::format("a learning rate must not be negative, but is {}", rate));
+}
+
+inline void require_positive(std::optional<double> value, std::string_view what) {
+  if (value && !(*value > 0.0))
+    throw ValueError(fmt::format("{} must be positive, but is {}", what, *value));
+}
+
+inline void require_state_dtype(DType dtype) {
+  if (dtype != f32 && dtype != bf16)
+    throw ValueError(
+        fmt::format("state is kept in float32 or bfloat16, but {} is asked for", name(dtype)));
+}
+
+// State with an element for each of the parameter's, in `dtype` as options give it.
+inline TensorType like_parameter(const nn::NamedVariable& parameter, DType dtype = f32) {
+  const DType own = parameter.variable.dtype();
+  return {parameter.variable.shape(), dtype == bf16 ? bf16 : state_dtype(own)};
+}
+
+}  // namespace ebb::optim
