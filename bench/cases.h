@@ -1,5 +1,5 @@
-// The benchmarked problems. torch_ops.py holds the same names with the same sizes, where PyTorch has
-// the thing.
+// The benchmarked problems. torch_ops.py holds the same names with the same sizes, where PyTorch
+// has the thing.
 #pragma once
 
 #include <functional>

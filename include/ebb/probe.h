@@ -1,10 +1,10 @@
-// Measuring how fast this machine is, for the planner's clock. Takes about a second.
+// Measuring how fast a device of this machine is, for the planner's clock. Takes about a second.
 #pragma once
 
 #include "ebb/rates.h"
 
 namespace ebb {
 
-Rates measure_rates();
+Rates measure_rates(Device device = device::cpu);
 
 }  // namespace ebb

@@ -37,8 +37,8 @@ class Fit : public Verb {
     fixed_ = planning_.whole_process ? measure_fixed_cost() : Bytes{};
     compile_ = compile_options(planning_, workload_.seed, rates_, fixed_);
     const std::int64_t largest = find_largest();
-    const std::vector<Point> curve = trade(sized(largest));
-    const Plan plan = plan_program(trace_workload(sized(largest)).graph, compile_);
+    const std::vector<Point> curve = trade(graph_of(largest));
+    const Plan plan = plan_program(graph_of(largest), compile_);
     if (json())
       print_json(largest, plan, curve);
     else
@@ -60,9 +60,14 @@ class Fit : public Verb {
     return options;
   }
 
+  Graph graph_of(std::int64_t size) const {
+    const workloads::Options options = sized(size);
+    return trace_workload(options, planning_, accumulation(options, planning_, compile_)).graph;
+  }
+
   bool fits(std::int64_t size) const {
     try {
-      plan_program(trace_workload(sized(size)).graph, compile_);
+      plan_program(graph_of(size), compile_);
       return true;
     } catch (const BudgetError&) {
       return false;
@@ -71,7 +76,7 @@ class Fit : public Verb {
 
   // Doubles until it no longer fits, then halves the interval.
   std::int64_t find_largest() const {
-    if (!fits(1)) plan_or_explain(sized(1), trace_workload(sized(1)).graph, compile_);  // throws
+    if (!fits(1)) plan_or_explain(sized(1), planning_, graph_of(1), compile_);  // throws
     std::int64_t good = 1, bad = most_ + 1;
     while (good * 2 <= most_ && fits(good * 2)) good *= 2;
     bad = std::min(bad, good * 2);
@@ -83,8 +88,7 @@ class Fit : public Verb {
   }
 
   // From the smallest budget that can be kept to the one that keeps all.
-  std::vector<Point> trade(const workloads::Options& options) const {
-    const Graph graph = trace_workload(options).graph;
+  std::vector<Point> trade(const Graph& graph) const {
     CompileOptions compile = compile_;
     compile.plan.budget.reset();
     compile.plan.recompute = Recompute::parse("none");

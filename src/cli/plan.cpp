@@ -31,8 +31,14 @@ class PlanVerb : public Verb {
     const Rates rates = rates_for(planning_);
     const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
     const CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed);
-    const TracedWorkload traced = trace_workload(workload_);
-    const Plan plan = plan_or_explain(workload_, traced.graph, compile);
+    const std::int64_t parts = accumulation(workload_, planning_, compile);
+    const TracedWorkload traced = trace_workload(workload_, planning_, parts);
+    const Plan plan = plan_or_explain(workload_, planning_, traced.graph, compile);
+    const std::int64_t state = optim::state_bytes(optimizer_of(*traced.task, planning_),
+                                                  traced.task->model().trainable_parameters())
+                                   .count;
+    const double state_per_parameter =
+        static_cast<double>(state) / static_cast<double>(traced.task->model().parameter_count());
     const Bytes least = least_budget(traced.graph, compile);
     const report::MemoryProfile profile = report::profile(plan);
     if (profile_) {
@@ -44,7 +50,9 @@ class PlanVerb : public Verb {
       nlohmann::ordered_json result{{"workload", workload_.name},
                                     {"device", rates.name},
                                     {"params", traced.task->model().parameter_count()},
-                                    {"batch", traced.batch}};
+                                    {"batch", traced.batch},
+                                    {"accumulate", parts},
+                                    {"state_bytes_per_parameter", state_per_parameter}};
       if (planning_.budget) result["budget_bytes"] = parse_bytes(*planning_.budget).count;
       if (planning_.whole_process) result["fixed_bytes"] = fixed.count;
       result.update(plan_fields(plan));
@@ -52,8 +60,11 @@ class PlanVerb : public Verb {
       std::cout << result.dump() << "\n";
       return success;
     }
-    fmt::print("{}: {} parameters, batch {}, on {}\n", workload_.name,
-               traced.task->model().parameter_count(), traced.batch, rates.name);
+    fmt::print(
+        "{}: {} parameters, batch {}{}, {:.4g} bytes of optimizer state a parameter, on {}\n",
+        workload_.name, traced.task->model().parameter_count(), traced.batch,
+        parts > 1 ? fmt::format(" in {} micro-batches", parts) : "", state_per_parameter,
+        rates.name);
     if (planning_.whole_process) fmt::print("fixed cost of the process {}\n", to_string(fixed));
     fmt::print("{}smallest budget that can be kept {}\n\n{}", plan_summary(plan), to_string(least),
                to_string(profile));

@@ -1,9 +1,11 @@
 #include "cli/planning.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 
 #include "cli/process_memory.h"
 #include "cli/verb.h"
@@ -11,6 +13,7 @@
 #include "ebb/error.h"
 #include "ebb/io/device_file.h"
 #include "ebb/ops.h"
+#include "ebb/optim/by_name.h"
 
 namespace ebb::cli {
 namespace {
@@ -32,6 +35,14 @@ auto accepted_by(const Parse& parse) {
 
 }  // namespace
 
+std::optional<Device> named_device(const std::string& text) {
+  if (text == "cpu") return device::cpu;
+  if (text == "cuda") return device::cuda(0);
+  if (text.size() == 6 && text.starts_with("cuda:") && text[5] >= '0' && text[5] <= '9')
+    return device::cuda(text[5] - '0');
+  return {};
+}
+
 void add_planning_options(CLI::App& app, PlanningOptions& options) {
   const char* group = "Memory";
   app.add_option("--budget", options.budget, "Bytes the step may take, such as 2GiB or 300MB")
@@ -47,11 +58,28 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
                  "segment=all, selective, greedy or auto; with a budget auto is the default")
       ->check(accepted_by([](const std::string& text) { Recompute::parse(text); }))
       ->group(group);
-  app.add_option("--device", options.device,
-                 "cpu, or a file that describes the device to plan for (see ebb probe)")
+  app.add_option("--optimizer", options.optimizer,
+                 fmt::format("{}; default: the workload's own", fmt::join(optim::names(), ", ")))
+      ->check(accepted_by([](const std::string& text) { optim::by_name(text); }))
+      ->group(group);
+  app.add_option("--accumulate", options.accumulate,
+                 "Micro-batches a step is cut into, or auto: the fastest that keeps the budget")
       ->check([](const std::string& text) -> std::string {
-        if (text == "cpu" || fs::is_regular_file(text)) return {};
-        return fmt::format("\"{}\" is neither cpu nor a file that describes a device", text);
+        const bool number = !text.empty() && text.size() < 7 && text[0] != '0' &&
+                            text.find_first_not_of("0123456789") == std::string::npos;
+        return number || text == "auto"
+                   ? ""
+                   : fmt::format("\"{}\" is neither a number of micro-batches nor auto", text);
+      })
+      ->capture_default_str()
+      ->group(group);
+  app.add_option(
+         "--device", options.device,
+         "cpu, cuda, cuda:N, or a file that describes the device to plan for (see ebb probe)")
+      ->check([](const std::string& text) -> std::string {
+        if (named_device(text) || fs::is_regular_file(text)) return {};
+        return fmt::format("\"{}\" is neither cpu nor cuda nor a file that describes a device",
+                           text);
       })
       ->capture_default_str()
       ->group(group);
@@ -62,8 +90,20 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->group(group);
 }
 
+Device device_of(const PlanningOptions& options) {
+  return named_device(options.device).value_or(device::cpu);
+}
+
+optim::Optimizer optimizer_of(const workloads::Workload& task, const PlanningOptions& options,
+                              std::optional<double> rate) {
+  if (options.optimizer)
+    return optim::by_name(*options.optimizer, rate).with(optim::no_decay_for_vectors());
+  return rate ? task.optimizer().with_rate(*rate) : task.optimizer();
+}
+
 Rates rates_for(const PlanningOptions& options) {
-  return options.device == "cpu" ? io::rates_here() : io::load_device(options.device);
+  const std::optional<Device> here = named_device(options.device);
+  return here ? io::rates_here(*here) : io::load_device(options.device);
 }
 
 CompileOptions compile_options(const PlanningOptions& options, std::uint64_t seed,
@@ -96,51 +136,87 @@ Bytes measure_fixed_cost() {
   return process_peak() + still_to_come;
 }
 
-TracedWorkload trace_workload(const workloads::Options& options) {
+TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,
+                              std::int64_t accumulate) {
   TracedWorkload traced;
-  traced.task = workloads::make_workload(options);
+  workloads::Options placed = options;
+  placed.device = device_of(planning);
+  traced.task = workloads::make_workload(placed);
   workloads::Workload& task = *traced.task;
   traced.batch = task.batch_size;
   const data::Loader loader(task.train, {.batch = task.batch_size,
                                          .shuffle = false,
                                          .seed = options.seed,
                                          .last = data::LastBatch::drop});
-  TrainStep step(task.model(), task.optimizer(), [&](const Batch& b) { return task.loss(b); });
+  TrainOptions train;
+  train.accumulate = accumulate;
+  TrainStep step(
+      task.model(), optimizer_of(task, planning), [&](const Batch& b) { return task.loss(b); },
+      train);
   traced.graph = step.trace(loader.types().front());
   return traced;
 }
 
-std::vector<Remedy> remedies(const workloads::Options& options, const CompileOptions& compile,
-                             Bytes least) {
-  const TracedWorkload now = trace_workload(options);
+std::int64_t accumulation(const workloads::Options& options, const PlanningOptions& planning,
+                          const CompileOptions& compile) {
+  if (planning.accumulate != "auto") return std::stoll(planning.accumulate);
+  constexpr std::int64_t most = 64;
+  std::int64_t best = 1;
+  double best_ms = std::numeric_limits<double>::infinity();
+  for (std::int64_t parts = 1, batch = parts; parts <= std::min(most, batch); parts *= 2) {
+    const TracedWorkload traced = trace_workload(options, planning, parts);
+    batch = traced.batch;
+    try {
+      const double ms = plan_program(traced.graph, compile).predicted_ms;
+      if (ms < best_ms) best = parts, best_ms = ms;
+    } catch (const BudgetError&) {  // more parts may fit
+      if (best_ms == std::numeric_limits<double>::infinity()) best = parts;
+    }
+  }
+  return best;
+}
+
+std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOptions& planning,
+                             const CompileOptions& compile, Bytes least) {
+  const std::int64_t parts = planning.accumulate == "auto" ? 1 : std::stoll(planning.accumulate);
+  const std::int64_t batch = trace_workload(options, planning, 1).batch;
   std::vector<Remedy> found;
-  const auto offer = [&](const std::string& change, const workloads::Options& changed) {
-    const Bytes bytes = least_budget(trace_workload(changed).graph, compile);
+  const auto offer = [&](const std::string& change, const workloads::Options& sizes,
+                         const PlanningOptions& changed, std::int64_t micro_batches) {
+    const Bytes bytes = least_budget(trace_workload(sizes, changed, micro_batches).graph, compile);
     if (bytes < least) found.push_back({change, bytes});
   };
-  for (const std::int64_t divisor : {2, 4, 8})
-    if (now.batch >= divisor) {
-      workloads::Options smaller = options;
-      smaller.batch = now.batch / divisor;
-      offer(fmt::format("--batch {}", *smaller.batch), smaller);
-    }
+  for (const std::int64_t factor : {2, 4, 8})
+    if (batch >= factor * parts)
+      offer(fmt::format("--accumulate {}", factor * parts), options, planning, factor * parts);
+  if (batch >= 2) {
+    workloads::Options smaller = options;
+    smaller.batch = batch / 2;
+    offer(fmt::format("--batch {}", *smaller.batch), smaller, planning, parts);
+  }
   if (options.sequence && *options.sequence >= 2) {
     workloads::Options shorter = options;
     shorter.sequence = *options.sequence / 2;
-    offer(fmt::format("--sequence {}", *shorter.sequence), shorter);
+    offer(fmt::format("--sequence {}", *shorter.sequence), shorter, planning, parts);
+  }
+  for (const char* name : {"adamw8bit", "adafactor"}) {
+    PlanningOptions leaner = planning;
+    leaner.optimizer = name;
+    if (planning.optimizer != name)
+      offer(fmt::format("--optimizer {}", name), options, leaner, parts);
   }
   std::stable_sort(found.begin(), found.end(),
-                   [](const Remedy& a, const Remedy& b) { return a.least < b.least; });
+                   [](const Remedy& x, const Remedy& y) { return x.least < y.least; });
   return found;
 }
 
-Plan plan_or_explain(const workloads::Options& options, const Graph& graph,
-                     const CompileOptions& compile) {
+Plan plan_or_explain(const workloads::Options& options, const PlanningOptions& planning,
+                     const Graph& graph, const CompileOptions& compile) {
   try {
     return plan_program(graph, compile);
   } catch (const BudgetError& error) {
     std::string text = error.what();
-    const std::vector<Remedy> ways = remedies(options, compile, error.least);
+    const std::vector<Remedy> ways = remedies(options, planning, compile, error.least);
     for (std::size_t i = 0; i < ways.size(); ++i)
       text += fmt::format("{} {} to {}, {} less", i == 0 ? "; what would lower it:" : ",",
                           ways[i].change, to_string(ways[i].least),

@@ -19,15 +19,30 @@ namespace ebb::cli {
 struct PlanningOptions {
   std::optional<std::string> budget, recompute;
   bool whole_process = false;
-  std::string device = "cpu";  // or a file that describes one
+  std::string device = "cpu";  // or cuda, cuda:1, or a file that describes one
   MachineOptions machine;
+  std::optional<std::string> optimizer;
+  std::string accumulate = "1";  // or auto
 
   // Whether anything asks the planner to choose by time.
-  bool needs_rates() const { return budget || recompute || device != "cpu"; }
+  bool needs_rates() const {
+    return budget || recompute || device != "cpu" || accumulate == "auto";
+  }
 };
 
-// Adds --budget, --whole-process, --recompute, --device and the wishes for the machine.
+// Adds --budget, --whole-process, --recompute, --optimizer, --accumulate, --device and the wishes
+// for the machine.
 void add_planning_options(CLI::App& app, PlanningOptions& options);
+
+// The device that "cpu", "cuda" or "cuda:1" names.
+std::optional<Device> named_device(const std::string& text);
+
+// Where tensors are: a device that is only described in a file is stood in for by the CPU.
+Device device_of(const PlanningOptions& options);
+
+// The workload's own optimizer or the one asked for, with `rate` if there is one.
+optim::Optimizer optimizer_of(const workloads::Workload& task, const PlanningOptions& options,
+                              std::optional<double> rate = {});
 
 // How fast the device is that plans are made for: a file's word, or measured here.
 Rates rates_for(const PlanningOptions& options);
@@ -46,7 +61,13 @@ struct TracedWorkload {
   std::int64_t batch = 0;
   Graph graph;
 };
-TracedWorkload trace_workload(const workloads::Options& options);
+TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,
+                              std::int64_t accumulate);
+
+// How many micro-batches a step is cut into: the number given or, for auto, the one whose plan is
+// fastest within the budget.
+std::int64_t accumulation(const workloads::Options& options, const PlanningOptions& planning,
+                          const CompileOptions& compile);
 
 // A way to need less, and the smallest budget that would then do.
 struct Remedy {
@@ -54,12 +75,12 @@ struct Remedy {
   Bytes least;
 };
 // Best first; only what lowers the smallest budget.
-std::vector<Remedy> remedies(const workloads::Options& options, const CompileOptions& compile,
-                             Bytes least);
+std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOptions& planning,
+                             const CompileOptions& compile, Bytes least);
 
 // Plans it, and says what would help when the budget cannot be kept.
-Plan plan_or_explain(const workloads::Options& options, const Graph& graph,
-                     const CompileOptions& compile);
+Plan plan_or_explain(const workloads::Options& options, const PlanningOptions& planning,
+                     const Graph& graph, const CompileOptions& compile);
 
 // The fields that tell of a plan.
 nlohmann::ordered_json plan_fields(const Plan& plan);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "cli/planning.h"
 #include "cli/verb.h"
 #include "ebb/io/device_file.h"
 
@@ -20,11 +21,17 @@ class Probe : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
+    app.add_option("--device", device_, "cpu, cuda or cuda:N")
+        ->check([](const std::string& text) -> std::string {
+          if (named_device(text)) return {};
+          return fmt::format("\"{}\" is neither cpu nor cuda", text);
+        })
+        ->capture_default_str();
     app.add_option("--save", save_, "Write the description here, for --device")->type_name("FILE");
   }
 
   int run() override {
-    const Rates rates = measure_rates();
+    const Rates rates = measure_rates(*named_device(device_));
     if (save_) io::save_device(rates, *save_);
     if (json()) {
       nlohmann::ordered_json work;
@@ -54,6 +61,7 @@ class Probe : public Verb {
   }
 
  private:
+  std::string device_ = "cpu";
   std::optional<std::filesystem::path> save_;
 };
 

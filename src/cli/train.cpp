@@ -85,6 +85,7 @@ class Train : public Verb {
           fmt::format("--resume {} keeps its checkpoint there; --checkpoint {} says otherwise",
                       resume_->string(), checkpoint_->string()));
     if (resume_) checkpoint_ = resume_;
+    workload_.device = device_of(planning_);
     if (planning_.needs_rates()) rates_ = rates_for(planning_);
     if (planning_.whole_process) fixed_ = measure_fixed_cost();
     std::optional<PinnedThreads> pinned;
@@ -95,13 +96,13 @@ class Train : public Verb {
                                        .seed = workload_.seed,
                                        .last = data::LastBatch::drop});
     TrainStep step(
-        task_->model(), optimizer(), [&](const Batch& b) { return task_->loss(b); },
-        train_options());
+        task_->model(), optimizer_of(*task_, planning_, rate_),
+        [&](const Batch& b) { return task_->loss(b); }, train_options());
     if (resume_) restore(loader, step);
 
     const std::vector<TensorType> types = loader.types().front();
     if (planning_.budget)  // an error tells what would help
-      plan_or_explain(workload_, step.trace(types), step.options().compile);
+      plan_or_explain(workload_, planning_, step.trace(types), step.options().compile);
     const Plan& plan = step.plan(types);
 
     train(loader, step, plan);
@@ -117,10 +118,6 @@ class Train : public Verb {
   }
 
  private:
-  optim::Optimizer optimizer() const {
-    return rate_ ? task_->optimizer().with_rate(*rate_) : task_->optimizer();
-  }
-
   TrainOptions train_options() const {
     TrainOptions options;
     const std::int64_t rest = std::max<std::int64_t>(1, steps_ - warmup_);
@@ -130,6 +127,7 @@ class Train : public Verb {
     options.schedule = warmup_ > 0 ? optim::linear_warmup(warmup_, schedule) : schedule;
     options.clip_norm = clip_;
     options.compile = compile_options(planning_, workload_.seed, rates_, fixed_);
+    options.accumulate = accumulation(workload_, planning_, options.compile);
     return options;
   }
 
@@ -205,13 +203,14 @@ class Train : public Verb {
                                       .last = data::LastBatch::drop});
     CompileOptions options;
     options.arena = trained.arena();
-    EvalStep step(task_->model(),
-                  [&](const Batch& b) {
-                    std::vector<Tensor> metrics{task_->loss(b)};
-                    if (const Tensor share = task_->accuracy(b)) metrics.push_back(share);
-                    return metrics;
-                  },
-                  options);
+    EvalStep step(
+        task_->model(),
+        [&](const Batch& b) {
+          std::vector<Tensor> metrics{task_->loss(b)};
+          if (const Tensor share = task_->accuracy(b)) metrics.push_back(share);
+          return metrics;
+        },
+        options);
     const std::int64_t count = std::min<std::int64_t>(eval_batches_, loader.batches());
     for (std::int64_t i = 0; i < count; ++i) {
       const std::vector<double> values = step(loader.next());

@@ -144,8 +144,8 @@ void Storage::populate() {
 #ifdef MADV_POPULATE_WRITE
   if (madvise(data_, static_cast<std::size_t>(reserved_.count), MADV_POPULATE_WRITE) == 0) return;
   if (errno != EINVAL)
-    throw MemoryError(fmt::format("cannot provide {} of memory: {}", to_string(reserved_),
-                                  std::strerror(errno)));
+    throw MemoryError(
+        fmt::format("cannot provide {} of memory: {}", to_string(reserved_), std::strerror(errno)));
 #endif
   // Kernels before 5.14 do not know the call: a write to every page does the same.
   const std::int64_t page = sysconf(_SC_PAGESIZE);

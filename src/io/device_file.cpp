@@ -37,13 +37,15 @@ const nlohmann::json& object_in(const JsonFile& file, const nlohmann::json& obje
   return *found;
 }
 
-// One file for each number of threads; nothing when there is no home to keep it in.
-std::optional<fs::path> cache_file() {
+// One file for each device, or for each number of threads; nothing without a home to keep it in.
+std::optional<fs::path> cache_file(Device device) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   if ((!cache || !*cache) && (!home || !*home)) return {};
   const fs::path folder = cache && *cache ? fs::path(cache) : fs::path(home) / ".cache";
-  return folder / "ebb" / fmt::format("rates-{}-threads.json", threads());
+  const std::string kind = device.kind == Device::Kind::cuda ? fmt::format("cuda-{}", device.index)
+                                                             : fmt::format("{}-threads", threads());
+  return folder / "ebb" / fmt::format("rates-{}.json", kind);
 }
 
 }  // namespace
@@ -82,15 +84,15 @@ void save_device(const Rates& rates, const fs::path& path) {
   file.commit();
 }
 
-Rates rates_here() {
-  const std::optional<fs::path> path = cache_file();
+Rates rates_here(Device device) {
+  const std::optional<fs::path> path = cache_file(device);
   if (path && fs::exists(*path)) {
     try {
       return load_device(*path);
     } catch (const FileError&) {  // written by another version: measured anew
     }
   }
-  const Rates rates = measure_rates();
+  const Rates rates = measure_rates(device);
   if (path) {
     try {
       fs::create_directories(path->parent_path());

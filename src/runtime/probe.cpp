@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "core/cuda/cuda.h"
 #include "ebb/ops.h"
 #include "ebb/program.h"
 #include "ebb/threads.h"
@@ -46,10 +47,24 @@ double rate_of(const Tensor& result) {
   return cost.flops / seconds(result);
 }
 
-// A value with a buffer of its own, not computed while others are timed.
-Tensor number(const Shape& shape, DType dtype) {
-  return eval(random_uniform(shape, -1.0, 1.0, dtype, device::cpu, RandomKey{1}));
-}
+// What is large enough to fill a device, and small enough to take no time.
+struct Sizes {
+  std::int64_t copied;       // elements: far more than any cache holds
+  std::int64_t elementwise;  // elements; on a CPU they stay in the second-level cache
+  std::int64_t product;      // rows and columns
+  Shape attention, images, filters;
+};
+const Sizes cpu_sizes{1 << 24, 1 << 16, 512, {1, 8, 256, 64}, {8, 32, 32, 32}, {32, 32, 3, 3}};
+const Sizes cuda_sizes{1 << 28,           1 << 24,       4096, {16, 12, 1024, 64},
+                       {128, 64, 32, 32}, {64, 64, 3, 3}};
+
+// Values with buffers of their own, not computed while others are timed.
+struct Numbers {
+  Device device;
+  Tensor operator()(const Shape& shape, DType dtype) const {
+    return eval(random_uniform(shape, -1.0, 1.0, dtype, device, RandomKey{1}));
+  }
+};
 
 template <class Measure>
 WorkRate for_each_width(const Measure& measure) {
@@ -58,29 +73,37 @@ WorkRate for_each_width(const Measure& measure) {
 
 }  // namespace
 
-Rates measure_rates() {
+Rates measure_rates(Device device) {
+  const bool cuda = device.kind == Device::Kind::cuda;
+  const Sizes& sizes = cuda ? cuda_sizes : cpu_sizes;
+  const Numbers number{device};
   Rates rates;
-  rates.name = fmt::format("{}, {} threads", processor_name(), threads());
-  rates.memory = {static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE)};
+  if (cuda) {
+    rates.name = cuda::properties(device).name;
+    rates.memory = cuda::memory_info(device).total;
+  } else {
+    rates.name = fmt::format("{}, {} threads", processor_name(), threads());
+    rates.memory = {static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE)};
+  }
 
-  const Tensor large = number({16, 1024, 1024}, f32);  // 64 MiB: far larger than any cache
+  const Tensor large = number({sizes.copied}, f32);
   rates.bandwidth = 2.0 * static_cast<double>(large.type().bytes().count) / seconds(-large);
-  const Tensor tiny = number({1}, f32);
-  rates.launch_us = 1e6 * seconds(-tiny);
+  rates.launch_us = 1e6 * seconds(-number({1}, f32));
 
-  rates[Work::elementwise] = for_each_width([](DType dtype) {
-    const Tensor x = number({64, 1024}, dtype);  // stays in the second-level cache
+  rates[Work::elementwise] = for_each_width([&](DType dtype) {
+    const Tensor x = number({sizes.elementwise}, dtype);
     return static_cast<double>(x.shape().elements()) / seconds(gelu(x));
   });
-  rates[Work::product] = for_each_width([](DType dtype) {
-    return rate_of(matmul(number({512, 512}, dtype), number({512, 512}, dtype)));
+  rates[Work::product] = for_each_width([&](DType dtype) {
+    const Tensor x = number({sizes.product, sizes.product}, dtype);
+    return rate_of(matmul(x, x));
   });
-  rates[Work::attention] = for_each_width([](DType dtype) {
-    const Tensor q = number({1, 8, 256, 64}, dtype);
+  rates[Work::attention] = for_each_width([&](DType dtype) {
+    const Tensor q = number(sizes.attention, dtype);
     return rate_of(scaled_dot_product_attention(q, q, q, {.causal = true}));
   });
-  rates[Work::convolution] = for_each_width([](DType dtype) {
-    return rate_of(conv2d(number({8, 32, 32, 32}, dtype), number({32, 32, 3, 3}, dtype), {},
+  rates[Work::convolution] = for_each_width([&](DType dtype) {
+    return rate_of(conv2d(number(sizes.images, dtype), number(sizes.filters, dtype), {},
                           {.stride = 1, .padding = 1}));
   });
   return rates;

@@ -10,9 +10,9 @@ namespace ebb::io {
 Rates load_device(const std::filesystem::path& path);
 void save_device(const Rates& rates, const std::filesystem::path& path);
 
-// The rates of this machine: measured the first time, then read from a file under the user's cache
+// The rates of a device here: measured the first time, then read from a file under the user's cache
 // folder ($XDG_CACHE_HOME or ~/.cache, in ebb/). They decide what a plan recomputes, never how much
 // memory it may take.
-Rates rates_here();
+Rates rates_here(Device device = device::cpu);
 
 }  // namespace ebb::io

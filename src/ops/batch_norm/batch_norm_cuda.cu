@@ -26,15 +26,15 @@ struct Extent {
 
   explicit Extent(const Shape& shape) : samples(shape[0]), channels(shape[1]) {
     for (int i = 2; i < shape.rank(); ++i) run *= shape[i];
-    slices = std::clamp<std::int64_t>(
-        wanted_blocks / channels, 1,
-        std::max<std::int64_t>(1, samples * run / slice_elements));
+    slices = std::clamp<std::int64_t>(wanted_blocks / channels, 1,
+                                      std::max<std::int64_t>(1, samples * run / slice_elements));
   }
   constexpr double per_channel() const { return static_cast<double>(samples * run); }
   constexpr std::int64_t elements() const { return samples * channels * run; }
 
-  // Calls body(offset) for this thread's slots of `width` neighbouring elements of the block's slice
-  // of its channel, `together` slots at once: body gets an array of offsets, -1 where there is none.
+  // Calls body(offset) for this thread's slots of `width` neighbouring elements of the block's
+  // slice of its channel, `together` slots at once: body gets an array of offsets, -1 where there
+  // is none.
   template <int width, int together, class Body>
   __device__ void for_slots(const Body& body) const {
     const std::int64_t per_run = run / width, all = samples * per_run;
@@ -241,8 +241,8 @@ struct Workspace {
       : coefficients(round_up(
             e.channels * Bytes{static_cast<std::int64_t>(sizeof(Coefficients<Compute<S>>))},
             buffer_alignment)),
-        all(coefficients +
-            e.channels * e.slices * Bytes{static_cast<std::int64_t>(sizeof(Part))}) {}
+        all(coefficients + e.channels * e.slices * Bytes{static_cast<std::int64_t>(sizeof(Part))}) {
+  }
 };
 
 template <class S, int width>

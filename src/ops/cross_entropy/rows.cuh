@@ -34,10 +34,9 @@ struct LogitSums {
     both.most = Larger{}(most, other.most);
     // No logits yet: nothing to bring to the new base.
     const auto share = [&](const LogitSums& part) {
-      return part.total == 0.0
-                 ? 0.0
-                 : part.total * exponential(static_cast<double>(part.most) -
-                                            static_cast<double>(both.most));
+      return part.total == 0.0 ? 0.0
+                               : part.total * exponential(static_cast<double>(part.most) -
+                                                          static_cast<double>(both.most));
     };
     both.total = share(*this) + share(other);
     both.logits = logits + other.logits;

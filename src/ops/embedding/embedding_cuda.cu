@@ -1,9 +1,10 @@
 // Rows read from a table, and rows added back into one.
 //
 // The gradient sorts the ids, keeping the order of equal ones, and cuts the sorted list into tiles
-// of equal length, so that a frequent id does not keep one block busy alone. A run of equal ids that
-// lies within a tile is summed and written; one that crosses tiles leaves a sum in each, and the
-// tile in which it begins adds those up in order. All sums have one order: the same bits always.
+// of equal length, so that a frequent id does not keep one block busy alone. A run of equal ids
+// that lies within a tile is summed and written; one that crosses tiles leaves a sum in each, and
+// the tile in which it begins adds those up in order. All sums have one order: the same bits
+// always.
 #include "ops/cuda/element.cuh"
 #include "ops/embedding/embedding.h"
 #include "ops/embedding/stable_sort.cuh"
@@ -30,15 +31,15 @@ void run_embedding(const KernelArgs& args, DType index, std::int64_t rows, std::
   const std::int64_t units = row_bytes / static_cast<std::int64_t>(sizeof(U));
   const std::int64_t threads = std::min<std::int64_t>(256, ceil_div(units, 32) * 32);
   if (units == 0) return;
-  launch({args, "embedding", dim3(static_cast<unsigned>(count)),
-          dim3(static_cast<unsigned>(threads))},
-         embedding_kernel<U>, args.in<U>(0), Indices(args.inputs[1], index), args.out<U>(), rows,
-         units, FaultSlot(args));
+  launch(
+      {args, "embedding", dim3(static_cast<unsigned>(count)), dim3(static_cast<unsigned>(threads))},
+      embedding_kernel<U>, args.in<U>(0), Indices(args.inputs[1], index), args.out<U>(), rows,
+      units, FaultSlot(args));
 }
 
-constexpr int tile = 32;          // sorted ids of a block
-constexpr int sum_threads = 64;   // each with its columns
-constexpr int ahead = 4;          // rows read before the first is added
+constexpr int tile = 32;         // sorted ids of a block
+constexpr int sum_threads = 64;  // each with its columns
+constexpr int ahead = 4;         // rows read before the first is added
 
 // The sorted ids, and where their runs lie.
 struct Runs {
@@ -160,8 +161,7 @@ struct Gradient {
       return dim3(static_cast<unsigned>(tiles),
                   static_cast<unsigned>(ceil_div(columns, sum_threads * width)));
     };
-    const bool packs =
-        sizeof(S) <= 4 && columns % pack<S> == 0 && aligned_for_packs(g, out, parts);
+    const bool packs = sizeof(S) <= 4 && columns % pack<S> == 0 && aligned_for_packs(g, out, parts);
     if (packs)
       launch({args, "embedding_grad", grid(pack<S>), dim3(sum_threads)}, sum_tiles<S, pack<S>>,
              runs, g, out, parts, columns);

@@ -151,8 +151,8 @@ struct FoldTile {
     if (!last) return;
     logsumexps[row] = state.sums.logsumexp();
     const bool counts = row_counts(row, target, classes, a.ignore_index, fault);
-    losses[row] = narrow<S>(
-        counts ? state.sums.loss(state.at_target, a.label_smoothing, classes) : T(0));
+    losses[row] =
+        narrow<S>(counts ? state.sums.loss(state.at_target, a.label_smoothing, classes) : T(0));
   }
 };
 
@@ -282,8 +282,7 @@ struct Backward {
     half_tile_at = half ? areas.add<S>(p.height * p.lead) : tile_at;
     dx_at = areas.add<T>(wide_x ? p.rows * p.features : 0);
     dweight_at = areas.add<T>(wide_weight ? p.block * p.features : 0);
-    gemm_at =
-        areas.add(std::max({logits.workspace(), to_x.workspace(), to_weight.workspace()}));
+    gemm_at = areas.add(std::max({logits.workspace(), to_x.workspace(), to_weight.workspace()}));
   }
 
   void operator()(const KernelArgs& args) const {
@@ -291,9 +290,9 @@ struct Backward {
     S* dweight_out = weight_needed ? args.out<S>(x_needed ? 1 : 0) : nullptr;
     if (p.rows == 0) {
       if (weight_needed)
-        EBB_CUDA_CHECK(cudaMemsetAsync(
-            dweight_out, 0, static_cast<std::size_t>(p.classes * p.features) * sizeof(S),
-            stream_of(args)));
+        EBB_CUDA_CHECK(cudaMemsetAsync(dweight_out, 0,
+                                       static_cast<std::size_t>(p.classes * p.features) * sizeof(S),
+                                       stream_of(args)));
       return;
     }
     T* dx = args.scratch<T>(dx_at);
@@ -329,17 +328,10 @@ struct Backward {
     logits.at(tile, b, false)
         .run(args, args.in<S>(0) + row * p.features, args.in<S>(1) + v * p.features, tile_logits,
              args.scratch<std::byte>(gemm_at));
-    const DifferentiateTile<S> turn{tile_logits,
-                                    args.scratch<S>(half_tile_at),
-                                    p.lead,
-                                    row,
-                                    v,
-                                    p.classes,
-                                    Indices(args.inputs[2], p.index),
-                                    args.in<T>(3),
-                                    args.in<S>(4),
-                                    p.loss,
-                                    FaultSlot(args)};
+    const DifferentiateTile<S> turn{
+        tile_logits,    args.scratch<S>(half_tile_at),    p.lead,        row,           v,
+        p.classes,      Indices(args.inputs[2], p.index), args.in<T>(3), args.in<S>(4), p.loss,
+        FaultSlot(args)};
     launch_rows<T>(args, "linear_cross_entropy_grad", turn,
                    RowShape({p.height_of(tile), p.width_of(b)}), aligned_for_packs(tile_logits));
   }

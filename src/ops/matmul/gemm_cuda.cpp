@@ -224,8 +224,7 @@ void Gemm::run(const KernelArgs& args, const void* a, const void* b, void* out,
       lt().matmul(g.handle, g.desc.get(), wide ? static_cast<const void*>(&wide_alpha) : &alpha, b,
                   g.b.get(), a, g.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta, out,
                   g.out.get(), out, g.out.get(), &g.algorithm.algo, scratch,
-                  g.algorithm.workspaceSize,
-                  static_cast<cudaStream_t>(args.stream)),
+                  g.algorithm.workspaceSize, static_cast<cudaStream_t>(args.stream)),
       "cublasLtMatmul");
 }
 

@@ -88,8 +88,7 @@ struct Product {
       spec.align_a = std::min(spec.align_a, alignment(batches.outer_a[i] * size));
       spec.align_b = std::min(spec.align_b, alignment(batches.outer_b[i] * size));
     }
-    if (batches.outer.rank() > 0)
-      spec.align_out = alignment(batches.inner * rows * columns * size);
+    if (batches.outer.rank() > 0) spec.align_out = alignment(batches.inner * rows * columns * size);
     gemm.emplace(request.device, spec);
   }
 
@@ -97,8 +96,8 @@ struct Product {
     if (all == 0) return;
     const S* row = bias ? args.in<S>(2) : nullptr;
     if (fills || !gemm)
-      launch({args, "matmul", item_grid(all), dim3(item_threads)}, fill_rows<S>, row,
-             args.out<S>(), all, columns);
+      launch({args, "matmul", item_grid(all), dim3(item_threads)}, fill_rows<S>, row, args.out<S>(),
+             all, columns);
     if (!gemm) return;
     const std::int64_t calls = batches.outer.elements();
     for (std::int64_t i = 0; i < calls; ++i)

@@ -89,8 +89,7 @@ __global__ void max_kernel(Pooling g, const T* x, T* y, std::uint8_t* offset) {
     int where = w.first_row * g.kernel_w + w.first_column;
     for (int i = w.first_row; i < w.last_row; ++i)
       for (int j = w.first_column; j < w.last_column; ++j) {
-        const C value =
-            widen(plane[static_cast<std::int64_t>(w.top + i) * g.image_w + w.left + j]);
+        const C value = widen(plane[static_cast<std::int64_t>(w.top + i) * g.image_w + w.left + j]);
         const bool wins = !(value <= best) && !(best != best && value == value);
         if (wins) best = value, where = i * g.kernel_w + j;
       }
@@ -161,55 +160,55 @@ __global__ void avg_grad_kernel(Pooling g, const T* grad, T* x) {
 Kernel bind_max_pool2d_cuda(const KernelRequest& request, const PoolAttributes& a) {
   return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    return Kernel{[g = Pooling(request.in(0).shape(), request.out().shape(), a)](
-                      const KernelArgs& args) {
-      launch({args, "max_pool2d", item_grid(g.results()), dim3(item_threads)}, max_kernel<T>, g,
-             args.in<T>(0), args.out<T>(), args.out<std::uint8_t>(1));
-    }};
+    return Kernel{
+        [g = Pooling(request.in(0).shape(), request.out().shape(), a)](const KernelArgs& args) {
+          launch({args, "max_pool2d", item_grid(g.results()), dim3(item_threads)}, max_kernel<T>, g,
+                 args.in<T>(0), args.out<T>(), args.out<std::uint8_t>(1));
+        }};
   });
 }
 
 Kernel bind_max_pool2d_grad_cuda(const KernelRequest& request, const PoolAttributes& a) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    return Kernel{[g = Pooling(request.out().shape(), request.in(1).shape(), a)](
-                      const KernelArgs& args) {
-      launch({args, "max_pool2d_grad", item_grid(g.cells()), dim3(item_threads)},
-             max_grad_kernel<T>, g, args.in<std::uint8_t>(0), args.in<T>(1), args.out<T>());
-    }};
+    return Kernel{
+        [g = Pooling(request.out().shape(), request.in(1).shape(), a)](const KernelArgs& args) {
+          launch({args, "max_pool2d_grad", item_grid(g.cells()), dim3(item_threads)},
+                 max_grad_kernel<T>, g, args.in<std::uint8_t>(0), args.in<T>(1), args.out<T>());
+        }};
   });
 }
 
 Kernel bind_max_pool2d_gather_cuda(const KernelRequest& request, const PoolAttributes& a) {
   return dispatch_size(request.out().dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    return Kernel{[g = Pooling(request.in(1).shape(), request.out().shape(), a)](
-                      const KernelArgs& args) {
-      launch({args, "max_pool2d_gather", item_grid(g.results()), dim3(item_threads)},
-             gather_kernel<T>, g, args.in<std::uint8_t>(0), args.in<T>(1), args.out<T>());
-    }};
+    return Kernel{
+        [g = Pooling(request.in(1).shape(), request.out().shape(), a)](const KernelArgs& args) {
+          launch({args, "max_pool2d_gather", item_grid(g.results()), dim3(item_threads)},
+                 gather_kernel<T>, g, args.in<std::uint8_t>(0), args.in<T>(1), args.out<T>());
+        }};
   });
 }
 
 Kernel bind_avg_pool2d_cuda(const KernelRequest& request, const PoolAttributes& a) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    return Kernel{[g = Pooling(request.in(0).shape(), request.out().shape(), a)](
-                      const KernelArgs& args) {
-      launch({args, "avg_pool2d", item_grid(g.results()), dim3(item_threads)}, avg_kernel<T>, g,
-             args.in<T>(0), args.out<T>());
-    }};
+    return Kernel{
+        [g = Pooling(request.in(0).shape(), request.out().shape(), a)](const KernelArgs& args) {
+          launch({args, "avg_pool2d", item_grid(g.results()), dim3(item_threads)}, avg_kernel<T>, g,
+                 args.in<T>(0), args.out<T>());
+        }};
   });
 }
 
 Kernel bind_avg_pool2d_grad_cuda(const KernelRequest& request, const PoolAttributes& a) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    return Kernel{[g = Pooling(request.out().shape(), request.in(0).shape(), a)](
-                      const KernelArgs& args) {
-      launch({args, "avg_pool2d_grad", item_grid(g.cells()), dim3(item_threads)},
-             avg_grad_kernel<T>, g, args.in<T>(0), args.out<T>());
-    }};
+    return Kernel{
+        [g = Pooling(request.out().shape(), request.in(0).shape(), a)](const KernelArgs& args) {
+          launch({args, "avg_pool2d_grad", item_grid(g.cells()), dim3(item_threads)},
+                 avg_grad_kernel<T>, g, args.in<T>(0), args.out<T>());
+        }};
   });
 }
 

@@ -1,5 +1,5 @@
-// Reductions of strided tensors over any axes, in two shapes. Where the innermost axis is reduced, a
-// warp or a block folds each result; where it is kept, each thread folds a column or a few
+// Reductions of strided tensors over any axes, in two shapes. Where the innermost axis is reduced,
+// a warp or a block folds each result; where it is kept, each thread folds a column or a few
 // neighbouring ones, and the warps of a block take rows by turns. Few results over much data are
 // cut into slices, whose number depends on the shapes alone, joined in order by a second kernel.
 #include <algorithm>
@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(256)
       total = R::join(total, static_cast<W>(R::fold(R::identity(), value)));
     }
   }
-  total = static_cast<W>(Group<threads>{lane}.join(
-      static_cast<Shuffled<W>>(total), [](Shuffled<W> a, Shuffled<W> b) {
+  total = static_cast<W>(
+      Group<threads>{lane}.join(static_cast<Shuffled<W>>(total), [](Shuffled<W> a, Shuffled<W> b) {
         return static_cast<Shuffled<W>>(R::join(static_cast<W>(a), static_cast<W>(b)));
       }));
   if (lane == 0) output.write(p.results, slice, result, total);
@@ -172,8 +172,7 @@ __global__ void __launch_bounds__(256)
     if (threadIdx.y != 0 || column >= p.inner) continue;
 #pragma unroll
     for (int k = 0; k < width; ++k) {
-      for (int y = 1; y < 8; ++y)
-        total[k] = R::join(total[k], parts[y][threadIdx.x * width + k]);
+      for (int y = 1; y < 8; ++y) total[k] = R::join(total[k], parts[y][threadIdx.x * width + k]);
       output.write(p.results, slice, row * p.inner + column + k, total[k]);
     }
   }
@@ -188,8 +187,8 @@ __global__ void join_slices(const typename R::Wide* partial, S* out, std::int64_
   W total = static_cast<W>(R::identity());
   for (std::int64_t s = threadIdx.x % 32; s < slices; s += 32)
     total = R::join(total, partial[s * results + result]);
-  total = static_cast<W>(warp_join(
-      static_cast<Shuffled<W>>(total), [](Shuffled<W> a, Shuffled<W> b) {
+  total =
+      static_cast<W>(warp_join(static_cast<Shuffled<W>>(total), [](Shuffled<W> a, Shuffled<W> b) {
         return static_cast<Shuffled<W>>(R::join(static_cast<W>(a), static_cast<W>(b)));
       }));
   if (threadIdx.x % 32 == 0) out[result] = narrow<S>(static_cast<Compute<S>>(total));
@@ -221,7 +220,8 @@ struct Reduction {
         inner_reduced ? (warps ? ceil_div(p.results, 8) : p.results)
                       : ceil_div(p.inner, 32 * column_width(p.packs)) * (p.results / p.inner);
     const std::int64_t most =
-        p.length / (inner_reduced ? least_elements : std::max<std::int64_t>(8, least_elements / 32));
+        p.length /
+        (inner_reduced ? least_elements : std::max<std::int64_t>(8, least_elements / 32));
     p.slices = std::clamp<std::int64_t>(wanted_blocks / std::max<std::int64_t>(units, 1), 1,
                                         std::clamp<std::int64_t>(most, 1, 1024));
   }
@@ -253,8 +253,9 @@ struct Reduction {
              output);
     }
     if (p.slices > 1)
-      launch({args, "reduce slices", dim3(static_cast<unsigned>(ceil_div(p.results, 8))), dim3(256)},
-             join_slices<S, R>, output.partial, output.out, p.results, p.slices);
+      launch(
+          {args, "reduce slices", dim3(static_cast<unsigned>(ceil_div(p.results, 8))), dim3(256)},
+          join_slices<S, R>, output.partial, output.out, p.results, p.slices);
   }
 };
 

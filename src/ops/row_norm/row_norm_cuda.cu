@@ -218,10 +218,9 @@ void run_backward(const KernelArgs& args, RowShape shape, const RowNormGradAttri
                           args.outputs[0]};
   const Slices slices(shape, a);
   const SliceSums<T> sums{args.scratch<T>(), slices.count, a.weight_grad, a.bias_grad};
-  const bool packs =
-      sizeof(S) <= 4 && shape.columns % pack<S> == 0 &&
-      aligned_for_packs(args.inputs[0], args.inputs[1], args.outputs[0]) &&
-      aligned_for_packs(static_cast<const std::byte*>(gradient.weight));
+  const bool packs = sizeof(S) <= 4 && shape.columns % pack<S> == 0 &&
+                     aligned_for_packs(args.inputs[0], args.inputs[1], args.outputs[0]) &&
+                     aligned_for_packs(static_cast<const std::byte*>(gradient.weight));
   const unsigned count = static_cast<unsigned>(slices.count);
   if (slices.sums == 0) {
     launch_rows<S>(args, "row_norm_grad", gradient, shape, packs);

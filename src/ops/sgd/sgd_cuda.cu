@@ -48,13 +48,16 @@ Kernel bind_sgd_cuda(const KernelRequest& request, const SgdAttributes& a) {
     using C = Compute<T>;
     return Kernel{[count = request.out().shape().elements(), a](const KernelArgs& args) {
       const bool moving = a.momentum > 0.0;
-      const State<T> s{args.in<T>(0),      args.in<T>(1),
-                       args.in<double>(2), args.in<C>(3),
-                       moving ? args.in<C>(4) : nullptr, args.out<T>(0),
+      const State<T> s{args.in<T>(0),
+                       args.in<T>(1),
+                       args.in<double>(2),
+                       args.in<C>(3),
+                       moving ? args.in<C>(4) : nullptr,
+                       args.out<T>(0),
                        moving ? args.out<C>(1) : nullptr};
       launch({args, "sgd", update_grid(count), dim3(item_threads)}, sgd_kernel<T>, s, a, count,
-             aligned_for_packs(s.p, s.g) && aligned_for_packs(s.v) &&
-                 aligned_for_packs(s.p_out) && aligned_for_packs(s.v_out));
+             aligned_for_packs(s.p, s.g) && aligned_for_packs(s.v) && aligned_for_packs(s.p_out) &&
+                 aligned_for_packs(s.v_out));
     }};
   });
 }
