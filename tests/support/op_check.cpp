@@ -218,7 +218,8 @@ void check_repetition(const Sample& sample, Device device) {
   }
 }
 
-// The sample on a CUDA device. Where there is none its plan is made, which binds every kernel.
+}  // namespace
+
 void check_cuda(const Sample& sample) {
   if (!built_with_cuda()) return;
   const Device device = device::cuda(0);
@@ -236,6 +237,8 @@ void check_cuda(const Sample& sample) {
   }
   if (cuda_present()) check_repetition(sample, device);
 }
+
+namespace {
 
 // Every op in the graph that has a reference, against it, at the sample's own inputs.
 void check_references(const Sample& sample) {
