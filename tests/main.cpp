@@ -26,7 +26,7 @@ std::string cuda_tests() {
     const testing::TestSuite& suite = *all.GetTestSuite(i);
     for (int k = 0; k < suite.total_test_count(); ++k) {
       const std::string_view file = suite.GetTestInfo(k)->file();
-      if (file.find("src/ops/") != file.npos || file.ends_with("cuda_test.cpp"))
+      if (file.find("src/ops/") != file.npos || file.find("/cuda_") != file.npos)
         filter += std::string(":") + suite.name() + "." + suite.GetTestInfo(k)->name();
     }
   }

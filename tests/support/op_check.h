@@ -63,6 +63,10 @@ Checks& checks();
 // Runs every check on a sample; failures are GoogleTest failures that name it.
 void check(const Sample& sample);
 
+// The checks of a sample that are made on a CUDA device, alone: for sizes that would take the CPU's
+// checks too long. Without a device the sample is only planned for one.
+void check_cuda(const Sample& sample);
+
 // The ops that appear in graphs of samples checked so far, for the test that no op lacks one.
 const std::vector<const Op*>& checked_ops();
 

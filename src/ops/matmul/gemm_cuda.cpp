@@ -135,7 +135,6 @@ struct Gemm::Bound {
     factor(a, s.a, s.batch_a);
     factor(b, s.b, s.batch_b);
     layout(out, s.out, s.b.columns, s.a.rows, s.out_lead, s.batch_out);
-    choose(device);
   }
 
   template <class T>
@@ -164,15 +163,16 @@ struct Gemm::Bound {
         "cublasLtMatrixLayoutSetAttribute");
   }
 
-  // The heuristic's first choice, remembered for products of the same shape.
-  void choose(Device device) {
+  // The heuristic's first choice, remembered for products of the same shape; false when there is
+  // none.
+  bool choose(Device device) {
     static auto& known = *new std::map<decltype(key_of(0, spec)), cublasLtMatmulHeuristicResult_t>;
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     const auto key = key_of(device.index, spec);
     if (const auto found = known.find(key); found != known.end()) {
       algorithm = found->second;
-      return;
+      return true;
     }
     cublasLtMatmulPreference_t p = nullptr;
     lt().check(lt().preference_create(&p), "cublasLtMatmulPreferenceCreate");
@@ -194,20 +194,33 @@ struct Gemm::Bound {
     int found = 0;
     const cublasStatus_t status = lt().heuristic(handle, desc.get(), b.get(), a.get(), out.get(),
                                                  out.get(), p, 1, &algorithm, &found);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0)
-      throw DeviceError(fmt::format(
-          "[cuda] cuBLASLt has no algorithm for a product of {} x {} by {} x {} in {}: {}",
-          spec.a.rows, spec.a.columns, spec.b.rows, spec.b.columns, name(spec.dtype),
-          lt().status_string(status)));
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0) return false;
     known[key] = algorithm;
+    return true;
   }
 };
 
-Gemm::Gemm(Device device, const GemmSpec& spec) : workspace_(gemm_workspace_limit) {
-  if (device.index >= device_count()) return;
-  bound_ = std::make_shared<const Bound>(device, spec);
-  const std::int64_t size = static_cast<std::int64_t>(bound_->algorithm.workspaceSize);
+bool Gemm::bind(Device device, const GemmSpec& spec) {
+  workspace_ = gemm_workspace_limit + Bytes{workspace_alignment};
+  if (device.index >= device_count()) return true;
+  auto bound = std::make_shared<Bound>(device, spec);
+  if (!bound->choose(device)) return false;
+  const std::int64_t size = static_cast<std::int64_t>(bound->algorithm.workspaceSize);
   workspace_ = {size > 0 ? size + workspace_alignment : 0};
+  bound_ = std::move(bound);
+  return true;
+}
+
+Gemm::Gemm(Device device, const GemmSpec& spec) {
+  if (!bind(device, spec))
+    throw DeviceError(
+        fmt::format("[cuda] cuBLASLt has no algorithm for a product of {} x {} by {} x {} in {}",
+                    spec.a.rows, spec.a.columns, spec.b.rows, spec.b.columns, name(spec.dtype)));
+}
+
+std::optional<Gemm> Gemm::find(Device device, const GemmSpec& spec) {
+  Gemm gemm;
+  return gemm.bind(device, spec) ? std::optional(gemm) : std::nullopt;
 }
 
 void Gemm::run(const KernelArgs& args, const void* a, const void* b, void* out,

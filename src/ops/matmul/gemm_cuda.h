@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "ebb/op.h"
 #include "ops/matmul/problem.h"
@@ -31,12 +32,17 @@ class Gemm {
   // Asks cuBLASLt for an algorithm. Without the device, as when only a plan is made, the workspace
   // is the most there may be.
   Gemm(Device device, const GemmSpec& spec);
+  // The same, or nothing when the library has no algorithm.
+  static std::optional<Gemm> find(Device device, const GemmSpec& spec);
 
   Bytes workspace() const { return workspace_; }
   void run(const KernelArgs& args, const void* a, const void* b, void* out, std::byte* workspace,
            const void* bias = nullptr) const;
 
  private:
+  Gemm() = default;
+  bool bind(Device device, const GemmSpec& spec);
+
   struct Bound;
   std::shared_ptr<const Bound> bound_;
   Bytes workspace_;

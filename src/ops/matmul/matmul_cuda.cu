@@ -60,7 +60,7 @@ template <class S>
 struct Product {
   Batches batches;
   std::int64_t rows, columns, inner, all;
-  bool bias, fills;  // fills: the bias comes first and the product is added
+  bool bias, fills;  // fills: the bias, or zeros, come first and the product is added
   std::optional<Gemm> gemm;
 
   Product(const KernelRequest& request, const MatmulProblem& p)
@@ -73,14 +73,15 @@ struct Product {
     const std::int64_t size = sizeof(S);
     // The library has no bias for float64, and wants others aligned.
     fills = bias && (std::is_same_v<S, double> || request.in(2).offset * size % 16 != 0);
-    if (all == 0 || inner == 0) return;
+    if (all == 0 || inner == 0) {
+      fills = true;
+      return;
+    }
     GemmSpec spec{.a = p.a, .b = p.b, .dtype = request.in(0).dtype(), .out = request.out().dtype()};
     spec.out_lead = columns;
     spec.batches = batches.inner;
     spec.batch_a = batches.inner_a, spec.batch_b = batches.inner_b;
     spec.batch_out = rows * columns;
-    spec.bias = bias && !fills;
-    spec.accumulate = fills;
     spec.align_a = alignment(request.in(0).offset * size);
     spec.align_b = alignment(request.in(1).offset * size);
     spec.align_out = buffer_alignment.count;
@@ -89,13 +90,21 @@ struct Product {
       spec.align_b = std::min(spec.align_b, alignment(batches.outer_b[i] * size));
     }
     if (batches.outer.rank() > 0) spec.align_out = alignment(batches.inner * rows * columns * size);
+    if (bias && !fills) {
+      spec.bias = true;
+      gemm = Gemm::find(request.device, spec);
+      fills = !gemm;
+      spec.bias = false;
+    }
+    if (gemm) return;
+    spec.accumulate = fills;
     gemm.emplace(request.device, spec);
   }
 
   void operator()(const KernelArgs& args) const {
     if (all == 0) return;
     const S* row = bias ? args.in<S>(2) : nullptr;
-    if (fills || !gemm)
+    if (fills)
       launch({args, "matmul", item_grid(all), dim3(item_threads)}, fill_rows<S>, row, args.out<S>(),
              all, columns);
     if (!gemm) return;
