@@ -122,10 +122,11 @@ Bytes lay_out(std::span<Buffer> buffers) {
   std::vector<Item> items;
   int end = 0;
   for (std::size_t i = 0; i < buffers.size(); ++i)
-    if (buffers[i].in_arena() && buffers[i].size.count > 0) {
+    if (buffers[i].in_arena()) {
+      end = std::max(end, buffers[i].last + 1);
+      if (buffers[i].size.count == 0) continue;
       indices.push_back(i);
       items.push_back({buffers[i].first, buffers[i].last, buffers[i].size.count, 0});
-      end = std::max(end, buffers[i].last + 1);
     }
   const std::int64_t least = live_peak(buffers, end).bytes.count;
   const std::int64_t wanted = static_cast<std::int64_t>(static_cast<double>(least) * good_enough);
