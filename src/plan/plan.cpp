@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <ostream>
+#include <utility>
 
 #include "plan/arena_layout.h"
 #include "plan/lower.h"
@@ -93,25 +95,22 @@ class Planner {
     return total;
   }
 
-  Plan realise(const Holds& holds) const {
+  Plan realise(Runs runs) const {
     Simulation simulation(model_);
-    simulation.run(holds);
-    const std::vector<Event>& events = simulation.events();
-    if (std::none_of(events.begin(), events.end(), [](const Event& e) { return e.again(); })) {
+    simulation.run(runs);
+    const auto in_order = std::adjacent_find(runs.begin(), runs.end(), std::greater_equal<>());
+    if (in_order == runs.end()) {
       Plan plan = base_.plan;
       finish(plan, options_.pages);
       return plan;
     }
-    const Graph again = rebuild(graph_, base_.plan, model_, events);
+    const Graph again = rebuild(graph_, base_.plan, model_, runs);
     Plan plan = lower(again, topological_order(again), options_).plan;
     std::vector<int> last_run(model_.steps.size(), -1);
-    for (std::size_t i = 0; i < events.size(); ++i) {
-      int& before = last_run[static_cast<std::size_t>(events[i].step)];
-      if (before >= 0) {
-        plan.instructions[i].recomputed = true;
-        note(plan, events[i], before, static_cast<int>(i));
-      }
-      before = static_cast<int>(i);
+    for (int r = 0; r < static_cast<int>(runs.size()); ++r) {
+      const std::size_t step = static_cast<std::size_t>(runs[static_cast<std::size_t>(r)]);
+      const int before = std::exchange(last_run[step], r);
+      if (before >= 0) note(plan, simulation, before, r);
     }
     std::stable_sort(plan.decisions.begin(), plan.decisions.end(),
                      [](const Decision& a, const Decision& b) { return a.bytes > b.bytes; });
@@ -119,13 +118,15 @@ class Planner {
     return plan;
   }
 
-  void note(Plan& plan, const Event& event, int before, int now) const {
-    const Instruction& instruction = plan.instructions[static_cast<std::size_t>(now)];
-    Bytes bytes;
-    const auto& outputs = model_.steps[static_cast<std::size_t>(event.step)].outputs;
-    for (std::size_t o = 0; o < outputs.size(); ++o)
-      if ((event.read >> o) & 1u)
-        bytes += Bytes{model_.values[static_cast<std::size_t>(outputs[o])].bytes};
+  void note(Plan& plan, const Simulation& simulation, int before, int now) const {
+    Instruction& instruction = plan.instructions[static_cast<std::size_t>(now)];
+    instruction.recomputed = true;
+    Bytes bytes;  // that somebody reads
+    for (int c = simulation.first_made(now); c < simulation.first_made(now + 1); ++c) {
+      const Copy& copy = simulation.copies()[static_cast<std::size_t>(c)];
+      if (copy.last > now)
+        bytes += Bytes{model_.values[static_cast<std::size_t>(copy.value)].bytes};
+    }
     plan.decisions.push_back({instruction.node->path(), std::string(instruction.node->op().name()),
                               bytes, before, now, instruction.predicted_ms});
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <utility>
 
 namespace ebb {
 namespace {
@@ -31,7 +32,7 @@ std::vector<int> inside(const Question& q, const Regions& region,
   std::map<std::uint32_t, std::int64_t> counts;
   for (std::size_t v = 0; v < q.model.values.size(); ++v) {
     const ModelValue& value = q.model.values[v];
-    if (value.producer < 0 || gap_to_backward(q.model, static_cast<int>(v)) < 0) continue;
+    if (last_in_forward(q.model, static_cast<int>(v)) < 0) continue;
     const std::size_t producer = static_cast<std::size_t>(value.producer);
     const std::uint32_t here = region[producer];
     if (here == 0) continue;
@@ -51,13 +52,13 @@ std::vector<int> inside(const Question& q, const Regions& region,
 class KeepAll : public Strategy {
  public:
   std::string_view name() const override { return "none"; }
-  Holds decide(const Question& q) const override { return keep_all(q.model); }
+  Runs decide(const Question& q) const override { return keep_all(q.model); }
 };
 
 class Marked : public Strategy {
  public:
   std::string_view name() const override { return "marked"; }
-  Holds decide(const Question& q) const override {
+  Runs decide(const Question& q) const override {
     return freed_after_forward(
         q.model, inside(q, regions(q, [&](std::size_t s) { return marks_of(q, s).checkpoint; })));
   }
@@ -66,7 +67,7 @@ class Marked : public Strategy {
 class Blocks : public Strategy {
  public:
   std::string_view name() const override { return "blocks"; }
-  Holds decide(const Question& q) const override {
+  Runs decide(const Question& q) const override {
     return freed_after_forward(
         q.model, inside(q, regions(q, [&](std::size_t s) { return marks_of(q, s).block; }), 0));
   }
@@ -77,7 +78,7 @@ class Blocks : public Strategy {
 class Sqrt : public Strategy {
  public:
   std::string_view name() const override { return "sqrt"; }
-  Holds decide(const Question& q) const override {
+  Runs decide(const Question& q) const override {
     std::map<std::uint32_t, std::uint32_t> order;  // block → how many come before it
     std::uint32_t forward = 0;
     for (std::size_t s = 0; s < q.model.steps.size(); ++s) {
@@ -109,7 +110,7 @@ class Segment : public Strategy {
  public:
   explicit Segment(std::int64_t segment) : segment_(segment) {}
   std::string_view name() const override { return "segment"; }
-  Holds decide(const Question& q) const override {
+  Runs decide(const Question& q) const override {
     Regions blocks = regions(q, [&](std::size_t s) { return marks_of(q, s).block; });
     if (std::all_of(blocks.begin(), blocks.end(), [](std::uint32_t block) { return block == 0; }))
       blocks = regions(q, [](std::size_t) { return 1u; });
@@ -124,14 +125,14 @@ class Segment : public Strategy {
 class Selective : public Strategy {
  public:
   std::string_view name() const override { return "selective"; }
-  Holds decide(const Question& q) const override {
+  Runs decide(const Question& q) const override {
     std::vector<int> freed;
     std::vector<char> available(q.model.values.size());  // freed, but made from what is kept
     for (std::size_t v = 0; v < q.model.values.size(); ++v) {
-      const int gap = gap_to_backward(q.model, static_cast<int>(v));
-      if (gap < 0) continue;
+      const int last = last_in_forward(q.model, static_cast<int>(v));
+      if (last < 0) continue;
       const ModelValue& value = q.model.values[v];
-      const int needed = value.positions[static_cast<std::size_t>(gap - value.first_gap) + 1];
+      const int needed = value.positions[static_cast<std::size_t>(last) + 1];
       const std::size_t producer = static_cast<std::size_t>(value.producer);
       const auto& inputs = q.model.steps[producer].inputs;
       const bool from_kept = std::all_of(inputs.begin(), inputs.end(), [&](int input) {
@@ -155,27 +156,100 @@ class Selective : public Strategy {
   }
 };
 
+// Goes through the steps and computes again what is missing.
+class AfterForward {
+ public:
+  AfterForward(const StepModel& model, const std::vector<int>& values)
+      : model_(model), freed_at_(model.values.size(), -1), state_(model.values.size()) {
+    for (int value : values)
+      freed_at_[static_cast<std::size_t>(value)] = last_in_forward(model, value);
+    reached_.resize(model.steps.size(), -1);
+  }
+
+  Runs run() {
+    for (int t = 0; t < static_cast<int>(model_.steps.size()); ++t) {
+      const ModelStep& step = model_.steps[static_cast<std::size_t>(t)];
+      for (int s : missing(t)) again(s);
+      runs_.push_back(t);
+      for (int value : step.inputs) ++state_[static_cast<std::size_t>(value)].position;
+      for (int value : step.inputs) settle(value);
+      for (int value : step.outputs) settle(value);
+      // What was computed on the way stays as long as readers are to come.
+      for (int value : made_again_)
+        if (over(value)) state_[static_cast<std::size_t>(value)].present = false;
+      made_again_.clear();
+    }
+    return std::move(runs_);
+  }
+
+ private:
+  struct State {
+    bool present = true;
+    int position = 0;  // the last of its positions that has passed
+  };
+
+  bool over(int value) const {
+    return state_[static_cast<std::size_t>(value)].position + 1 ==
+           static_cast<int>(model_.values[static_cast<std::size_t>(value)].positions.size());
+  }
+  void settle(int value) {
+    State& state = state_[static_cast<std::size_t>(value)];
+    state.present = !droppable(model_, value) ||
+                    (state.position != freed_at_[static_cast<std::size_t>(value)] && !over(value));
+  }
+
+  // The steps that the inputs of this one need, in the order of the first time. What cannot be
+  // computed again at this point is read as it was made, and lives until now.
+  std::vector<int> missing(int step) {
+    std::vector<int> result, stack = {step};
+    while (!stack.empty()) {
+      const int s = stack.back();
+      stack.pop_back();
+      for (int value : model_.steps[static_cast<std::size_t>(s)].inputs) {
+        const int producer = model_.values[static_cast<std::size_t>(value)].producer;
+        if (state_[static_cast<std::size_t>(value)].present ||
+            model_.steps[static_cast<std::size_t>(producer)].valid_until < step ||
+            std::exchange(reached_[static_cast<std::size_t>(producer)], step) == step)
+          continue;
+        result.push_back(producer);
+        stack.push_back(producer);
+      }
+    }
+    std::sort(result.begin(), result.end());
+    return result;
+  }
+
+  void again(int step) {
+    runs_.push_back(step);
+    for (int value : model_.steps[static_cast<std::size_t>(step)].outputs) {
+      state_[static_cast<std::size_t>(value)].present = true;
+      made_again_.push_back(value);
+    }
+  }
+
+  const StepModel& model_;
+  std::vector<int> freed_at_;  // position of every value, or -1
+  std::vector<State> state_;
+  std::vector<int> reached_;  // of every step: the step for whose inputs it was reached last
+  std::vector<int> made_again_;
+  Runs runs_;
+};
+
 }  // namespace
 
-int gap_to_backward(const StepModel& model, int value) {
+int last_in_forward(const StepModel& model, int value) {
   if (!droppable(model, value)) return -1;
   const ModelValue& v = model.values[static_cast<std::size_t>(value)];
-  for (std::size_t i = 0; i + 1 < v.positions.size(); ++i) {
-    const auto backward = [&](int step) {
-      return model.steps[static_cast<std::size_t>(step)].backward;
-    };
-    if (!backward(v.positions[i]) && backward(v.positions[i + 1]))
-      return v.first_gap + static_cast<int>(i);
-  }
+  const auto backward = [&](int step) {
+    return model.steps[static_cast<std::size_t>(step)].backward;
+  };
+  for (std::size_t i = 0; i + 1 < v.positions.size(); ++i)
+    if (!backward(v.positions[i]) && backward(v.positions[i + 1])) return static_cast<int>(i);
   return -1;
 }
 
-Holds freed_after_forward(const StepModel& model, const std::vector<int>& values) {
-  Holds holds = keep_all(model);
-  for (int value : values)
-    if (const int gap = gap_to_backward(model, value); gap >= 0)
-      holds[static_cast<std::size_t>(gap)] = Hold::stay;
-  return made_possible(model, std::move(holds));
+Runs freed_after_forward(const StepModel& model, const std::vector<int>& values) {
+  return AfterForward(model, values).run();
 }
 
 std::unique_ptr<const Strategy> keep_all_strategy() { return std::make_unique<KeepAll>(); }

@@ -1,17 +1,55 @@
 #include "plan/recompute/moves.h"
 
 #include <algorithm>
-#include <limits>
+#include <numeric>
 
 namespace ebb {
 namespace {
 
-constexpr std::size_t longest_chain =
-    96;  // of steps run again for one value; longer is never cheap
+constexpr std::size_t longest_chain = 96;  // of steps for one value; longer is never cheap
 
 }  // namespace
 
-MoveFinder::MoveFinder(const StepModel& model) : model_(model) { seen_.resize(model.steps.size()); }
+std::vector<double> above(const Simulation& simulation, const Runs& runs, std::int64_t target) {
+  std::vector<double> result;
+  int furthest = -1;  // step
+  std::int64_t counted = 0;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    if (runs[r] > furthest) furthest = runs[r], counted = 0;
+    const std::int64_t more = std::max(counted, simulation.profile()[r] - target) - counted;
+    result.push_back(static_cast<double>(more));
+    counted += more;
+  }
+  return result;
+}
+
+Runs applied(const Runs& runs, const std::vector<const Move*>& moves) {
+  std::vector<std::pair<int, int>> inserts;  // before a run, a step
+  for (const Move* move : moves)
+    for (int step : move->steps) inserts.emplace_back(move->before, step);
+  std::sort(inserts.begin(), inserts.end());
+  inserts.erase(std::unique(inserts.begin(), inserts.end()), inserts.end());
+  Runs result;
+  result.reserve(runs.size() + inserts.size());
+  auto next = inserts.begin();
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    for (; next != inserts.end() && next->first == static_cast<int>(r); ++next)
+      result.push_back(next->second);
+    result.push_back(runs[r]);
+  }
+  return result;
+}
+
+MoveFinder::MoveFinder(const Simulation& simulation)
+    : model_(simulation.model()), simulation_(simulation) {
+  seen_.resize(model_.steps.size());
+  newest_.resize(model_.values.size());
+}
+
+std::int64_t MoveFinder::bytes(int copy) const {
+  const Copy& c = simulation_.copies()[static_cast<std::size_t>(copy)];
+  return model_.values[static_cast<std::size_t>(c.value)].bytes;
+}
 
 double MoveFinder::weight(int after, int before) const {
   return before - after > 1 ? above_[static_cast<std::size_t>(before)] -
@@ -19,112 +57,101 @@ double MoveFinder::weight(int after, int before) const {
                             : 0.0;
 }
 
-const std::vector<Move>& MoveFinder::find(const Simulation& simulation, const Holds& holds,
-                                          std::int64_t target) {
-  simulation_ = &simulation;
-  const std::size_t steps = model_.steps.size();
-  above_.assign(steps + 1, 0.0);
-  for (std::size_t t = 0; t < steps; ++t)
-    above_[t + 1] = above_[t] + static_cast<double>(
-                                    std::max<std::int64_t>(0, simulation.profile()[t] - target));
-  event_begin_.assign(steps + 1, 0);
-  for (const Event& event : simulation.events())
-    ++event_begin_[static_cast<std::size_t>(event.before) + 1];
-  for (std::size_t t = 0; t < steps; ++t) event_begin_[t + 1] += event_begin_[t];
-
-  const std::vector<Idle>& idles = simulation.idles();
-  idle_begin_.assign(model_.values.size() + 1, 0);
-  for (const Idle& idle : idles) ++idle_begin_[static_cast<std::size_t>(idle.value) + 1];
-  for (std::size_t v = 0; v < model_.values.size(); ++v) idle_begin_[v + 1] += idle_begin_[v];
-  idle_order_.resize(idles.size());
-  std::vector<int> next(idle_begin_.begin(), idle_begin_.end() - 1);
-  for (std::size_t i = 0; i < idles.size(); ++i)
-    idle_order_[static_cast<std::size_t>(next[static_cast<std::size_t>(idles[i].value)]++)] =
-        static_cast<int>(i);
-
-  moves_.clear();
-  for (const Idle& idle : idles) {
-    const double gain = weight(idle.after, idle.before);
-    if (gain <= 0.0 || !droppable(model_, idle.value)) continue;
-    const ModelValue& value = model_.values[static_cast<std::size_t>(idle.value)];
-    const Hold now = holds[static_cast<std::size_t>(idle.gap)];
-    const std::size_t position = static_cast<std::size_t>(idle.gap - value.first_gap);
-    const bool last_gap = position + 1 == value.positions.size();
-    const bool first_stretch = value.positions[position] == idle.after;
-    Move best;
-    for (bool hold_inputs : {false, true}) {
-      Move move;
-      move.value = idle.value, move.bytes = value.bytes;
-      move.after = idle.after, move.before = idle.before;
-      const Hold then = now == Hold::keep && !last_gap && first_stretch ? Hold::stay : Hold::free;
-      move.changes.emplace_back(idle.gap, then);
-      double ms = 0.0;
-      if (!price(move, idle.before, hold_inputs, ms)) continue;
-      double freed = static_cast<double>(value.bytes) * gain;
-      for (const Move::Longer& longer : move.longer)
-        freed -= static_cast<double>(model_.values[static_cast<std::size_t>(longer.value)].bytes) *
-                 weight(longer.after, idle.before);
-      move.score = freed / std::max(ms, 1e-9);
-      if (move.score > best.score) best = std::move(move);
+const std::vector<Move>& MoveFinder::find(const Runs& runs, std::int64_t target) {
+  above_ = above(simulation_, runs, target);
+  std::inclusive_scan(above_.begin(), above_.end(), above_.begin());
+  above_.insert(above_.begin(), 0.0);
+  const std::vector<Copy>& copies = simulation_.copies();
+  touched_.clear();
+  for (const Copy& copy : copies) touched_.push_back(copy.made);
+  anchors_ = 0;
+  std::fill(newest_.begin(), newest_.end(), -1);
+  int next = 0;  // copy
+  const auto make = [&](int end) {
+    for (; next < end; ++next) {
+      const int value = copies[static_cast<std::size_t>(next)].value;
+      int& newest = newest_[static_cast<std::size_t>(value)];
+      if (newest < 0 || droppable(model_, value)) newest = next;
     }
-    if (best.score > 0.0) moves_.push_back(std::move(best));
+  };
+  moves_.clear();
+  for (int r = 0; r < static_cast<int>(runs.size()); ++r) {
+    make(simulation_.first_made(r));
+    for (int copy : simulation_.reads(r)) {
+      int& touched = touched_[static_cast<std::size_t>(copy)];
+      consider(copy, touched, r);
+      touched = r;
+    }
+    if (simulation_.anchor(runs[static_cast<std::size_t>(r)]) == anchors_) ++anchors_;
   }
   std::stable_sort(moves_.begin(), moves_.end(),
                    [](const Move& a, const Move& b) { return a.score > b.score; });
   return moves_;
 }
 
-bool MoveFinder::present(int value, int step) const {
-  const ModelValue& v = model_.values[static_cast<std::size_t>(value)];
-  if (v.producer < 0 || !v.in_arena || v.copied_out) return true;
-  if (std::binary_search(v.positions.begin(), v.positions.end(), step)) return true;
-  for (int i = idle_begin_[static_cast<std::size_t>(value)];
-       i < idle_begin_[static_cast<std::size_t>(value) + 1]; ++i) {
-    const Idle& idle =
-        simulation_->idles()[static_cast<std::size_t>(idle_order_[static_cast<std::size_t>(i)])];
-    if (idle.after < step && step <= idle.before) return true;
+void MoveFinder::consider(int copy, int after, int before) {
+  const double gain = weight(after, before);
+  const Copy& c = simulation_.copies()[static_cast<std::size_t>(copy)];
+  if (gain <= 0.0 || !droppable(model_, c.value)) return;
+  Move best;
+  for (Missing missing : {Missing::again, Missing::hold}) {
+    Move move;
+    move.copy = copy, move.after = after, move.before = before;
+    double ms = 0.0;
+    if (!price(move, missing, ms)) continue;
+    double freed = static_cast<double>(bytes(copy)) * gain;
+    for (int longer : move.longer)
+      freed -= static_cast<double>(bytes(longer)) *
+               weight(simulation_.copies()[static_cast<std::size_t>(longer)].last, before);
+    move.score = freed / std::max(ms, 1e-9);
+    if (move.score > best.score) best = std::move(move);
   }
-  for (int e = event_begin_[static_cast<std::size_t>(step)];
-       e < event_begin_[static_cast<std::size_t>(step) + 1]; ++e)
-    if (simulation_->events()[static_cast<std::size_t>(e)].step == v.producer) return true;
-  return false;
+  if (best.score > 0.0) moves_.push_back(std::move(best));
 }
 
-bool MoveFinder::price(Move& move, int step, bool hold_inputs, double& ms) {
+// What computing the move's value again takes; false when it cannot be done, or when nothing is
+// held that could be.
+bool MoveFinder::price(Move& move, Missing missing, double& ms) {
+  const std::vector<Copy>& copies = simulation_.copies();
   ++search_;
-  stack_.assign(1, model_.values[static_cast<std::size_t>(move.value)].producer);
-  seen_[static_cast<std::size_t>(stack_[0])] = search_;
-  std::size_t chain = 0;
+  stack_.clear();
+  const auto reach = [&](int step) {
+    if (seen_[static_cast<std::size_t>(step)] == search_) return;
+    seen_[static_cast<std::size_t>(step)] = search_;
+    stack_.push_back(step);
+  };
+  const auto possible = [&](int value) {
+    return droppable(model_, value) &&
+           simulation_.valid_until(model_.values[static_cast<std::size_t>(value)].producer) >=
+               anchors_;
+  };
+  const int value = copies[static_cast<std::size_t>(move.copy)].value;
+  if (!possible(value)) return false;
+  reach(model_.values[static_cast<std::size_t>(value)].producer);
   bool held = false;
   while (!stack_.empty()) {
     const int s = stack_.back();
     stack_.pop_back();
     const ModelStep& again = model_.steps[static_cast<std::size_t>(s)];
-    if (++chain > longest_chain || !again.recomputable || again.valid_until < step) return false;
+    move.steps.push_back(s);
+    if (move.steps.size() > longest_chain) return false;
     ms += again.ms;
     for (int input : again.inputs) {
-      if (present(input, step)) {
-        move.sources.push_back(input);
-        continue;
+      const int copy = newest_[static_cast<std::size_t>(input)];
+      const Copy& c = copies[static_cast<std::size_t>(copy)];
+      if (!c.in_arena) continue;
+      if (c.last >= move.before) {
+        move.sources.push_back(copy);
+      } else if (missing == Missing::again && possible(input)) {
+        reach(model_.values[static_cast<std::size_t>(input)].producer);
+      } else {
+        held |= possible(input);
+        if (std::find(move.longer.begin(), move.longer.end(), copy) == move.longer.end())
+          move.longer.push_back(copy);
       }
-      const ModelValue& value = model_.values[static_cast<std::size_t>(input)];
-      if (hold_inputs && value.positions.back() < step && value.positions.back() >= 0) {
-        const int gap = value.first_gap + static_cast<int>(value.positions.size()) - 1;
-        const std::pair change{gap, Hold::keep};
-        if (std::find(move.changes.begin(), move.changes.end(), change) == move.changes.end()) {
-          move.changes.push_back(change);
-          move.longer.push_back({input, value.positions.back()});
-        }
-        held = true;
-        continue;
-      }
-      if (!droppable(model_, input)) return false;
-      if (seen_[static_cast<std::size_t>(value.producer)] == search_) continue;
-      seen_[static_cast<std::size_t>(value.producer)] = search_;
-      stack_.push_back(value.producer);
     }
   }
-  return held || !hold_inputs;
+  return held || missing == Missing::again;
 }
 
 }  // namespace ebb

@@ -1,50 +1,54 @@
-// Single changes of a set of decisions that lower memory where there is too much of it, with what
-// each would free and cost. Estimates: the simulation has the last word.
+// Changes of a list of runs that lower memory where there is too much of it, with what each would
+// free and cost. Estimates: the simulation has the last word.
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "plan/recompute/simulation.h"
 
 namespace ebb {
 
+// Computes a value again just before a run that reads it, instead of keeping it until then.
 struct Move {
-  std::vector<std::pair<int, Hold>> changes;  // gap → its new choice
-  // Steps (excluded on both sides) over which `bytes` are freed, and values held longer instead.
-  int after = 0, before = 0;
-  std::int64_t bytes = 0;
-  struct Longer {
-    int value = 0, after = 0;  // held from `after` to the move's `before`
-  };
-  std::vector<Longer> longer;
-  int value = 0;
-  std::vector<int> sources;  // values it would be computed again from
+  int before = 0;          // run
+  std::vector<int> steps;  // that run then
+  int copy = 0;            // that is freed: between the runs `after` and `before`, both excluded
+  int after = 0;
+  std::vector<int> longer;   // copies that are held until then instead, from their last reader
+  std::vector<int> sources;  // copies that must still be there, as they are now
   double score = 0.0;        // bytes freed where they are too many, for each millisecond
 };
 
+// How far each run is above the target. Of a run and those computed again before the next one only
+// the highest counts, so that a sum does not grow with the number of runs.
+std::vector<double> above(const Simulation& simulation, const Runs& runs, std::int64_t target);
+
+// Inserts the steps of all of them.
+Runs applied(const Runs& runs, const std::vector<const Move*>& moves);
+
 class MoveFinder {
  public:
-  explicit MoveFinder(const StepModel& model);
+  explicit MoveFinder(const Simulation& simulation);
 
-  // The moves that free bytes at steps where the simulation is above `target`, best first.
-  const std::vector<Move>& find(const Simulation& simulation, const Holds& holds,
-                                std::int64_t target);
+  // The moves that free bytes where `runs`, simulated last, are above `target`, best first.
+  const std::vector<Move>& find(const Runs& runs, std::int64_t target);
 
  private:
-  bool present(int value, int step) const;
-  // What computing the move's value again just before `step` takes; false when it cannot be done,
-  // or nothing differs. Inputs that died for good are held longer when `hold_inputs`, and otherwise
-  // computed again too.
-  bool price(Move& move, int step, bool hold_inputs, double& ms);
-  double weight(int after, int before) const;  // bytes above the target, summed over steps
+  // Inputs that are not there any more are computed again too, or held longer.
+  enum class Missing : bool { again, hold };
+  void consider(int copy, int after, int before);
+  bool price(Move& move, Missing missing, double& ms);
+  std::int64_t bytes(int copy) const;
+  double weight(int after, int before) const;  // bytes above the target, summed over runs
 
   const StepModel& model_;
-  const Simulation* simulation_ = nullptr;
-  std::vector<double> above_;                 // prefix sums over steps
-  std::vector<int> idle_begin_, idle_order_;  // idle stretches by value
-  std::vector<int> event_begin_;              // first event before each step
-  std::vector<int> seen_;
+  const Simulation& simulation_;
+  std::vector<double> above_;  // prefix sums over runs
+  // While going through the runs: the newest copy of every value, the last run that touched each
+  // copy, and how many anchors have run.
+  std::vector<int> newest_, touched_;
+  int anchors_ = 0;
+  std::vector<int> seen_;  // of every step: number of the search that reached it last
   int search_ = 0;
   std::vector<int> stack_;
   std::vector<Move> moves_;

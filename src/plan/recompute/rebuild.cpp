@@ -12,9 +12,9 @@ class Rebuild {
  public:
   Rebuild(const Plan& plan, const StepModel& model) : plan_(plan), model_(model) {}
 
-  Graph run(const Graph& graph, std::span<const Event> events) {
-    for (const Event& event : events)
-      if (event.step < model_.graph_steps) add(event);
+  Graph run(const Graph& graph, const Runs& runs) {
+    for (int step : runs)
+      if (step < model_.graph_steps) add(step);
     Graph result{graph.inputs, {}, {}};
     for (const Tensor& output : graph.outputs) result.outputs.push_back(first_.at(output));
     for (const Update& update : graph.updates) {
@@ -26,15 +26,16 @@ class Rebuild {
   }
 
  private:
-  void add(const Event& event) {
-    const auto& node = plan_.instructions[static_cast<std::size_t>(event.step)].node;
+  void add(int step) {
+    const auto& node = plan_.instructions[static_cast<std::size_t>(step)].node;
     std::vector<Tensor> inputs;
     for (const Tensor& input : node->inputs()) inputs.push_back(current(input));
     const std::vector<Tensor> outputs = Rewriter().copy(*node, std::move(inputs));
     for (std::size_t o = 0; o < outputs.size(); ++o) {
       const Tensor before(node, static_cast<int>(o));
-      if (!event.again()) first_[before] = outputs[o];
-      if ((event.read >> o) & 1u) current_[before] = outputs[o];
+      const int value = model_.steps[static_cast<std::size_t>(step)].outputs[o];
+      const bool first = first_.try_emplace(before, outputs[o]).second;
+      if (first || droppable(model_, value)) current_[before] = outputs[o];
     }
   }
 
@@ -61,9 +62,8 @@ class Rebuild {
 
 }  // namespace
 
-Graph rebuild(const Graph& graph, const Plan& plan, const StepModel& model,
-              std::span<const Event> events) {
-  return Rebuild(plan, model).run(graph, events);
+Graph rebuild(const Graph& graph, const Plan& plan, const StepModel& model, const Runs& runs) {
+  return Rebuild(plan, model).run(graph, runs);
 }
 
 }  // namespace ebb

@@ -1,12 +1,11 @@
 #include "plan/recompute/search.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <limits>
-#include <random>
+#include <numeric>
 #include <unordered_set>
 
+#include "plan/recompute/kicks.h"
 #include "plan/recompute/range_max.h"
 
 namespace ebb {
@@ -15,236 +14,294 @@ namespace {
 // Moves in one batch must be nearly as good as its best, since scores change with every batch.
 constexpr double as_good = 0.7;
 
-// Work is bounded by numbers of simulations, each linear in the step: planning time grows with the
-// size of the model, not faster.
-constexpr int most_rounds = 400;
-constexpr double annealed_events = 1.5e6;
-constexpr int most_tries = 20000;
+// How far a run is moved to change the order.
+constexpr int nearby = 4;
 
-void apply(Holds& holds, const Move& move) {
-  for (const auto& [gap, hold] : move.changes) holds[static_cast<std::size_t>(gap)] = hold;
+// Work is bounded by the number of simulations, each linear in the step, and by the number of runs
+// simulated: planning time grows with the size of the model, not faster.
+constexpr int most_rounds = 400;
+constexpr double exchange_work = 3e6;
+constexpr double wander_work = 3e6;
+constexpr int most_kicks = 1000;
+
+// Kicks in vain after which the search starts from elsewhere, and how much longer than the last a
+// list may take to be kicked next.
+constexpr int patience = 15;
+constexpr double tolerance = 1.03;
+
+// The runs of steps that have run before.
+std::vector<int> repeated(const StepModel& model, const Runs& runs) {
+  std::vector<int> result;
+  std::vector<char> done(model.steps.size());
+  for (std::size_t r = 0; r < runs.size(); ++r)
+    if (std::exchange(done[static_cast<std::size_t>(runs[r])], 1))
+      result.push_back(static_cast<int>(r));
+  return result;
+}
+
+Runs without(Runs runs, std::span<const int> taken) {
+  for (int r : taken) runs[static_cast<std::size_t>(r)] = -1;
+  std::erase(runs, -1);
+  return runs;
 }
 
 }  // namespace
 
 Search::Search(const StepModel& model, Effort effort)
-    : model_(model), effort_(effort), simulation_(model), finder_(model), kept_(keep_all(model)) {}
-
-double Search::above(std::int64_t target) const {
-  double sum = 0.0;
-  for (std::int64_t bytes : simulation_.profile())
-    sum += static_cast<double>(std::max<std::int64_t>(0, bytes - target));
-  return sum;
+    : model_(model),
+      effort_(effort),
+      simulation_(model),
+      finder_(simulation_),
+      kept_(keep_all(model)) {
+  simulation_.run(kept_);
 }
 
-std::int64_t Search::peak_of(const Holds& holds) {
-  return simulation_.run(holds) ? simulation_.peak() : std::numeric_limits<std::int64_t>::max();
+bool Search::simulate(Runs& runs) {
+  work_ += static_cast<double>(runs.size());
+  return simulation_.run(runs);
 }
-double Search::ms_of(const Holds& holds) {
-  return simulation_.run(holds) ? simulation_.ms() : std::numeric_limits<double>::infinity();
+
+std::int64_t Search::peak_of(Runs runs) {
+  return simulate(runs) ? simulation_.peak() : std::numeric_limits<std::int64_t>::max();
+}
+double Search::ms_of(Runs runs) {
+  return simulate(runs) ? simulation_.ms() : std::numeric_limits<double>::infinity();
+}
+
+// Bytes above the target, summed up, of what was simulated last.
+double Search::excess(const Runs& runs, std::int64_t target) const {
+  const std::vector<double> bytes = above(simulation_, runs, target);
+  return std::accumulate(bytes.begin(), bytes.end(), 0.0);
 }
 
 // The best moves that do not build on each other, as many as the bytes above the target ask for.
 std::vector<const Move*> Search::choose(const std::vector<Move>& moves, std::int64_t target,
                                         Batch batch) {
+  const auto copy = [&](int c) -> const Copy& {
+    return simulation_.copies()[static_cast<std::size_t>(c)];
+  };
+  const auto size = [&](int c) {
+    return model_.values[static_cast<std::size_t>(copy(c).value)].bytes;
+  };
   std::vector<const Move*> chosen;
   RangeMax bytes(simulation_.profile());
-  std::unordered_set<int> freed, needed;
+  std::unordered_set<int> freed, needed;  // copies
   for (const Move& move : moves) {
     if (!chosen.empty() && (batch == Batch::single || move.score < as_good * chosen[0]->score))
       break;
     if (bytes.most(move.after + 1, move.before) <= target) continue;
-    if (needed.contains(move.value) ||
+    if (needed.contains(move.copy) ||
         std::any_of(move.sources.begin(), move.sources.end(),
                     [&](int source) { return freed.contains(source); }))
       continue;
-    bytes.add(move.after + 1, move.before, -move.bytes);
-    for (const Move::Longer& longer : move.longer)
-      bytes.add(longer.after + 1, move.before,
-                model_.values[static_cast<std::size_t>(longer.value)].bytes);
-    freed.insert(move.value);
+    bytes.add(move.after + 1, move.before, -size(move.copy));
+    for (int longer : move.longer) bytes.add(copy(longer).last + 1, move.before, size(longer));
+    freed.insert(move.copy);
     needed.insert(move.sources.begin(), move.sources.end());
     chosen.push_back(&move);
   }
   return chosen;
 }
 
-// Frees values until the peak is at most `target`; false when nothing helps any more.
-bool Search::descend(Holds& holds, std::int64_t target, Batch batch) {
-  if (!simulation_.run(holds)) return false;
-  std::unordered_set<int> refused;  // gaps whose move did not help from where we stand
-  for (int round = 0; round < most_rounds; ++round) {
-    if (simulation_.peak() <= target) return true;
-    std::vector<Move> moves = finder_.find(simulation_, holds, target);
-    std::erase_if(moves, [&](const Move& m) { return refused.contains(m.changes[0].first); });
+// Frees values until the peak is at most `target`; false when nothing helps any more. Moves that
+// do not help are refused from then on, until no others are left.
+bool Search::descend(Runs& runs, std::int64_t target, Batch batch, std::set<Name> refused) {
+  if (!simulate(runs)) return false;
+  const auto name = [&](const Move& move) {
+    return Name{simulation_.copies()[static_cast<std::size_t>(move.copy)].value,
+                runs[static_cast<std::size_t>(move.before)]};
+  };
+  bool again = !refused.empty();  // whether those refused are worth another look
+  const int rounds = batch == Batch::many ? most_rounds : static_cast<int>(2 * runs.size());
+  for (int round = 0; round < rounds && simulation_.peak() > target; ++round) {
+    std::vector<Move> moves = finder_.find(runs, target);
+    std::erase_if(moves, [&](const Move& move) { return refused.contains(name(move)); });
     std::vector<const Move*> chosen = choose(moves, target, batch);
-    const double before = above(target);
-    bool helped = false;
-    while (!chosen.empty() && !helped) {
-      Holds next = holds;
-      for (const Move* move : chosen) apply(next, *move);
-      helped = simulation_.run(next) && above(target) < before;
-      if (helped) {
-        holds = std::move(next);
-        refused.clear();
-      } else {
-        if (chosen.size() == 1) refused.insert(chosen[0]->changes[0].first);
-        chosen.resize(chosen.size() / 2);
-      }
+    if (chosen.empty()) {
+      const bool helped = reorder(runs, target);
+      if (!helped && !again) return false;
+      if (!helped) refused.clear();
+      again = helped;
+      continue;
     }
-    if (!helped) {
-      if (moves.empty() || !simulation_.run(holds)) return false;
+    const double before = excess(runs, target);
+    const Name best = name(*chosen[0]);
+    for (bool helped = false; !helped && !chosen.empty(); chosen.resize(chosen.size() / 2)) {
+      Runs next = applied(runs, chosen);
+      helped = simulate(next) && excess(next, target) < before;
+      if (helped) runs = std::move(next), again = true;
+      if (!helped && chosen.size() == 1) refused.insert(best), simulate(runs);
     }
   }
   return simulation_.peak() <= target;
 }
 
-// Keeps again what the peak has room for: the dearest first.
-void Search::take_back(Holds& holds, std::int64_t limit) {
-  struct Freed {
-    int gap, value, after, before;
-    double ms;
+// Moves the fullest run, or another one to the other side of it. True when that has helped.
+bool Search::reorder(Runs& runs, std::int64_t target) {
+  const std::vector<std::int64_t>& profile = simulation_.profile();
+  const int fullest =
+      static_cast<int>(std::max_element(profile.begin(), profile.end()) - profile.begin());
+  const double before = excess(runs, target);
+  const auto move = [&](int from, int to) {
+    const int count = static_cast<int>(runs.size());
+    if (std::min(from, to) < 0 || std::max(from, to) >= count) return false;
+    Runs next = runs;
+    const auto at = [&](int r) { return next.begin() + r; };
+    if (from < to)
+      std::rotate(at(from), at(from + 1), at(to + 1));
+    else
+      std::rotate(at(to), at(from), at(from + 1));
+    if (!simulate(next) || excess(next, target) >= before) return false;
+    runs = std::move(next);
+    return true;
   };
-  for (int pass = 0; pass < 4; ++pass) {
-    if (!simulation_.run(holds)) return;
-    std::vector<Freed> freed;
-    for (std::size_t v = 0; v < model_.values.size(); ++v) {
-      const ModelValue& value = model_.values[v];
-      for (std::size_t i = 0; i + 1 < value.positions.size(); ++i) {
-        const int gap = value.first_gap + static_cast<int>(i);
-        if (holds[static_cast<std::size_t>(gap)] != Hold::keep)
-          freed.push_back({gap, static_cast<int>(v), value.positions[i], value.positions[i + 1],
-                           model_.steps[static_cast<std::size_t>(value.producer)].ms});
+  for (int by = 1; by <= nearby; ++by)
+    if (move(fullest, fullest - by) || move(fullest, fullest + by) || move(fullest + by, fullest) ||
+        move(fullest - by, fullest))
+      return true;
+  simulate(runs);
+  return false;
+}
+
+// Runs that the limit leaves room to do without, together: the dearest first.
+std::vector<int> Search::fitting(const Runs& runs, std::int64_t limit) {
+  const auto step = [&](int r) -> const ModelStep& {
+    return model_.steps[static_cast<std::size_t>(runs[static_cast<std::size_t>(r)])];
+  };
+  std::vector<int> run_before(runs.size()), last_run(model_.steps.size(), -1);
+  for (std::size_t r = 0; r < runs.size(); ++r)
+    run_before[r] = std::exchange(last_run[static_cast<std::size_t>(runs[r])], static_cast<int>(r));
+  std::vector<int> candidates = repeated(model_, runs);
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [&](int a, int b) { return step(a).ms > step(b).ms; });
+  std::vector<int> result;
+  RangeMax bytes(simulation_.profile());
+  for (int r : candidates) {
+    // What the run before has made is held until now instead.
+    const auto for_held = [&](const auto& function) {
+      const int before = simulation_.first_made(run_before[static_cast<std::size_t>(r)]);
+      for (int o = 0; o < static_cast<int>(step(r).outputs.size()); ++o) {
+        const Copy& now =
+            simulation_.copies()[static_cast<std::size_t>(simulation_.first_made(r) + o)];
+        if (now.last > r)
+          function(simulation_.copies()[static_cast<std::size_t>(before + o)].last + 1,
+                   model_.values[static_cast<std::size_t>(now.value)].bytes);
       }
-    }
-    std::stable_sort(freed.begin(), freed.end(),
-                     [](const Freed& a, const Freed& b) { return a.ms > b.ms; });
-    RangeMax bytes(simulation_.profile());
-    std::vector<Freed> back;
-    for (const Freed& f : freed) {
-      const std::int64_t size = model_.values[static_cast<std::size_t>(f.value)].bytes;
-      if (bytes.most(f.after + 1, f.before) + size > limit) continue;
-      bytes.add(f.after + 1, f.before, size);
-      back.push_back(f);
-    }
+    };
+    bool fits = true;
+    for_held([&](int from, std::int64_t size) { fits &= bytes.most(from, r) + size <= limit; });
+    if (!fits) continue;
+    for_held([&](int from, std::int64_t size) { bytes.add(from, r, size); });
+    result.push_back(r);
+  }
+  return result;
+}
+
+// Does without runs that turn out not to be needed.
+void Search::take_back(Runs& runs, std::int64_t limit) {
+  for (bool helped = true; helped && simulate(runs);) {
     const double before = simulation_.ms();
-    bool helped = false;
-    while (!back.empty() && !helped) {
-      Holds next = holds;
-      for (const Freed& f : back) next[static_cast<std::size_t>(f.gap)] = Hold::keep;
-      helped = simulation_.run(next) && simulation_.peak() <= limit && simulation_.ms() < before;
-      if (helped)
-        holds = std::move(next);
-      else
-        back.resize(back.size() / 2);
-    }
-    if (!helped) return;
-  }
-}
-
-// Random single changes, at first also some that make it worse: this is how exchanges come about.
-void Search::anneal(Holds& holds, std::int64_t limit, Goal goal) {
-  if (effort_ == Effort::quick || !simulation_.run(holds)) return;
-  struct Choice {
-    int gap;
-    bool last;  // the gap after the value's last reader
-  };
-  std::vector<Choice> choices;
-  for (std::size_t v = 0; v < model_.values.size(); ++v) {
-    const ModelValue& value = model_.values[v];
-    if (!droppable(model_, static_cast<int>(v)) || value.bytes == 0) continue;
-    for (std::size_t i = 0; i < value.positions.size(); ++i) {
-      const bool last = i + 1 == value.positions.size();
-      if (last || value.positions[i + 1] > value.positions[i] + 1)
-        choices.push_back({value.first_gap + static_cast<int>(i), last});
-    }
-  }
-  if (choices.empty()) return;
-  const int tries = std::min(
-      most_tries,
-      static_cast<int>(annealed_events / static_cast<double>(simulation_.events().size() + 1)));
-  std::mt19937_64 random(20);  // the same plan every time
-  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  const double all_ms = model_.keep_all_ms(), all_bytes = static_cast<double>(peak_of(kept_));
-  simulation_.run(holds);
-  // Shares of the step's time and of its memory. What is above the limit is paid for, so that the
-  // search may pass through it.
-  const auto objective = [&] {
-    const double ms = simulation_.ms() / all_ms;
-    const double bytes = static_cast<double>(simulation_.peak()) / all_bytes;
-    if (goal == Goal::memory) return bytes + 0.001 * ms;
-    return ms + 4.0 * std::max(0.0, bytes - static_cast<double>(limit) / all_bytes);
-  };
-  const auto allowed = [&] { return goal == Goal::memory || simulation_.peak() <= limit; };
-  double now = objective(), best = now;
-  Holds current = holds;
-  for (int i = 0; i < tries; ++i) {
-    const double heat = 0.02 * (1.0 - static_cast<double>(i) / tries) + 1e-9;
-    std::array<std::pair<int, Hold>, 2> undo;
-    const std::size_t changes = 1 + below(2);
-    for (std::size_t c = 0; c < changes; ++c) {
-      const Choice& choice = choices[below(choices.size())];
-      Hold& hold = current[static_cast<std::size_t>(choice.gap)];
-      undo[c] = {choice.gap, hold};
-      if (choice.last)
-        hold = hold == Hold::keep ? Hold::free : Hold::keep;
-      else
-        hold = static_cast<Hold>((static_cast<std::size_t>(hold) + 1 + below(2)) % 3);
-    }
-    const bool possible = simulation_.run(current);
-    const double then = possible ? objective() : 0.0;
-    const double chance = static_cast<double>(random() >> 11) * 0x1p-53;
-    if (possible && (then <= now || chance < std::exp((now - then) / heat))) {
-      now = then;
-      if (now < best && allowed()) best = now, holds = current;
-    } else {
-      for (std::size_t c = changes; c-- > 0;)
-        current[static_cast<std::size_t>(undo[c].first)] = undo[c].second;
+    std::vector<int> taken = fitting(runs, limit);
+    helped = false;
+    for (; !helped && !taken.empty(); taken.resize(taken.size() / 2)) {
+      Runs next = without(runs, taken);
+      helped = simulate(next) && simulation_.peak() <= limit && simulation_.ms() < before;
+      if (helped) runs = std::move(next);
     }
   }
 }
 
-std::optional<Holds> Search::solve(std::int64_t limit, std::span<const Holds> starts) {
-  if (peak_of(kept_) <= limit) return kept_;
-  std::optional<Holds> best;
-  double best_ms = 0.0;
-  const auto offer = [&](Holds holds) {
-    if (!descend(holds, limit, Batch::many)) return;
-    take_back(holds, limit);
-    const double ms = ms_of(holds);
-    if (!best || ms < best_ms) best = std::move(holds), best_ms = ms;
-  };
-  offer(kept_);
-  for (const Holds& start : starts) offer(start);
-  if (!best) return best;
-  anneal(*best, limit, Goal::time);
-  take_back(*best, limit);
+Search::Found Search::found(Runs runs, std::int64_t limit) {
+  simulate(runs);
+  const std::int64_t above = std::max(limit, simulation_.peak());
+  if (above == limit) take_back(runs, limit);
+  const double ms = ms_of(runs);
+  return {std::move(runs), above, ms};
+}
+
+// Does without one of the runs and lets others make up for it, as long as that gains time.
+Search::Found Search::exchange(Found best, std::int64_t limit) {
+  const double enough = work_ + exchange_work;
+  std::vector<int> again = repeated(model_, best.runs);
+  for (std::size_t i = 0, in_vain = 0; in_vain < again.size() && work_ < enough; ++in_vain) {
+    i = i == 0 ? again.size() - 1 : i - 1;
+    const auto here = best.runs.begin() + again[i];
+    const std::vector<int>& outputs = model_.steps[static_cast<std::size_t>(*here)].outputs;
+    const auto reader = std::find_if(here, best.runs.end(), [&](int step) {
+      const std::vector<int>& inputs = model_.steps[static_cast<std::size_t>(step)].inputs;
+      return std::find_first_of(inputs.begin(), inputs.end(), outputs.begin(), outputs.end()) !=
+             inputs.end();
+    });
+    std::set<Name> refused;
+    for (int output : outputs) refused.insert({output, *reader});
+    Runs runs = without(best.runs, {&again[i], 1});
+    descend(runs, limit, Batch::many, std::move(refused));
+    if (Found next = found(std::move(runs), limit); next < best) {
+      best = std::move(next);
+      again = repeated(model_, best.runs);
+      i = std::min(i, again.size());
+      in_vain = 0;
+    }
+  }
   return best;
 }
 
-Holds Search::greedy(std::int64_t limit) {
-  Holds holds = kept_;
-  descend(holds, limit, Batch::single);
-  return holds;
+// Kicks and descends over and over.
+Search::Found Search::wander(Found best, std::int64_t limit) {
+  Kicks kick(simulation_);
+  Found current = best;
+  const Found all = found(kept_, limit);
+  const double enough = work_ + wander_work;
+  for (int i = 0, in_vain = 0; i < most_kicks && work_ < enough; ++i) {
+    Runs runs = kick(current.runs);
+    descend(runs, std::max(limit, best.above - best.above / 200 - 1), Batch::many);
+    Found next = found(std::move(runs), limit);
+    in_vain = next < current ? 0 : in_vain + 1;
+    if (next < best) best = next;
+    if (next.above < current.above ||
+        (next.above == current.above && next.ms < tolerance * current.ms))
+      current = std::move(next);
+    if (in_vain > patience) current = i % 2 == 0 ? all : best, in_vain = 0;
+  }
+  return best;
 }
 
-Holds Search::least(std::span<const Holds> starts) {
-  Holds best = kept_;
-  std::int64_t lowest = peak_of(best);
-  for (const Holds& start : starts)
-    if (const std::int64_t peak = peak_of(start); peak < lowest) best = start, lowest = peak;
+std::optional<Runs> Search::solve(std::int64_t limit, std::span<const Runs> starts) {
+  if (peak_of(kept_) <= limit) return kept_;
+  Found best = found(kept_, limit);
+  const auto offer_descent = [&](Runs runs) {
+    descend(runs, limit, Batch::many);
+    best = std::min(best, found(std::move(runs), limit));
+  };
+  offer_descent(kept_);
+  for (const Runs& start : starts) offer_descent(start);
+  if (effort_ == Effort::thorough) best = wander(exchange(std::move(best), limit), limit);
+  if (best.above > limit) return {};
+  return std::move(best.runs);
+}
+
+Runs Search::greedy(std::int64_t limit) {
+  Runs runs = kept_;
+  descend(runs, limit, Batch::single);
+  return runs;
+}
+
+Runs Search::least(std::span<const Runs> starts) {
+  Found best = found(kept_, 0);
+  for (const Runs& start : starts) best = std::min(best, found(start, 0));
   for (double share = 0.08; share > 0.0008;) {
-    const std::int64_t target =
-        lowest -
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(lowest) * share));
-    Holds next = best;
-    if (descend(next, target, Batch::many))
-      best = std::move(next), lowest = peak_of(best);
+    Runs runs = best.runs;
+    const double less = std::max(1.0, static_cast<double>(best.above) * share);
+    if (descend(runs, best.above - static_cast<std::int64_t>(less), Batch::many))
+      best = std::min(best, found(std::move(runs), 0));
     else
       share /= 2.0;
   }
-  anneal(best, lowest, Goal::memory);
-  return best;
+  if (effort_ == Effort::thorough) {
+    best = wander(std::move(best), 0);
+    best = exchange(found(std::move(best.runs), best.above), best.above);
+  }
+  return std::move(best.runs);
 }
 
 }  // namespace ebb

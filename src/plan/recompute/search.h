@@ -1,9 +1,12 @@
-// The least time within a limit: descend, take back what was not needed, then anneal.
+// The least time within a limit: descend by the moves that free most for their time, do without
+// runs that turn out not to be needed, exchange runs for others, and again from somewhere near.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
+#include <utility>
 
 #include "plan/recompute/moves.h"
 #include "plan/recompute/simulation.h"
@@ -14,33 +17,49 @@ class Search {
  public:
   explicit Search(const StepModel& model, Effort effort = Effort::thorough);
 
-  // Decisions whose peak is at most `limit` bytes, or nothing. `starts` are further decisions to
-  // begin from, besides keeping all.
-  std::optional<Holds> solve(std::int64_t limit, std::span<const Holds> starts = {});
+  // Runs whose peak is at most `limit` bytes, or nothing. `starts` are lists to begin from, besides
+  // keeping all.
+  std::optional<Runs> solve(std::int64_t limit, std::span<const Runs> starts = {});
 
   // As few bytes as it can reach, whatever the time.
-  Holds least(std::span<const Holds> starts = {});
+  Runs least(std::span<const Runs> starts = {});
 
-  std::int64_t peak_of(const Holds& holds);
-  double ms_of(const Holds& holds);
+  std::int64_t peak_of(Runs runs);
+  double ms_of(Runs runs);
 
   // One value after the other until the limit is kept: the simplest of these searches.
-  Holds greedy(std::int64_t limit);
+  Runs greedy(std::int64_t limit);
 
  private:
+  bool simulate(Runs& runs);
   enum class Batch : bool { single, many };
-  bool descend(Holds& holds, std::int64_t target, Batch batch);
+  // A value that is computed again, and the step it is computed for.
+  using Name = std::pair<int, int>;
+  bool descend(Runs& runs, std::int64_t target, Batch batch, std::set<Name> refused = {});
   std::vector<const Move*> choose(const std::vector<Move>& moves, std::int64_t target, Batch batch);
-  double above(std::int64_t target) const;  // of the last simulation, summed over steps
-  void take_back(Holds& holds, std::int64_t limit);
-  enum class Goal : bool { time, memory };
-  void anneal(Holds& holds, std::int64_t limit, Goal goal);
+  bool reorder(Runs& runs, std::int64_t target);
+  double excess(const Runs& runs, std::int64_t target) const;
+  void take_back(Runs& runs, std::int64_t limit);
+  std::vector<int> fitting(const Runs& runs, std::int64_t limit);
+
+  struct Found {
+    Runs runs;
+    std::int64_t above;  // the peak, or the limit where that is higher
+    double ms;
+    bool operator<(const Found& other) const {
+      return above != other.above ? above < other.above : ms < other.ms;
+    }
+  };
+  Found found(Runs runs, std::int64_t limit);
+  Found exchange(Found best, std::int64_t limit);
+  Found wander(Found best, std::int64_t limit);
 
   const StepModel& model_;
   Effort effort_;
   Simulation simulation_;
   MoveFinder finder_;
-  Holds kept_;  // keep all
+  Runs kept_;          // keep all
+  double work_ = 0.0;  // runs simulated
 };
 
 }  // namespace ebb

@@ -1,15 +1,15 @@
 #include "plan/recompute/simulation.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace ebb {
 
-Holds keep_all(const StepModel& model) {
-  Holds holds(static_cast<std::size_t>(model.gaps), Hold::keep);
-  for (const ModelValue& value : model.values)
-    holds[static_cast<std::size_t>(value.first_gap) + value.positions.size() - 1] = Hold::free;
-  return holds;
+Runs keep_all(const StepModel& model) {
+  Runs runs(model.steps.size());
+  std::iota(runs.begin(), runs.end(), 0);
+  return runs;
 }
 
 bool droppable(const StepModel& model, int value) {
@@ -18,214 +18,172 @@ bool droppable(const StepModel& model, int value) {
          model.steps[static_cast<std::size_t>(v.producer)].recomputable;
 }
 
-Holds made_possible(const StepModel& model, Holds holds) {
-  Simulation simulation(model);
-  while (!simulation.run(holds))
-    holds[static_cast<std::size_t>(simulation.failed_gap())] = Hold::keep;
-  return holds;
-}
-
 Simulation::Simulation(const StepModel& model) : model_(model) {
-  present_.resize(model.values.size());
-  version_.resize(model.values.size());
-  position_.resize(model.values.size());
-  touched_.resize(model.values.size());
-  settled_.resize(model.values.size());
-  reached_.resize(model.steps.size());
-  profile_.resize(model.steps.size());
+  find_anchors();
+  for (std::size_t v = 0; v < model.values.size(); ++v)
+    if (model.values[v].producer < 0) inputs_.push_back(static_cast<int>(v));
+  newest_.resize(model.values.size());
+  done_.resize(model.steps.size());
 }
 
-bool Simulation::run(const Holds& holds) {
-  events_.clear(), idles_.clear(), versions_.clear(), reads_.clear(), reads_end_.clear(),
-      made_begin_.clear();
-  std::fill(reached_.begin(), reached_.end(), 0);
-  search_ = 0;
-  for (std::size_t v = 0; v < model_.values.size(); ++v) {
-    const bool input = model_.values[v].producer < 0;
-    present_[v] = input;
-    position_[v] = 0;
-    touched_[v] = settled_[v] = -1;
-    if (input) {
-      version_[v] = static_cast<int>(versions_.size());
-      versions_.push_back({static_cast<int>(v), -1, model_.values[v].in_arena, false});
+void Simulation::find_anchors() {
+  std::vector<char> wanted(model_.values.size()), is_anchor(model_.steps.size());
+  for (std::size_t s = model_.steps.size(); s-- > 0;) {
+    const ModelStep& step = model_.steps[s];
+    bool anchor = step.outputs.empty(), read = false;
+    for (int output : step.outputs) {
+      const ModelValue& value = model_.values[static_cast<std::size_t>(output)];
+      anchor |= !value.in_arena || value.copied_out;
+      read |= wanted[static_cast<std::size_t>(output)] != 0;
     }
+    is_anchor[s] = anchor || (read && !step.recomputable);
+    if (anchor || read)
+      for (int input : step.inputs) wanted[static_cast<std::size_t>(input)] = 1;
   }
-  const int count = static_cast<int>(model_.steps.size());
-  for (int t = 0; t < count; ++t) {
-    const ModelStep& step = model_.steps[static_cast<std::size_t>(t)];
-    made_again_.clear();
-    if (!emit_missing(t)) return false;
-    emit(t, t);
-    for (int value : step.inputs) {
-      ++position_[static_cast<std::size_t>(value)];
-      settle(value, t, holds);
-    }
-    for (int value : step.outputs) settle(value, t, holds);
-    // What was computed again on the way, and is not read by this step itself.
-    for (int value : made_again_) {
-      const std::size_t v = static_cast<std::size_t>(value);
-      if (settled_[v] == t) continue;
-      const ModelValue& made = model_.values[v];
-      const Hold hold = holds[static_cast<std::size_t>(made.first_gap + position_[v])];
-      present_[v] = hold == Hold::stay;
-    }
+  place_.push_back(0);
+  for (std::size_t s = 0; s < model_.steps.size(); ++s) {
+    anchor_.push_back(is_anchor[s] ? place_[s] : -1);
+    place_.push_back(place_[s] + is_anchor[s]);
   }
-  find_readers();
-  sweep();
+  anchors_ = place_.back();
+  for (const ModelStep& step : model_.steps)
+    valid_until_.push_back(
+        place_[std::min(static_cast<std::size_t>(step.valid_until), model_.steps.size())]);
+}
+
+bool Simulation::run(Runs& runs) {
+  if (!follow(runs)) return false;
+  if (find_readers(runs)) {
+    follow(runs);
+    find_readers(runs);
+  }
+  sweep(runs);
   return true;
 }
 
-// Runs again whatever the step's inputs need, in the order of the first time.
-bool Simulation::emit_missing(int step) {
-  missing_.clear();
-  ++search_;
-  stack_.assign(1, step);
-  while (!stack_.empty()) {
-    const int s = stack_.back();
-    stack_.pop_back();
-    for (int value : model_.steps[static_cast<std::size_t>(s)].inputs) {
-      if (present_[static_cast<std::size_t>(value)]) continue;
-      const int producer = model_.values[static_cast<std::size_t>(value)].producer;
-      if (reached_[static_cast<std::size_t>(producer)] == search_) continue;
-      reached_[static_cast<std::size_t>(producer)] = search_;
-      if (!droppable(model_, value) ||
-          model_.steps[static_cast<std::size_t>(producer)].valid_until < step) {
-        const std::size_t v = static_cast<std::size_t>(value);
-        failed_gap_ = model_.values[v].first_gap + position_[v];
-        return false;
-      }
-      missing_.push_back(producer);
-      stack_.push_back(producer);
+// Which copies every run reads and makes.
+bool Simulation::follow(const Runs& runs) {
+  read_begin_.resize(runs.size() + 1), made_begin_.resize(runs.size() + 1);
+  read_begin_[0] = 0, made_begin_[0] = static_cast<int>(inputs_.size());
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const ModelStep& step = model_.steps[static_cast<std::size_t>(runs[r])];
+    read_begin_[r + 1] = read_begin_[r] + static_cast<int>(step.inputs.size());
+    made_begin_[r + 1] = made_begin_[r] + static_cast<int>(step.outputs.size());
+  }
+  reads_.resize(static_cast<std::size_t>(read_begin_.back()));
+  copies_.resize(static_cast<std::size_t>(made_begin_.back()));
+  again_.resize(runs.size());
+  std::fill(done_.begin(), done_.end(), 0);
+  std::fill(newest_.begin(), newest_.end(), -1);
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    newest_[static_cast<std::size_t>(inputs_[i])] = static_cast<int>(i);
+    copies_[i] = {inputs_[i]};
+  }
+  int anchors_done = 0;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const std::size_t s = static_cast<std::size_t>(runs[r]);
+    const ModelStep& step = model_.steps[s];
+    const bool again = std::exchange(done_[s], 1) != 0;
+    if (anchor_[s] >= 0 && !again) {
+      if (anchor_[s] != anchors_done++) return false;
+    } else if (anchors_done < place_[s] || anchors_done > valid_until_[s] ||
+               (again && !step.recomputable)) {
+      return false;
+    }
+    again_[r] = again;
+    std::size_t read = static_cast<std::size_t>(read_begin_[r]);
+    for (int input : step.inputs) {
+      const int copy = newest_[static_cast<std::size_t>(input)];
+      if (copy < 0) return false;
+      reads_[read++] = copy;
+    }
+    int made = made_begin_[r];
+    for (int output : step.outputs) {
+      const ModelValue& value = model_.values[static_cast<std::size_t>(output)];
+      // What lies outside or waits to be copied out is read as first made.
+      if (!again || (value.in_arena && !value.copied_out))
+        newest_[static_cast<std::size_t>(output)] = made;
+      copies_[static_cast<std::size_t>(made++)] = {output, static_cast<int>(r), -1,
+                                                   again || value.in_arena, false};
     }
   }
-  std::sort(missing_.begin(), missing_.end());
-  for (int s : missing_) emit(s, step);
+  return anchors_done == anchors_;
+}
+
+// The last reader of every copy. True when runs have been taken out.
+bool Simulation::find_readers(Runs& runs) {
+  alive_.assign(runs.size(), 0);
+  bool all_alive = true;
+  for (std::size_t r = runs.size(); r-- > 0;) {
+    const int made_end = made_begin_[r + 1];
+    bool alive = anchor_[static_cast<std::size_t>(runs[r])] >= 0 && !again_[r];
+    for (int c = made_begin_[r]; c < made_end && !alive; ++c)
+      alive = copies_[static_cast<std::size_t>(c)].last >= 0;
+    alive_[r] = alive;
+    all_alive &= alive;
+    if (!alive) continue;
+    for (int c = made_begin_[r]; c < made_end; ++c) {
+      int& last = copies_[static_cast<std::size_t>(c)].last;
+      last = std::max(last, static_cast<int>(r));
+    }
+    for (int i = read_begin_[r]; i < read_begin_[r + 1]; ++i) {
+      int& last = copies_[static_cast<std::size_t>(reads_[static_cast<std::size_t>(i)])].last;
+      last = std::max(last, static_cast<int>(r));
+    }
+  }
+  if (all_alive) return false;
+  std::size_t kept = 0;
+  for (std::size_t r = 0; r < runs.size(); ++r)
+    if (alive_[r]) runs[kept++] = runs[r];
+  runs.resize(kept);
   return true;
 }
 
-void Simulation::emit(int step, int before) {
-  const ModelStep& s = model_.steps[static_cast<std::size_t>(step)];
-  events_.push_back({step, before, 0});
-  for (int value : s.inputs) {
-    const std::size_t v = static_cast<std::size_t>(value);
-    reads_.push_back(version_[v]);
-    if (touched_[v] < before) note_idle(value, before);
-  }
-  reads_end_.push_back(static_cast<int>(reads_.size()));
-  made_begin_.push_back(static_cast<int>(versions_.size()));
-  for (std::size_t o = 0; o < s.outputs.size(); ++o) {
-    const int value = s.outputs[o];
-    const std::size_t v = static_cast<std::size_t>(value);
-    const bool again = step != before;
-    const int number = static_cast<int>(versions_.size());
-    versions_.push_back({value, -1, again || model_.values[v].in_arena, false});
-    if (present_[v]) continue;  // readers go on with the copy that is there
-    events_.back().read |= 1u << o;
-    present_[v] = 1;
-    version_[v] = number;
-    touched_[v] = before;
-    if (again) made_again_.push_back(value);
-  }
-}
-
-// The value has lain there untouched since the step that touched it before.
-void Simulation::note_idle(int value, int step) {
-  const std::size_t v = static_cast<std::size_t>(value);
-  if (touched_[v] >= 0 && touched_[v] + 1 < step)
-    idles_.push_back({value, model_.values[v].first_gap + position_[v], touched_[v], step});
-  touched_[v] = step;
-}
-
-// The step has made or read the value: does it remain?
-void Simulation::settle(int value, int step, const Holds& holds) {
-  const std::size_t v = static_cast<std::size_t>(value);
-  const ModelValue& made = model_.values[v];
-  settled_[v] = step;
-  present_[v] = !made.in_arena || made.producer < 0 || made.copied_out ||
-                holds[static_cast<std::size_t>(made.first_gap + position_[v])] == Hold::keep;
-}
-
-// The last reader of every copy. A first run whose results are only read after they have been
-// computed again is left out: the value is then made late, not twice.
-void Simulation::find_readers() {
-  alive_.assign(events_.size(), 0);
-  for (std::size_t e = events_.size(); e-- > 0;) {
-    const ModelStep& step = model_.steps[static_cast<std::size_t>(events_[e].step)];
-    bool wanted = step.outputs.empty();
-    for (std::size_t o = 0; o < step.outputs.size(); ++o) {
-      Version& version = versions_[static_cast<std::size_t>(made_begin_[e]) + o];
-      wanted |= version.last_read >= 0 || !version.in_arena;
-    }
-    if (!wanted) continue;
-    alive_[e] = 1;
-    for (std::size_t o = 0; o < step.outputs.size(); ++o) {
-      Version& version = versions_[static_cast<std::size_t>(made_begin_[e]) + o];
-      if (version.last_read < 0) version.last_read = static_cast<int>(e);
-    }
-    for (int r = e == 0 ? 0 : reads_end_[e - 1]; r < reads_end_[e]; ++r) {
-      Version& version = versions_[static_cast<std::size_t>(reads_[static_cast<std::size_t>(r)])];
-      version.last_read = std::max(version.last_read, static_cast<int>(e));
-    }
-  }
-}
-
-// Live bytes from event to event, with outputs written over inputs that die as lowering does it.
-void Simulation::sweep() {
-  std::fill(profile_.begin(), profile_.end(), 0);
+// Live bytes from run to run, with outputs written over inputs that die as lowering does it.
+void Simulation::sweep(const Runs& runs) {
+  profile_.resize(runs.size());
   peak_ = 0;
   ms_ = 0.0;
   std::int64_t live = 0;
-  const std::size_t inputs =
-      events_.empty() ? versions_.size() : static_cast<std::size_t>(made_begin_.front());
-  for (std::size_t i = 0; i < inputs; ++i)
-    if (versions_[i].in_arena)
-      live += model_.values[static_cast<std::size_t>(versions_[i].value)].bytes;
-  bool first = true;
-  std::size_t alive = 0;
-  for (std::size_t e = 0; e < events_.size(); ++e) {
-    if (!alive_[e]) continue;
-    const ModelStep& step = model_.steps[static_cast<std::size_t>(events_[e].step)];
+  const auto bytes = [&](const Copy& copy) {
+    return copy.in_arena ? model_.values[static_cast<std::size_t>(copy.value)].bytes : 0;
+  };
+  for (std::size_t c = 0; c < inputs_.size(); ++c) live += bytes(copies_[c]);
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const ModelStep& step = model_.steps[static_cast<std::size_t>(runs[r])];
     ms_ += step.ms;
-    const std::size_t read_begin = e == 0 ? 0 : static_cast<std::size_t>(reads_end_[e - 1]);
-    const std::size_t made_begin = static_cast<std::size_t>(made_begin_[e]);
-    const auto dying_version_of = [&](int value) -> Version* {
-      for (std::size_t r = read_begin; r < static_cast<std::size_t>(reads_end_[e]); ++r) {
-        Version& version = versions_[static_cast<std::size_t>(reads_[r])];
-        if (version.value == value && version.in_arena && !version.taken_over &&
-            version.last_read == static_cast<int>(e) &&
-            !model_.values[static_cast<std::size_t>(value)].copied_out)
-          return &version;
+    const std::span<const int> read = reads(static_cast<int>(r));
+    const std::span<Copy> made =
+        std::span(copies_).subspan(static_cast<std::size_t>(made_begin_[r]), step.outputs.size());
+    const auto take_over = [&](int input) {
+      for (int c : read) {
+        Copy& copy = copies_[static_cast<std::size_t>(c)];
+        if (copy.value != input) continue;
+        if (!copy.in_arena || copy.taken_over || copy.last != static_cast<int>(r) ||
+            model_.values[static_cast<std::size_t>(input)].copied_out)
+          return false;
+        return copy.taken_over = true;
       }
-      return nullptr;
+      return false;
     };
-    for (std::size_t o = 0; o < step.outputs.size(); ++o) {
-      Version& version = versions_[made_begin + o];
-      if (!version.in_arena) continue;
-      bool over = false;
+    for (std::size_t o = 0; o < made.size(); ++o) {
+      bool over = !made[o].in_arena;  // takes no bytes either
       for (const Overwrite& pair : step.overwrites)
-        if (pair.output == static_cast<int>(o) && !over)
-          if (Version* input = dying_version_of(pair.input)) input->taken_over = over = true;
-      if (!over) live += model_.values[static_cast<std::size_t>(version.value)].bytes;
+        if (pair.output == static_cast<int>(o) && !over) over = take_over(pair.input);
+      if (!over) live += bytes(made[o]);
     }
-    const std::int64_t now = live + step.workspace;
-    peak_ = std::max(peak_, now);
-    std::int64_t& at_step = profile_[static_cast<std::size_t>(events_[e].before)];
-    at_step = std::max(at_step, now);
+    profile_[r] = live + step.workspace;
+    peak_ = std::max(peak_, profile_[r]);
     // What nobody reads later goes now.
-    const auto release = [&](const Version& version) {
-      if (version.in_arena && !version.taken_over && version.last_read == static_cast<int>(e))
-        live -= model_.values[static_cast<std::size_t>(version.value)].bytes;
+    const auto release = [&](const Copy& copy) {
+      if (!copy.taken_over && copy.last == static_cast<int>(r)) live -= bytes(copy);
     };
-    for (std::size_t r = read_begin; r < static_cast<std::size_t>(reads_end_[e]); ++r)
-      release(versions_[static_cast<std::size_t>(reads_[r])]);
-    for (std::size_t o = 0; o < step.outputs.size(); ++o) release(versions_[made_begin + o]);
-    if (std::exchange(first, false))  // inputs that nobody reads
-      for (std::size_t i = 0; i < inputs; ++i)
-        if (versions_[i].last_read < 0)
-          live -= model_.values[static_cast<std::size_t>(versions_[i].value)].bytes;
-    events_[alive++] = events_[e];
+    for (int c : read) release(copies_[static_cast<std::size_t>(c)]);
+    for (const Copy& copy : made) release(copy);
+    if (r == 0)  // inputs that nobody reads
+      for (std::size_t c = 0; c < inputs_.size(); ++c)
+        if (copies_[c].last < 0) live -= bytes(copies_[c]);
   }
-  events_.resize(alive);
 }
 
 }  // namespace ebb

@@ -1,4 +1,4 @@
-// What a set of decisions leads to: which steps run again and when, the exact peak and the time.
+// What a list of runs leads to: the exact peak and the time.
 #pragma once
 
 #include <cstdint>
@@ -9,93 +9,73 @@
 
 namespace ebb {
 
-// What happens to a value over one gap, from one step that makes or reads it to the next one.
-enum class Hold : std::uint8_t {
-  keep,  // it stays in memory
-  stay,  // it is freed; once computed again, for whomever, it stays until the gap ends
-  free,  // it is freed, and freed again after every time it is computed again inside the gap
-};
+// Steps in the order they run: what is computed again is there more than once. Allowed are all
+// lists in which whatever is read has been made before, and
+// - anchors, that is steps that write outside the arena, wait to be copied out or cannot run again,
+//   keep their order;
+// - no step runs before the anchors that come before it in the graph;
+// - none runs after a variable it reads has changed.
+using Runs = std::vector<int>;
+Runs keep_all(const StepModel& model);
 
-// One choice a gap (see ModelValue::first_gap). After its last reader a value is freed, unless
-// `keep` holds it for steps that run again later.
-using Holds = std::vector<Hold>;
-Holds keep_all(const StepModel& model);
-
-// Whether a strategy may free this value before its last reader.
+// Whether a value can be computed again.
 bool droppable(const StepModel& model, int value);
 
-// Keeps whatever could not be computed again when it is needed. Returns the same decisions
-// otherwise.
-Holds made_possible(const StepModel& model, Holds holds);
-
-struct Event {
-  int step = 0;
-  int before = 0;  // the step whose inputs it provides; itself when it runs in its own place
-  std::uint32_t read =
-      0;  // outputs that readers take from this run, as bits: others are still there
-  bool again() const { return step != before; }
-};
-
-// A stretch over which a value lies in memory and nobody touches it.
-struct Idle {
+// One copy of a value. It lies in memory from the run that makes it to the last one that reads it.
+struct Copy {
   int value = 0;
-  int gap = 0;                // number of the gap the stretch lies in
-  int after = 0, before = 0;  // steps between which it is idle, both excluded
+  int made = -1;  // run; -1: an input, there from the beginning
+  int last = -1;  // run that reads it last; of one nobody reads, the run that made it
+  bool in_arena = true;
+  bool taken_over = false;  // by an output of the last run
 };
 
 class Simulation {
  public:
   explicit Simulation(const StepModel& model);
 
-  // False when some step could not get an input: a variable that would be needed to compute it
-  // again has changed by then. Keeping the value over `failed_gap` mends that.
-  bool run(const Holds& holds);
-  int failed_gap() const { return failed_gap_; }
+  // Takes out of the list the runs whose results nobody reads. False when it is not allowed.
+  bool run(Runs& runs);
 
   double ms() const { return ms_; }
   std::int64_t peak() const { return peak_; }
-  const std::vector<Event>& events() const { return events_; }
-  // Of every step, the most bytes live while it runs or while its inputs are computed again.
+  // Of every run, the bytes live meanwhile.
   const std::vector<std::int64_t>& profile() const { return profile_; }
-  const std::vector<Idle>& idles() const { return idles_; }
+
+  // Copies in the order they are made, inputs first; readers take the newest. Of each run those it
+  // reads, and the first it makes.
+  const std::vector<Copy>& copies() const { return copies_; }
+  std::span<const int> reads(int run) const {
+    const std::size_t r = static_cast<std::size_t>(run);
+    return std::span(reads_).subspan(static_cast<std::size_t>(read_begin_[r]),
+                                     static_cast<std::size_t>(read_begin_[r + 1] - read_begin_[r]));
+  }
+  int first_made(int run) const { return made_begin_[static_cast<std::size_t>(run)]; }
+
+  // The number of a step among the anchors, or -1; and how many may have run when a step runs.
+  int anchor(int step) const { return anchor_[static_cast<std::size_t>(step)]; }
+  int valid_until(int step) const { return valid_until_[static_cast<std::size_t>(step)]; }
   const StepModel& model() const { return model_; }
 
  private:
-  struct Version {  // one copy of a value
-    int value = 0;
-    int last_read = -1;  // event; of one nobody reads, the event that made it
-    bool in_arena = true, taken_over = false;
-  };
-  bool emit_missing(int step);
-  void emit(int step, int before);
-  void settle(int value, int step, const Holds& holds);
-  void note_idle(int value, int step);
-  void find_readers();
-  void sweep();
+  void find_anchors();
+  bool follow(const Runs& runs);
+  bool find_readers(Runs& runs);
+  void sweep(const Runs& runs);
 
   const StepModel& model_;
-  std::vector<Event> events_;
+  int anchors_ = 0;
+  std::vector<int> anchor_, place_, valid_until_;  // of every step, in anchors
+  std::vector<int> inputs_;                        // values
+
+  std::vector<Copy> copies_;
+  std::vector<int> reads_, read_begin_, made_begin_;  // see reads() and first_made()
+  std::vector<char> again_, alive_;                   // of every run
+  std::vector<int> newest_;                           // copy of every value
+  std::vector<char> done_;                            // of every step: whether it has run
   std::vector<std::int64_t> profile_;
-  std::vector<Idle> idles_;
   double ms_ = 0.0;
   std::int64_t peak_ = 0;
-  int failed_gap_ = -1;
-
-  // Of every value:
-  std::vector<char> present_;
-  std::vector<int> version_;   // the copy that readers get
-  std::vector<int> position_;  // index of the last of its positions that has passed
-  std::vector<int> touched_;   // the last step that made or read it, runs of steps again included
-  std::vector<int> settled_;   // the last step that made or read it for itself
-  // Of every step: number of the search that reached it last.
-  std::vector<int> reached_;
-  int search_ = 0;
-
-  std::vector<Version> versions_;
-  std::vector<int> reads_, reads_end_;  // versions read by each event, end to end
-  std::vector<int> made_begin_;         // first version made by each event
-  std::vector<char> alive_;             // whether somebody reads what the event makes
-  std::vector<int> missing_, stack_, made_again_;
 };
 
 }  // namespace ebb

@@ -78,11 +78,6 @@ void StepModel::finish() {
   for (std::size_t s = 0; s < steps.size(); ++s)
     for (int value : steps[s].inputs)
       values[static_cast<std::size_t>(value)].positions.push_back(static_cast<int>(s));
-  gaps = 0;
-  for (ModelValue& value : values) {
-    value.first_gap = gaps;
-    gaps += static_cast<int>(value.positions.size());
-  }
 }
 
 double StepModel::keep_all_ms() const {

@@ -17,7 +17,6 @@ struct ModelValue {
   bool in_arena = true;        // as first made; a value made again always lies in the arena
   bool copied_out = false;     // waits for the end of the step, when it is copied into its variable
   std::vector<int> positions;  // steps that make or read it, ascending: producer first
-  int first_gap = 0;  // number of the gap after positions[0]; one gap follows every position
 };
 
 // `output` (a slot) may lie where value `input` lay, when the step is the last to read it.
@@ -43,12 +42,11 @@ struct StepModel {
   StepModel(const Plan& plan, int graph_instructions);
   StepModel() = default;  // built by hand in tests; call finish() then
 
-  // Fills in positions and gap numbers from steps and values.
+  // Fills in positions from steps and values.
   void finish();
 
   std::vector<ModelStep> steps;
   std::vector<ModelValue> values;
-  int gaps = 0;
   // Steps from here on copy values into variables at the end; no node of the graph stands for them.
   int graph_steps = 0;
 

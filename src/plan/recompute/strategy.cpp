@@ -9,24 +9,24 @@ namespace {
 class Greedy : public Strategy {
  public:
   std::string_view name() const override { return "greedy"; }
-  Holds decide(const Question& q) const override { return Search(q.model).greedy(q.limit); }
+  Runs decide(const Question& q) const override { return Search(q.model).greedy(q.limit); }
 };
 
 class Automatic : public Strategy {
  public:
   std::string_view name() const override { return "auto"; }
-  Holds decide(const Question& q) const override {
-    const std::vector<Holds> starts = hand_made(q);
+  Runs decide(const Question& q) const override {
+    const std::vector<Runs> starts = hand_made(q);
     Search search(q.model, q.effort);
-    if (auto holds = search.solve(q.limit, starts)) return std::move(*holds);
+    if (auto runs = search.solve(q.limit, starts)) return std::move(*runs);
     return search.least(starts);
   }
 };
 
 }  // namespace
 
-std::vector<Holds> hand_made(const Question& question) {
-  std::vector<Holds> starts;
+std::vector<Runs> hand_made(const Question& question) {
+  std::vector<Runs> starts;
   for (const auto& strategy : {selective_strategy(), blocks_strategy(), sqrt_strategy()})
     starts.push_back(strategy->decide(question));
   return starts;

@@ -21,18 +21,20 @@ class Strategy {
  public:
   virtual ~Strategy() = default;
   virtual std::string_view name() const = 0;
-  virtual Holds decide(const Question& question) const = 0;
+  virtual Runs decide(const Question& question) const = 0;
 };
 
 std::unique_ptr<const Strategy> make_strategy(const Recompute& recompute);
 
 // What the strategies set by hand say: places from which a search may start.
-std::vector<Holds> hand_made(const Question& question);
+std::vector<Runs> hand_made(const Question& question);
 
-// The gap of a value from its last reader in forward to its first in backward, or -1.
-int gap_to_backward(const StepModel& model, int value);
+// Which of its positions is the value's last in forward, where backward reads it too and it can be
+// computed again; or -1.
+int last_in_forward(const StepModel& model, int value);
 
-// Frees these values after forward, and keeps them once they are computed again.
-Holds freed_after_forward(const StepModel& model, const std::vector<int>& values);
+// Frees these values after forward. They are computed again when backward first needs them, with
+// whatever has died by then of what they are made from, and stay from then on.
+Runs freed_after_forward(const StepModel& model, const std::vector<int>& values);
 
 }  // namespace ebb

@@ -1,0 +1,28 @@
+// Random changes of a list of runs, to search again from somewhere else.
+#pragma once
+
+#include <cstdint>
+#include <random>
+
+#include "plan/recompute/simulation.h"
+
+namespace ebb {
+
+class Kicks {
+ public:
+  explicit Kicks(Simulation& simulation) : model_(simulation.model()), simulation_(simulation) {}
+
+  // A few changes near each other. What comes out is allowed.
+  Runs operator()(Runs runs);
+
+ private:
+  void change(Runs& runs, int at);
+  void insert(Runs& runs, int at);
+  int below(int n) { return static_cast<int>(random_() % static_cast<std::uint64_t>(n)); }
+
+  const StepModel& model_;
+  Simulation& simulation_;
+  std::mt19937_64 random_{20};  // the same plan every time
+};
+
+}  // namespace ebb
