@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ebb/ops.h"
+#include "ops/cuda_kernels.h"
 #include "ops/optimizer_step.h"
 
 namespace ebb {
@@ -120,6 +121,7 @@ const Op& adafactor_op() {
                    {.output = 2, .input = first_state + 1},
                    {.output = 3, .input = first_state + 2}},
       .cpu = bind_adafactor_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_adafactor_cuda),
       .cost = cost,
   });
   return op;

@@ -52,5 +52,6 @@ std::vector<Tensor> adafactor_update(const Tensor& parameter, const Tensor& grad
 
 const Op& adafactor_op();
 Kernel bind_adafactor_cpu(const KernelRequest& request, const AdafactorAttributes& attributes);
+Kernel bind_adafactor_cuda(const KernelRequest& request, const AdafactorAttributes& attributes);
 
 }  // namespace ebb

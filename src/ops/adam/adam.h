@@ -51,7 +51,7 @@ struct AdamCoefficients {
   C kept;       // factor on the parameter: decoupled decay
   C coupled;    // decay through the gradient
 
-  AdamCoefficients(const AdamAttributes& a, double rate, double step)
+  constexpr AdamCoefficients(const AdamAttributes& a, double rate, double step)
       : beta1(static_cast<C>(a.beta1)),
         rest1(static_cast<C>(1.0 - a.beta1)),
         beta2(static_cast<C>(a.beta2)),

@@ -1,61 +1,82 @@
 #include "ops/adam/adam.h"
 #include "ops/cuda/update.cuh"
+#include "ops/optimizer_step.h"
 
 namespace ebb {
 namespace {
 
 using namespace cuda;
 
-template <class T>
+// T is the parameter's type, S the state's.
+template <class T, class S>
 struct State {
   using C = Compute<T>;
   const T *p, *g;
-  const C *m, *v;
+  const S *m, *v;
   const double *rate, *step;
   const C* scale;
   T* p_out;
-  C *m_out, *v_out;
+  S *m_out, *v_out;
+  const RandomState* random;
 };
 
-// What all elements share; the powers cost as much as hundreds of elements.
-template <class C>
-struct Factors {
-  C step_size, root, kept, coupled, scale;
-};
+// To bfloat16, up with the probability that makes it right on average: `chance` is uniform in
+// [0, 2^16).
+__device__ BFloat16 round_by_chance(float value, std::uint32_t chance) {
+  const std::uint32_t bits = __float_as_uint(value);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return narrow<BFloat16>(value);  // infinities and NaN
+  BFloat16 rounded;
+  rounded.bits = static_cast<std::uint16_t>((bits + chance) >> 16);
+  return rounded;
+}
 
-template <class T>
-__global__ void __launch_bounds__(item_threads)
-    adam_kernel(State<T> s, AdamAttributes a, std::int64_t count, bool wide) {
-  using C = Compute<T>;
-  __shared__ Factors<C> shared;
-  if (threadIdx.x == 0) {
-    const double rate = *s.rate, step = *s.step;
-    shared.step_size = static_cast<C>(rate / (1.0 - ::pow(a.beta1, step)));
-    shared.root = static_cast<C>(1.0 / square_root(1.0 - ::pow(a.beta2, step)));
-    shared.kept = a.decoupled ? C(1) - static_cast<C>(rate) * static_cast<C>(a.weight_decay) : C(1);
-    shared.coupled = a.decoupled ? C(0) : static_cast<C>(a.weight_decay);
-    shared.scale = *s.scale;
+// Element i takes the halves of word i % 4 of Philox counter i / 4.
+template <int n, class C>
+__device__ void store_by_chance(const Philox& philox, std::int64_t i, BFloat16* m, BFloat16* v,
+                                const C (&mean)[n], const C (&square)[n]) {
+  const auto words = philox(static_cast<std::uint64_t>(i / 4));
+#pragma unroll
+  for (int k = 0; k < n; ++k) {
+    const int at = n == 1 ? static_cast<int>(i % 4) : k;
+    const std::uint32_t word = at == 0   ? words[0]
+                               : at == 1 ? words[1]
+                               : at == 2 ? words[2]
+                                         : words[3];
+    m[k] = round_by_chance(static_cast<float>(mean[k]), word & 0xffffu);
+    v[k] = round_by_chance(static_cast<float>(square[k]), word >> 16);
   }
-  __syncthreads();
-  const Factors<C> f = shared;
-  const C beta1 = static_cast<C>(a.beta1), beta2 = static_cast<C>(a.beta2),
-          eps = static_cast<C>(a.eps);
-  const C rest1 = static_cast<C>(1.0 - a.beta1), rest2 = static_cast<C>(1.0 - a.beta2);
+}
+
+template <class T, class S>
+__global__ void __launch_bounds__(item_threads)
+    adam_kernel(State<T, S> s, AdamAttributes a, std::int64_t count, bool wide) {
+  using C = Compute<T>;
+  const AdamCoefficients<C> f =
+      made_once<AdamCoefficients<C>>([&] { return AdamCoefficients<C>(a, *s.rate, *s.step); });
+  const C scale = *s.scale;
   for_groups(count, wide, [&]<int n>(Number<n>, std::int64_t i) {
     C x[n], g[n], m[n], v[n];
     load_group<n>(s.p + i, x);
     load_group<n>(s.g + i, g);
-    load_group<n>(s.m + i, m);
-    load_group<n>(s.v + i, v);
+    load_state<n>(s.m + i, m);
+    load_state<n>(s.v + i, v);
 #pragma unroll
     for (int k = 0; k < n; ++k) {
-      const C d = g[k] * f.scale + f.coupled * x[k];
-      m[k] = m[k] * beta1 + d * rest1;
-      v[k] = v[k] * beta2 + d * d * rest2;
-      x[k] = f.kept * x[k] - f.step_size * m[k] / (square_root(v[k]) * f.root + eps);
+      const C d = g[k] * scale + f.coupled * x[k];
+      m[k] = m[k] * f.beta1 + d * f.rest1;
+      v[k] = v[k] * f.beta2 + d * d * f.rest2;
+      x[k] = f.kept * x[k] - f.step_size * m[k] / (square_root(v[k]) * f.root + f.eps);
     }
-    store_group<n>(s.m_out + i, m);
-    store_group<n>(s.v_out + i, v);
+    bool kept = false;
+    if constexpr (std::is_same_v<S, BFloat16>)
+      if (a.stochastic) {
+        store_by_chance(Philox(*s.random, RandomKey{a.key}), i, s.m_out + i, s.v_out + i, m, v);
+        kept = true;
+      }
+    if (!kept) {
+      store_state<n>(s.m_out + i, m);
+      store_state<n>(s.v_out + i, v);
+    }
     store_group<n>(s.p_out + i, x);
   });
 }
@@ -63,18 +84,23 @@ __global__ void __launch_bounds__(item_threads)
 }  // namespace
 
 Kernel bind_adam_cuda(const KernelRequest& request, const AdamAttributes& a) {
-  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    using C = Compute<T>;
-    return Kernel{[count = request.out().shape().elements(), a](const KernelArgs& args) {
-      const State<T> s{args.in<T>(0),      args.in<T>(1),      args.in<C>(2), args.in<C>(3),
-                       args.in<double>(4), args.in<double>(5), args.in<C>(6), args.out<T>(0),
-                       args.out<C>(1),     args.out<C>(2)};
-      launch({args, "adam", update_grid(count), dim3(item_threads)}, adam_kernel<T>, s, a, count,
-             aligned_for_packs(s.p, s.g) && aligned_for_packs(s.m, s.v) &&
-                 aligned_for_packs(s.p_out) && aligned_for_packs(s.m_out, s.v_out));
-    }};
-  });
+  const std::int64_t count = request.out().shape().elements();
+  return dispatch_state(
+      request, request.out().dtype(), request.in(2).dtype(), [&](auto parameter, auto state) {
+        using T = typename decltype(parameter)::type;
+        using S = typename decltype(state)::type;
+        using C = Compute<T>;
+        return Kernel{[count, a](const KernelArgs& args) {
+          const State<T, S> s{args.in<T>(0),  args.in<T>(1),        args.in<S>(2),
+                              args.in<S>(3),  args.in<double>(4),   args.in<double>(5),
+                              args.in<C>(6),  args.out<T>(0),       args.out<S>(1),
+                              args.out<S>(2), &args.control->random};
+          launch({args, "adam", update_grid(count), dim3(item_threads)}, adam_kernel<T, S>, s, a,
+                 count,
+                 aligned_for_packs(s.p, s.g) && aligned_for_packs(s.m, s.v) &&
+                     aligned_for_packs(s.p_out) && aligned_for_packs(s.m_out, s.v_out));
+        }};
+      });
 }
 
 }  // namespace ebb

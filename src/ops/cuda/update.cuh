@@ -72,4 +72,30 @@ __device__ void store_group(T* to, const Compute<T> (&from)[n]) {
   }
 }
 
+// State of type S, met in C: the same, or BFloat16.
+template <int n, class S, class C>
+__device__ void load_state(const S* from, C (&to)[n]) {
+  Compute<S> stored[n];
+  load_group<n>(from, stored);
+#pragma unroll
+  for (int k = 0; k < n; ++k) to[k] = static_cast<C>(stored[k]);
+}
+template <int n, class S, class C>
+__device__ void store_state(S* to, const C (&from)[n]) {
+  Compute<S> stored[n];
+#pragma unroll
+  for (int k = 0; k < n; ++k) stored[k] = static_cast<Compute<S>>(from[k]);
+  store_group<n>(to, stored);
+}
+
+// What a block's threads share and one of them makes, as it costs as much as many elements.
+template <class T, class Make>
+__device__ const T& made_once(const Make& make) {
+  alignas(16) __shared__ unsigned char memory[sizeof(T)];
+  T& shared = *reinterpret_cast<T*>(memory);
+  if (threadIdx.x == 0) shared = make();
+  __syncthreads();
+  return shared;
+}
+
 }  // namespace ebb::cuda

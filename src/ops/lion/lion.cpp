@@ -2,6 +2,7 @@
 
 #include "ebb/ops.h"
 #include "ops/cost.h"
+#include "ops/cuda_kernels.h"
 #include "ops/optimizer_step.h"
 
 namespace ebb {
@@ -38,6 +39,7 @@ const Op& lion_op() {
       .reference = reference,
       .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 2}},
       .cpu = bind_lion_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_lion_cuda),
       .cost = cost_per_element<LionAttributes, 9>,
   });
   return op;

@@ -27,5 +27,6 @@ LionResult lion_update(const Tensor& parameter, const Tensor& gradient, const Te
 
 const Op& lion_op();
 Kernel bind_lion_cpu(const KernelRequest& request, const LionAttributes& attributes);
+Kernel bind_lion_cuda(const KernelRequest& request, const LionAttributes& attributes);
 
 }  // namespace ebb

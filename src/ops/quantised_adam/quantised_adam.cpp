@@ -2,6 +2,7 @@
 
 #include "ebb/ops.h"
 #include "ops/cost.h"
+#include "ops/cuda_kernels.h"
 #include "ops/optimizer_step.h"
 #include "ops/quantised_adam/codec.h"
 #include "ops/quantised_adam/maps.h"
@@ -115,6 +116,7 @@ const Op& quantised_adam_op() {
                    {.output = 3, .input = 4},
                    {.output = 4, .input = 5}},
       .cpu = bind_quantised_adam_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_quantised_adam_cuda),
       .cost = cost_per_element<QuantisedAdamAttributes, 80>,
   });
   return op;

@@ -46,5 +46,7 @@ QuantisedAdamResult quantised_adam_update(const Tensor& parameter, const Tensor&
 const Op& quantised_adam_op();
 Kernel bind_quantised_adam_cpu(const KernelRequest& request,
                                const QuantisedAdamAttributes& attributes);
+Kernel bind_quantised_adam_cuda(const KernelRequest& request,
+                                const QuantisedAdamAttributes& attributes);
 
 }  // namespace ebb

@@ -22,6 +22,7 @@ __global__ void __launch_bounds__(item_threads)
   using C = Compute<T>;
   const C rate = static_cast<C>(*s.rate), scale = *s.scale;
   const C decay = static_cast<C>(a.weight_decay), momentum = static_cast<C>(a.momentum);
+  const C bound = static_cast<C>(a.clip_value);
   const C from_gradient = a.nesterov || !s.v ? C(1) : C(0);
   const C from_velocity = !s.v ? C(0) : (a.nesterov ? momentum : C(1));
   for_groups(count, wide, [&]<int n>(Number<n>, std::int64_t i) {
@@ -31,7 +32,8 @@ __global__ void __launch_bounds__(item_threads)
     if (s.v) load_group<n>(s.v + i, v);
 #pragma unroll
     for (int k = 0; k < n; ++k) {
-      const C d = g[k] * scale + decay * x[k];
+      const C scaled = g[k] * scale;
+      const C d = (scaled < -bound ? -bound : scaled > bound ? bound : scaled) + decay * x[k];
       v[k] = v[k] * momentum + d;
       x[k] -= rate * (from_gradient * d + from_velocity * v[k]);
     }

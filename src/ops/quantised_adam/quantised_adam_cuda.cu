@@ -1,0 +1,176 @@
+// A block of threads takes a block of state at a time, two elements a thread: decodes both moments
+// by the maps, updates them, finds their largest magnitudes and encodes them again. The maps are
+// kept in shared memory, so a block of threads takes many blocks of state.
+#include <cfloat>
+
+#include "ops/cuda/group.cuh"
+#include "ops/cuda/update.cuh"
+#include "ops/quantised_adam/maps.h"
+#include "ops/quantised_adam/quantised_adam.h"
+
+namespace ebb {
+namespace {
+
+using namespace cuda;
+
+// Values and midpoints of both maps. The last midpoint is never passed.
+template <class C, int codes>
+struct Maps {
+  C mean[codes], square[codes], mean_midpoints[codes], square_midpoints[codes];
+
+  explicit Maps(const MomentMaps& maps) {
+    for (int i = 0; i < codes; ++i) {
+      const std::size_t at = static_cast<std::size_t>(i);
+      mean[i] = static_cast<C>(maps.mean[at]), square[i] = static_cast<C>(maps.square[at]);
+      const bool last = i == codes - 1;
+      mean_midpoints[i] =
+          last ? std::numeric_limits<C>::infinity() : static_cast<C>(maps.mean_midpoints[at]);
+      square_midpoints[i] =
+          last ? std::numeric_limits<C>::infinity() : static_cast<C>(maps.square_midpoints[at]);
+    }
+  }
+};
+
+template <class T>
+struct State {
+  using C = Compute<T>;
+  const T *p, *g;
+  const std::uint8_t *mean, *square;
+  const float *mean_absmax, *square_absmax;
+  const double *rate, *step;
+  const C* scale;
+  T* p_out;
+  std::uint8_t *mean_out, *square_out;
+  float *mean_absmax_out, *square_absmax_out;
+};
+
+// The number of midpoints that x has reached; NaN has reached none.
+template <int codes, class C>
+__device__ int encode(const C* midpoints, C x) {
+  int low = 0;
+#pragma unroll
+  for (int half = codes / 2; half > 0; half /= 2)
+    if (x >= midpoints[low + half - 1]) low += half;
+  return low;
+}
+
+template <int bits>
+__device__ void read_codes(const std::uint8_t* from, std::int64_t first, int count,
+                           int (&codes)[2]) {
+  if constexpr (bits == 8) {
+    codes[0] = count > 0 ? from[first] : 0, codes[1] = count > 1 ? from[first + 1] : 0;
+  } else {
+    const int pair = count > 0 ? from[first / 2] : 0;
+    codes[0] = pair & 15, codes[1] = pair >> 4;
+  }
+}
+
+// Of two codes `count` exist.
+template <int bits>
+__device__ void write_codes(std::uint8_t* to, std::int64_t first, int count,
+                            const int (&codes)[2]) {
+  if constexpr (bits == 8) {
+    for (int k = 0; k < count; ++k) to[first + k] = static_cast<std::uint8_t>(codes[k]);
+  } else if (count > 0) {
+    to[first / 2] = static_cast<std::uint8_t>(codes[0] | (count > 1 ? codes[1] << 4 : 0));
+  }
+}
+
+template <class T, int bits>
+struct Shape {
+  static constexpr int block = bits == 8 ? 256 : 128, threads = block / 2, codes = 1 << bits;
+};
+
+template <class T, int bits>
+__global__ void __launch_bounds__(Shape<T, bits>::threads)
+    quantised_adam_kernel(const __grid_constant__ State<T> s, const AdamAttributes a,
+                          std::int64_t elements,
+                          const __grid_constant__ Maps<Compute<T>, 1 << bits> given) {
+  using C = Compute<T>;
+  constexpr int block = Shape<T, bits>::block, threads = Shape<T, bits>::threads,
+                codes = Shape<T, bits>::codes;
+  __shared__ C mean_map[codes], square_map[codes], mean_midpoints[codes], square_midpoints[codes];
+  for (int i = static_cast<int>(threadIdx.x); i < codes; i += threads) {
+    mean_map[i] = given.mean[i], square_map[i] = given.square[i];
+    mean_midpoints[i] = given.mean_midpoints[i], square_midpoints[i] = given.square_midpoints[i];
+  }
+  const AdamCoefficients<C> k =
+      made_once<AdamCoefficients<C>>([&] { return AdamCoefficients<C>(a, *s.rate, *s.step); });
+  const C scale = *s.scale;
+  const Group<threads> group{static_cast<int>(threadIdx.x)};
+  const std::int64_t blocks = ceil_div(elements, block);
+  for (std::int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
+    const std::int64_t first = b * block + 2 * threadIdx.x;
+    const int count = first >= elements ? 0 : elements - first >= 2 ? 2 : 1;
+    int mean_codes[2], square_codes[2];
+    read_codes<bits>(s.mean, first, count, mean_codes);
+    read_codes<bits>(s.square, first, count, square_codes);
+    const C from_mean = static_cast<C>(s.mean_absmax[b]) * k.beta1,
+            from_square = static_cast<C>(s.square_absmax[b]) * k.beta2;
+    C mean[2] = {}, square[2] = {};
+    // Bits of magnitudes order as the magnitudes do, with NaN above all: one NaN marks the block.
+    int largest_mean = 0, largest_square = 0;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (e >= count) continue;
+      const C x = widen(s.p[first + e]), d = widen(s.g[first + e]) * scale + k.coupled * x;
+      mean[e] = mean_map[mean_codes[e]] * from_mean + d * k.rest1;
+      square[e] = square_map[square_codes[e]] * from_square + d * d * k.rest2;
+      const auto magnitude = [](C value) {
+        return static_cast<int>(__float_as_uint(static_cast<float>(value)) & 0x7fffffffu);
+      };
+      largest_mean = Larger{}(largest_mean, magnitude(mean[e]));
+      largest_square = Larger{}(largest_square, magnitude(square[e]));
+      s.p_out[first + e] =
+          narrow<T>(k.kept * x - k.step_size * mean[e] / (square_root(square[e]) * k.root + k.eps));
+    }
+    // Every thread has read the block's magnitudes when the joins are through.
+    float mean_absmax = __uint_as_float(static_cast<unsigned>(group.largest(largest_mean))),
+          square_absmax = __uint_as_float(static_cast<unsigned>(group.largest(largest_square)));
+    if (mean_absmax < FLT_MIN) mean_absmax = 0.0f;  // all subnormal: counts as zero
+    if (square_absmax < FLT_MIN) square_absmax = 0.0f;
+    const auto relative = [](C value, float absmax) {
+      return absmax == 0.0f ? C(0) : value / static_cast<C>(absmax);
+    };
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      mean_codes[e] = encode<codes>(mean_midpoints, relative(mean[e], mean_absmax));
+      square_codes[e] = encode<codes>(square_midpoints, relative(square[e], square_absmax));
+    }
+    write_codes<bits>(s.mean_out, first, count, mean_codes);
+    write_codes<bits>(s.square_out, first, count, square_codes);
+    if (threadIdx.x == 0) {
+      s.mean_absmax_out[b] = mean_absmax;
+      s.square_absmax_out[b] = square_absmax;
+    }
+  }
+}
+
+template <class T, int bits>
+Kernel bind(const KernelRequest& request, const QuantisedAdamAttributes& a) {
+  using C = Compute<T>;
+  return {[elements = request.out().shape().elements(), adam = a.adam,
+           maps = Maps<C, 1 << bits>(MomentMaps::of(bits))](const KernelArgs& args) {
+    const State<T> s{
+        args.in<T>(0),      args.in<T>(1),     args.in<std::uint8_t>(2),  args.in<std::uint8_t>(4),
+        args.in<float>(3),  args.in<float>(5), args.in<double>(6),        args.in<double>(7),
+        args.in<C>(8),      args.out<T>(0),    args.out<std::uint8_t>(1), args.out<std::uint8_t>(3),
+        args.out<float>(2), args.out<float>(4)};
+    const std::int64_t blocks = ceil_div(elements, Shape<T, bits>::block);
+    launch(
+        {args, "quantised_adam", dim3(static_cast<unsigned>(std::min<std::int64_t>(blocks, 2112))),
+         dim3(Shape<T, bits>::threads)},
+        quantised_adam_kernel<T, bits>, s, adam, elements, maps);
+  }};
+}
+
+}  // namespace
+
+Kernel bind_quantised_adam_cuda(const KernelRequest& request, const QuantisedAdamAttributes& a) {
+  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return a.bits == 8 ? bind<T, 8>(request, a) : bind<T, 4>(request, a);
+  });
+}
+
+}  // namespace ebb
