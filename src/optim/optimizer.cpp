@@ -53,18 +53,20 @@ std::vector<Update> Optimizer::updates(const std::vector<nn::NamedVariable>& par
                                        const Tensor& step, const Tensor& gradient_scale,
                                        StateStore& store) const {
   std::vector<Update> all;
+  std::map<DType, Tensor> scales;  // one for all parameters of a dtype
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const nn::NamedVariable& parameter = parameters[i];
     const TraceScope scope(parameter.path);
     const DType dtype = state_dtype(parameter.variable.dtype());
     const Device device = parameter.variable.device();
     const Group& group = group_of(parameter);
+    Tensor& scale = scales[dtype];
+    if (!scale) scale = gradient_scale ? cast(gradient_scale, dtype) : full({}, 1.0, dtype, device);
     UpdateInputs in{.parameter = parameter,
                     .gradient = as_made(gradients[i]),
                     .rate = group.rate_factor != 1.0 ? rate * group.rate_factor : rate,
                     .step = step,
-                    .gradient_scale =
-                        gradient_scale ? cast(gradient_scale, dtype) : full({}, 1.0, dtype, device),
+                    .gradient_scale = scale,
                     .overrides = {group.weight_decay, group.quantise},
                     .form = form_of(parameter)};
     std::vector<Variable> kept;
