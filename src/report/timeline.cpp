@@ -1,8 +1,10 @@
 #include "ebb/report/timeline.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "ebb/report/memory_profile.h"
 #include "ebb/storage.h"
@@ -41,21 +43,49 @@ Json bytes_of(const CategoryBytes& bytes) {
   return values;
 }
 
-bool updates_a_variable(const Plan& plan, const Instruction& instruction) {
-  for (const Operand& output : instruction.outputs) {
-    const auto& owner = plan.buffers[static_cast<std::size_t>(output.buffer)].persistent;
-    if (owner) return true;
-  }
-  return false;
-}
-
 enum Phase { forward, backward, update, again };
 constexpr const char* phase_names[] = {"forward", "backward", "update", "computed again"};
 
-Phase phase_of(const Plan& plan, const Instruction& instruction) {
-  if (instruction.recomputed) return again;
-  if (updates_a_variable(plan, instruction)) return update;
-  return instruction.node->marks().backward ? backward : forward;
+bool writes_a_variable(const Plan& plan, const Instruction& instruction) {
+  return std::any_of(instruction.outputs.begin(), instruction.outputs.end(), [&](const Operand& o) {
+    return plan.buffers[static_cast<std::size_t>(o.buffer)].persistent != nullptr;
+  });
+}
+
+// The instructions that read what each one makes, straight or through views, which are none.
+std::vector<std::vector<std::size_t>> readers_of(const Plan& plan) {
+  std::unordered_map<const Node*, std::size_t> makers;
+  for (std::size_t i = 0; i < plan.instructions.size(); ++i)
+    makers[plan.instructions[i].node.get()] = i;
+  std::vector<std::vector<std::size_t>> readers(plan.instructions.size());
+  for (std::size_t i = 0; i < plan.instructions.size(); ++i)
+    for (const Tensor& input : plan.instructions[i].node->inputs()) {
+      const Node* node = input.node().get();
+      while (!makers.contains(node) && !node->inputs().empty())
+        node = node->inputs().front().node().get();
+      if (const auto maker = makers.find(node); maker != makers.end())
+        readers[maker->second].push_back(i);
+    }
+  return readers;
+}
+
+// Part of the update is what writes a variable, and what serves only such instructions.
+std::vector<Phase> phases_of(const Plan& plan) {
+  const auto readers = readers_of(plan);
+  std::vector<Phase> phases(plan.instructions.size());
+  for (std::size_t i = phases.size(); i-- > 0;) {
+    const Instruction& instruction = plan.instructions[i];
+    const bool serves_updates =
+        !readers[i].empty() && std::all_of(readers[i].begin(), readers[i].end(),
+                                           [&](std::size_t r) { return phases[r] == update; });
+    if (instruction.recomputed)
+      phases[i] = again;
+    else if (instruction.node->marks().backward)
+      phases[i] = backward;
+    else
+      phases[i] = serves_updates || writes_a_variable(plan, instruction) ? update : forward;
+  }
+  return phases;
 }
 
 Json buffers_of(const Plan& plan, Names& names) {
@@ -81,13 +111,15 @@ Json buffers_of(const Plan& plan, Names& names) {
 
 std::string timeline_json(const Plan& plan, std::span<const double> measured_ms) {
   const MemoryProfile memory = profile(plan);
+  const std::vector<Phase> phases = phases_of(plan);
   Names names;
   Json op = Json::array(), path = Json::array(), phase = Json::array(), ms = Json::array(),
        measured = Json::array();
-  for (const Instruction& i : plan.instructions) {
+  for (std::size_t k = 0; k < plan.instructions.size(); ++k) {
+    const Instruction& i = plan.instructions[k];
     op.push_back(names(i.node->op().name()));
     path.push_back(names(i.node->path()));
-    phase.push_back(static_cast<int>(phase_of(plan, i)));
+    phase.push_back(static_cast<int>(phases[k]));
     ms.push_back(to_microseconds(i.predicted_ms));
   }
   for (double time : measured_ms) measured.push_back(to_microseconds(time));
@@ -117,6 +149,7 @@ std::string timeline_json(const Plan& plan, std::span<const double> measured_ms)
 
 std::string chrome_trace(const Plan& plan, std::span<const double> measured_ms) {
   const MemoryProfile memory = profile(plan);
+  const std::vector<Phase> phases = phases_of(plan);
   Json events = Json::array();
   const auto describe = [&](const char* what, int track, const std::string& text) {
     events.push_back(
@@ -140,9 +173,9 @@ std::string chrome_trace(const Plan& plan, std::span<const double> measured_ms) 
                       {"args", live}});
     events.push_back({{"ph", "X"},
                       {"name", instruction.node->op().name()},
-                      {"cat", phase_names[phase_of(plan, instruction)]},
+                      {"cat", phase_names[phases[i]]},
                       {"pid", 1},
-                      {"tid", static_cast<int>(phase_of(plan, instruction))},
+                      {"tid", static_cast<int>(phases[i])},
                       {"ts", to_microseconds(at)},
                       {"dur", to_microseconds(us)},
                       {"args",

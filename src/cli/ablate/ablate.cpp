@@ -50,7 +50,7 @@ class Ablate : public Verb {
     app.add_option("--runs", runs_, "Runs of every row, which take turns")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
-    app.add_option("--steps", steps_, "Steps of a run; default: 12, or 20 on a GPU")
+    app.add_option("--steps", steps_, "Steps of a run; default: 8, or 20 on a GPU")
         ->check(CLI::PositiveNumber);
     app.add_option("--items", options_.items, "Train on the first so many items only")
         ->check(CLI::PositiveNumber);
@@ -107,7 +107,7 @@ class Ablate : public Verb {
     rows_ = techniques_ ? parse_rows(*techniques_, *task)
                         : applicable_rows(study_rows(workload.name), *task);
     const bool on_cuda = workload.device.kind == Device::Kind::cuda;
-    options_.steps = steps_.value_or(on_cuda ? 20 : 12);
+    options_.steps = steps_.value_or(on_cuda ? 20 : 8);
     if (epochs_) options_.steps = *epochs_ * (*options_.items / task->batch_size);
     if (options_.steps < 1)
       throw UsageError(fmt::format("--items {} is less than one batch of {}", *options_.items,

@@ -21,7 +21,7 @@ const Study studies[] = {
      {.hidden = 128, .vocabulary = 2000, .sequence = 20, .batch = 64},
      {.hidden = 2048, .vocabulary = 10000, .sequence = 20, .batch = 2048}},
     {"gpt2",
-     {.layers = 4, .width = 128, .heads = 4, .vocabulary = 5000, .sequence = 128, .batch = 8},
+     {.layers = 4, .width = 128, .heads = 4, .vocabulary = 16000, .sequence = 128, .batch = 8},
      {.sequence = 1024, .batch = 16}},
     {"bert",
      {.layers = 4, .width = 128, .heads = 4, .vocabulary = 5000, .sequence = 128, .batch = 8},

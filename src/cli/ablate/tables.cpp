@@ -41,6 +41,11 @@ Ratios ratios_of(const Row& row, const Row* baseline) {
           fmt::format("{:.2f}", row.median_ms() / baseline->median_ms())};
 }
 
+// Whether the row gave another row's losses to the bit.
+bool same_bits(const Row& row, const Row* baseline) {
+  return baseline && &row != baseline && row.losses == baseline->losses;
+}
+
 std::string title(const Row& row) {
   std::string text;
   for (const char c : row.name) text += c == '+' ? std::string(" + ") : std::string(1, c);
@@ -115,7 +120,7 @@ std::string to_markdown(const Results& results) {
       continue;
     }
     const Ratios ratios = ratios_of(row, results.baseline());
-    const bool same = results.baseline() && row.losses == results.baseline()->losses;
+    const bool same = same_bits(row, results.baseline());
     text += fmt::format("| {} | {} | {} | {} | {} {} | {} | {:.4f} | {} |\n", title(row),
                         mib_text(row.planned.peak), mib_text(row.measured.total), ratios.memory,
                         time_text(row.median_ms()), spread_text(row), ratios.time, row.loss(),
@@ -145,7 +150,7 @@ std::string to_table(const Results& results) {
       continue;
     }
     const Ratios ratios = ratios_of(row, results.baseline());
-    const bool same = results.baseline() && row.losses == results.baseline()->losses;
+    const bool same = same_bits(row, results.baseline());
     text += fmt::format("{:<26}{:>12}{:>12}{:>8}{:>10}{:>6}{:>8}{:>10.4f}{}\n", row.name,
                         mib_text(row.planned.peak), mib_text(row.measured.total), ratios.memory,
                         time_text(row.median_ms()), spread_text(row), ratios.time, row.loss(),
