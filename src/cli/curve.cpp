@@ -4,19 +4,27 @@
 
 namespace ebb::cli {
 
-std::vector<CurvePoint> frontier_curve(const Graph& graph, CompileOptions compile, int points) {
+std::vector<CurvePlan> frontier_plans(const Graph& graph, CompileOptions compile, int points) {
   compile.plan.budget.reset();
   compile.plan.recompute = {Recompute::Mode::none};
   const std::int64_t most = plan_program(graph, compile).peak.count;
   const std::int64_t least = least_budget(graph, compile).count;
   compile.plan.recompute = {Recompute::Mode::automatic};
-  std::vector<CurvePoint> curve;
+  std::vector<CurvePlan> plans;
   for (int i = 0; i < points; ++i) {
     compile.plan.budget = {least + (most - least) * i / (points - 1)};
-    const Plan plan = plan_program(graph, compile);
-    curve.push_back({*compile.plan.budget, plan.peak, plan.predicted_ms, plan.overhead(),
-                     plan.recomputed_nodes()});
+    Plan plan = plan_program(graph, compile);
+    const CurvePoint point{*compile.plan.budget, plan.peak, plan.predicted_ms, plan.overhead(),
+                           plan.recomputed_nodes()};
+    plans.push_back({point, std::move(plan)});
   }
+  return plans;
+}
+
+std::vector<CurvePoint> frontier_curve(const Graph& graph, CompileOptions compile, int points) {
+  std::vector<CurvePoint> curve;
+  for (const CurvePlan& plan : frontier_plans(graph, std::move(compile), points))
+    curve.push_back(plan.point);
   return curve;
 }
 

@@ -5,6 +5,7 @@
   X(ablate)          \
   X(plan)            \
   X(fit)             \
+  X(frontier)        \
   X(train)           \
   X(eval)            \
   X(probe)           \

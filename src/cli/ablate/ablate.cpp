@@ -197,7 +197,7 @@ class Ablate : public Verb {
       Json points = cli::to_json(frontier_curve(traced.graph, traced.compile, points_));
       for (Json& point : points)
         point["step_ms"] = point["predicted_step_ms"].get<double>() * scale;
-      results_.curves.push_back({{"row", row.name}, {"points", points}});
+      results_.curves.push_back({row.name, points});
     }
   }
 

@@ -1,13 +1,12 @@
 #include "cli/ablate/results.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <cmath>
 #include <fstream>
 
+#include "cli/page_data.h"
 #include "ebb/error.h"
-#include "ebb/io/atomic_file.h"
-#include "ebb/report/page.h"
 
 namespace ebb::cli {
 namespace {
@@ -19,13 +18,6 @@ constexpr const char* format_name = "ebb ablation 1";
 // Nine significant digits tell any two float32 losses apart.
 double digits(double value, int count = 9) {
   return std::isfinite(value) ? std::stod(fmt::format("{:.{}g}", value, count)) : value;
-}
-
-Json by_category(const CategoryBytes& bytes) {
-  Json object;
-  for (int c = 0; c < category_count; ++c)
-    object[std::string(name(static_cast<Category>(c)))] = bytes[static_cast<Category>(c)].count;
-  return object;
 }
 
 CategoryBytes categories_from(const Json& object) {
@@ -101,12 +93,6 @@ std::string timelines_text(const std::vector<Row>& rows) {
   return text + "\n}\n";
 }
 
-void write(const fs::path& path, const std::string& text) {
-  io::AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 Json read(const fs::path& path) {
   std::ifstream file(path);
   if (!file)
@@ -125,39 +111,37 @@ const Row* Results::baseline() const {
   return !rows.empty() && rows.front().done() ? &rows.front() : nullptr;
 }
 
-Json to_json(const Results& results) {
-  Json rows = Json::array();
+namespace {
+
+PageData page_of(const Results& results) {
+  PageData page("ablation", results.facts, results.settings);
   for (const Row& row : results.rows)
-    if (row.done() || row.error) rows.push_back(row_json(row, results.baseline()));
-  return {{"format", format_name},
-          {"facts", results.facts},
-          {"settings", results.settings},
-          {"rows", rows},
-          {"curves", results.curves}};
+    if (row.done() || row.error)
+      page.add_row(row_json(row, results.baseline()), row.done() ? row.planned.timeline : "");
+  for (const auto& [row, points] : results.curves) page.add_curve(row, points);
+  return page;
 }
 
+}  // namespace
+
+Json to_json(const Results& results) { return page_of(results).study(); }
+
 std::string to_page(const Results& results) {
-  return report::html_page(
-      fmt::format("ebb: ablation of {}", results.settings.value("workload", "")),
-      fmt::format("{{\"kind\":\"ablation\",\"study\":{},\"timelines\":{}}}",
-                  to_json(results).dump(), timelines_text(results.rows)));
+  return page_of(results).html(
+      fmt::format("ebb: ablation of {}", results.settings.value("workload", "")));
 }
 
 void save_rows(const Results& results, const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    throw FileError(
-        fmt::format("{}: cannot make the folder: {}", folder.string(), error.message()));
-  write(folder / "results.json", to_json(results).dump(1) + "\n");
-  write(folder / "timelines.json", timelines_text(results.rows));
+  make_folder(folder);
+  write_file(folder / "results.json", to_json(results).dump(1) + "\n");
+  write_file(folder / "timelines.json", timelines_text(results.rows));
 }
 
 void save(const Results& results, const fs::path& folder) {
   save_rows(results, folder);
-  write(folder / "results.csv", to_csv(results));
-  write(folder / "results.md", to_markdown(results));
-  write(folder / "report.html", to_page(results));
+  write_file(folder / "results.csv", to_csv(results));
+  write_file(folder / "results.md", to_markdown(results));
+  write_file(folder / "report.html", to_page(results));
 }
 
 std::vector<Row> load_rows(const fs::path& folder, const Json& settings) {

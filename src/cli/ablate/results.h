@@ -17,7 +17,12 @@ struct Results {
   Json facts;     // run_facts
   Json settings;  // all that decides the numbers; a study can only go on with the same
   std::vector<Row> rows;
-  Json curves = Json::array();  // automatic plans at several budgets: {"title", "row", "points"}
+  // Automatic plans of a row at several budgets.
+  struct Curve {
+    std::string row;
+    Json points;
+  };
+  std::vector<Curve> curves = {};
 
   // The first row's, where it is done.
   const Row* baseline() const;

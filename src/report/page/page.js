@@ -163,7 +163,7 @@ function made() {
 
 header();
 const main = document.getElementById("main");
-if (rows.length > 1) main.append(barsSection());
+if (data.kind === "ablation" && rows.length > 1) main.append(barsSection());
 if (data.kind === "frontier") main.append(frontierSection());
 if (rows.length) main.append(timelineSection());
 if (data.kind === "ablation") main.append(frontierSection());

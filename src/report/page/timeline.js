@@ -265,6 +265,7 @@ class TimelineChart {
       event.preventDefault();
       this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.x.invert(this.point(event).x));
     }, { passive: false });
+    window.addEventListener("beforeprint", () => this.clearCursor());
     this.node.addEventListener("keydown", (event) => this.key(event));
   }
 
