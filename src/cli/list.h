@@ -6,6 +6,7 @@
   X(plan)            \
   X(fit)             \
   X(frontier)        \
+  X(profile)         \
   X(train)           \
   X(eval)            \
   X(probe)           \

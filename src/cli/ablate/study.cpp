@@ -6,7 +6,6 @@
 #include <chrono>
 #include <numeric>
 
-#include "core/cuda/cuda.h"
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/optim/by_name.h"
@@ -20,12 +19,6 @@ using Clock = std::chrono::steady_clock;
 // Steps at the start of a run that are not timed: they touch memory for the first time, and on a
 // GPU the second is recorded.
 constexpr std::size_t warm_up = 2;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 optim::Optimizer optimizer_for(const workloads::Workload& task, const Setup& setup) {
   if (!setup.optimizer) return task.optimizer();
@@ -68,13 +61,6 @@ Planned facts_of(const Plan& plan, const std::optional<Bytes>& budget) {
           plan.recomputed_nodes(),
           budget,
           report::timeline_json(plan)};
-}
-
-CategoryBytes staying_bytes(const Plan& plan) {
-  CategoryBytes bytes;
-  for (const Buffer& buffer : plan.buffers)
-    if (buffer.persistent) bytes[buffer.category] += buffer.persistent->storage()->resident();
-  return bytes;
 }
 
 }  // namespace
@@ -136,10 +122,8 @@ std::optional<Run> Study::run(const RowSpec& row,
   Setup setup = setup_of(row);
   if (setup.budget != BudgetRule::none) setup.train.compile.plan.budget = budget_for(row, setup);
   const auto task = workloads::make_workload(setup.workload);
-  const Device device = options_.workload.device;
-  const bool on_cuda = device.kind == Device::Kind::cuda;
   data::Loader loader = loader_for(*task, options_);
-  const Bytes free_before = on_cuda ? cuda::memory_info(device).free : Bytes{};
+  const MemoryMeter meter(options_.workload.device);
 
   TrainStep step = make_step(*task, setup, setup.train);
   const std::vector<TensorType> types = loader.types().front();
@@ -156,9 +140,7 @@ std::optional<Run> Study::run(const RowSpec& row,
   }
   const std::size_t untimed = std::min(warm_up, times.size() - 1);
   run.step_ms = median({times.begin() + static_cast<std::ptrdiff_t>(untimed), times.end()});
-  run.measured.total =
-      on_cuda ? free_before - cuda::memory_info(device).free : step.resident(types);
-  run.measured.staying = staying_bytes(step.plan(types));
+  run.measured = meter.read(step, types);
   return run;
 }
 

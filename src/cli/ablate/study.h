@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/ablate/technique.h"
+#include "cli/measure.h"
 #include "cli/planning.h"
 #include "ebb/plan.h"
 
@@ -29,14 +30,6 @@ struct Planned {
   int instructions = 0, recomputed = 0;
   std::optional<Bytes> budget = {};
   std::string timeline;  // report::timeline_json
-};
-
-// What the operating system or the driver holds after a run. The arena's bytes cannot be told
-// apart from outside; what stays between steps can.
-struct Measured {
-  Bytes total;
-  CategoryBytes staying;  // weights, optimizer state, constants
-  Bytes transient() const { return total - staying.total(); }
 };
 
 struct Row {

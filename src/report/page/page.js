@@ -18,6 +18,10 @@ function figures() {
   if (baseline && all) {
     result.push(figure(`${formatBytes(baseline.planned_peak_bytes)} → ${formatBytes(all.planned_peak_bytes)}`, "peak, from the baseline to everything together"));
     result.push(figure(formatRatio(all.memory_ratio), `of the baseline's memory, at ${formatRatio(all.time_ratio)} its time`));
+  } else if (data.kind === "frontier") {
+    const [least, most] = [study.curves[0].points[0], study.curves[0].points.at(-1)];
+    result.push(figure(formatBytes(least.planned_peak_bytes), `the smallest budget that can be kept, at ${formatRatio(least.overhead)} the time of keeping all`));
+    result.push(figure(formatBytes(most.planned_peak_bytes), "keeping all"));
   } else if (rows.length === 1) {
     result.push(figure(formatBytes(rows[0].planned_peak_bytes), "peak, as planned before the step ran"));
     if (rows[0].step_ms) result.push(figure(formatMs(rows[0].step_ms.median), "a step"));
@@ -84,7 +88,7 @@ function segmented(label, choices, chosen, onChange) {
 function timelineSection() {
   const host = html("div", { class: "chart" });
   parts.legend = html("div");
-  const chooser = rows.length > 1 ? html("label", { class: "chooser" }, "Row ",
+  const chooser = rows.length > 1 ? html("label", { class: "chooser" }, data.kind === "frontier" ? "Plan " : "Row ",
     (parts.select = html("select", { id: "row", onchange: (event) => pick(event.target.value) },
       rows.map((row) => html("option", { value: row.name }, title(row)))))) : null;
   const zoom = html("div", { class: "segmented", role: "group", "aria-label": "Zoom" },
