@@ -130,6 +130,7 @@ const Op& attention_op() {
       .cpu = bind_attention_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_attention_cuda),
       .cost = cost,
+      .narrowing = Narrowing::sought,
   });
   return op;
 }
