@@ -218,16 +218,25 @@ TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunc
 TrainStep::~TrainStep() = default;
 TrainStep::TrainStep(TrainStep&&) noexcept = default;
 
+namespace {
+
+// In the order of `State::trace`.
+void feed(Program& program, const Batch& batch, double rate, std::int64_t step) {
+  const int fields = static_cast<int>(batch.tensors.size());
+  for (int i = 0; i < fields; ++i) program.feed(i, batch.tensors[static_cast<std::size_t>(i)]);
+  program.feed(fields, rate);
+  program.feed(fields + 1, static_cast<double>(step + 1));
+  program.set_step(static_cast<std::uint64_t>(step));
+}
+
+}  // namespace
+
 StepResult TrainStep::operator()(const Batch& batch) {
   State& s = *state_;
   Program& program = s.program_for(batch);
   StepResult result;
   result.rate = s.optimizer.rate() * s.options.schedule->factor(s.step);
-  const int fields = static_cast<int>(batch.tensors.size());
-  for (int i = 0; i < fields; ++i) program.feed(i, batch.tensors[static_cast<std::size_t>(i)]);
-  program.feed(fields, result.rate);
-  program.feed(fields + 1, static_cast<double>(s.step + 1));
-  program.set_step(static_cast<std::uint64_t>(s.step));
+  feed(program, batch, result.rate, s.step);
   program.run();
   ++s.step;
   result.loss = program.scalar(0);
@@ -238,6 +247,15 @@ StepResult TrainStep::operator()(const Batch& batch) {
     result.skipped = program.scalar(next++) == 0.0;
   }
   return result;
+}
+
+std::vector<double> TrainStep::timed(const Batch& batch) {
+  State& s = *state_;
+  Program& program = s.program_for(batch);
+  feed(program, batch, s.optimizer.rate() * s.options.schedule->factor(s.step), s.step);
+  std::vector<double> times = program.timed_run();
+  ++s.step;
+  return times;
 }
 
 const Plan& TrainStep::plan(const std::vector<TensorType>& batch) {

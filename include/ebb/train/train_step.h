@@ -71,6 +71,9 @@ class TrainStep {
   TrainStep(TrainStep&&) noexcept;
 
   StepResult operator()(const Batch& batch);
+  // The same step with a clock around every kernel: the milliseconds of each instruction of the
+  // plan (Program::timed_run).
+  std::vector<double> timed(const Batch& batch);
 
   // The plan for batches of these types; made, not run, and no tensor takes memory for it.
   const Plan& plan(const std::vector<TensorType>& batch);
