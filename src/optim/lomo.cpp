@@ -28,6 +28,10 @@ class LomoRule : public Rule {
                     .clip_value = o_.clip_value.value_or(std::numeric_limits<double>::infinity())});
     return {{p, r.parameter}};
   }
+  Tensor precondition(const UpdateInputs&, std::span<const Variable>,
+                      const Tensor& vector) const override {
+    return vector;
+  }
 
  private:
   // The gradient scale, made smaller where the scaled gradient is longer than it may be.

@@ -32,31 +32,60 @@ std::vector<StateField> Optimizer::state(const nn::NamedVariable& parameter) con
   return rule_->state(parameter, {group.weight_decay, group.quantise});
 }
 
+Optimizer::Parts Optimizer::parts_of(const nn::NamedVariable& parameter, const Tensor& gradient,
+                                     const Tensor& rate, const Tensor& step,
+                                     const Tensor& clip_scale, StateStore& store) const {
+  const DType dtype = state_dtype(parameter.variable.dtype());
+  const Device device = parameter.variable.device();
+  const Group& group = group_of(parameter);
+  Parts parts{
+      {.parameter = parameter,
+       .gradient = gradient,
+       .rate = group.rate_factor != 1.0 ? rate * group.rate_factor : rate,
+       .step = step,
+       .gradient_scale = clip_scale ? cast(clip_scale, dtype) : full({}, 1.0, dtype, device),
+       .overrides = {group.weight_decay, group.quantise}},
+      {}};
+  for (const StateField& field : rule_->state(parameter, parts.inputs.overrides))
+    parts.state.push_back(store.get(parameter.path + '.' + std::string(field.name), field.type,
+                                    device, field.initial));
+  return parts;
+}
+
 std::vector<Update> Optimizer::updates(const std::vector<nn::NamedVariable>& parameters,
                                        const std::vector<Tensor>& gradients, const Tensor& rate,
                                        const Tensor& step, const Tensor& clip_scale,
                                        StateStore& store) const {
   std::vector<Update> all;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const nn::NamedVariable& parameter = parameters[i];
-    const TraceScope scope(parameter.path);
-    const DType dtype = state_dtype(parameter.variable.dtype());
-    const Device device = parameter.variable.device();
-    const Group& group = group_of(parameter);
-    const UpdateInputs in{
-        .parameter = parameter,
-        .gradient = gradients[i],
-        .rate = group.rate_factor != 1.0 ? rate * group.rate_factor : rate,
-        .step = step,
-        .gradient_scale = clip_scale ? cast(clip_scale, dtype) : full({}, 1.0, dtype, device),
-        .overrides = {group.weight_decay, group.quantise}};
-    std::vector<Variable> state;
-    for (const StateField& field : rule_->state(parameter, in.overrides))
-      state.push_back(store.get(parameter.path + '.' + std::string(field.name), field.type, device,
-                                field.initial));
-    for (Update& update : rule_->update(in, state)) all.push_back(std::move(update));
+    const TraceScope scope(parameters[i].path);
+    const Parts parts = parts_of(parameters[i], gradients[i], rate, step, clip_scale, store);
+    for (Update& update : rule_->update(parts.inputs, parts.state))
+      all.push_back(std::move(update));
   }
   return all;
+}
+
+std::vector<Tensor> Optimizer::preconditioned(const std::vector<nn::NamedVariable>& parameters,
+                                              const std::vector<Tensor>& gradients,
+                                              const std::vector<Tensor>& vectors,
+                                              const Tensor& rate, const Tensor& step,
+                                              StateStore& store) const {
+  std::vector<Tensor> all;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const TraceScope scope(parameters[i].path);
+    const Parts parts = parts_of(parameters[i], gradients[i], rate, step, {}, store);
+    all.push_back(rule_->precondition(parts.inputs, parts.state, vectors[i]));
+  }
+  return all;
+}
+
+Tensor Rule::precondition(const UpdateInputs& inputs, std::span<const Variable>,
+                          const Tensor&) const {
+  throw ValueError(fmt::format(
+      "the derivative of {}'s step in the gradient of \"{}\" is not known; it is for gradient "
+      "descent and for Adam with moments in floating point",
+      name(), inputs.parameter.path));
 }
 
 Bytes state_bytes(const Optimizer& optimizer, const std::vector<nn::NamedVariable>& parameters) {
@@ -71,6 +100,10 @@ Tensor global_norm(const std::vector<Tensor>& gradients) {
   for (const Tensor& gradient : gradients)
     squares.push_back(reshape(cast(sum_squares(gradient), f32), {1}));
   return sqrt(sum(concat(squares, 0)));
+}
+
+Tensor clip_scale(const Tensor& norm, double limit) {
+  return minimum(scalar_like(norm, 1.0), limit / (norm + 1e-6));
 }
 
 }  // namespace ebb::optim

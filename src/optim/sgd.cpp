@@ -28,6 +28,10 @@ class SgdRule : public Rule {
     if (!state.empty()) updates.push_back({state[0], r.velocity});
     return updates;
   }
+  Tensor precondition(const UpdateInputs&, std::span<const Variable>,
+                      const Tensor& vector) const override {
+    return vector;
+  }
 
  private:
   SGD o_;

@@ -100,8 +100,7 @@ struct TrainStep::State {
     if (options.clip_norm) {
       const Tensor norm = optim::global_norm(gradients);
       graph.outputs.push_back(cast(norm, f64));
-      // PyTorch's rule: never scaled up, and a norm of zero is left alone.
-      scale = minimum(scalar_like(norm, 1.0), *options.clip_norm / (norm + 1e-6));
+      scale = optim::clip_scale(norm, *options.clip_norm);
     }
     graph.updates = optimizer.updates(parameters, gradients, rate, count, scale, store);
     for (const Update& update : forward.updates()) graph.updates.push_back(update);
