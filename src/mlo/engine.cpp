@@ -42,8 +42,8 @@ void order_upwards(Level* level, std::vector<Level*>& order) {
 }  // namespace
 
 Engine::Engine(std::vector<Problem*> problems, const Dependencies& dependencies,
-               EngineConfig config)
-    : config_(std::move(config)), state_(std::make_unique<State>()) {
+               const EngineConfig& config)
+    : config_(config), state_(std::make_unique<State>()) {
   State& s = *state_;
   const LevelGraph graph(names_of(problems), dependencies);
   const Device device = problems.front()->device();
@@ -145,13 +145,15 @@ Engine::WholePlan Engine::plan() {
       whole.persistent += Storage::reservation(node->device(), node->outputs()[0].bytes());
   };
   for (const auto& level : state_->levels) {
-    const Plan& plan = level->plan();
+    const Plan& plan = level->plan(StepKind::update);
     whole.levels.push_back({level->name(), plan});
     whole.arena = std::max(whole.arena, plan.arena);
-    for (const Buffer& buffer : plan.buffers) {
+    if (level->accumulates())
+      whole.arena = std::max(whole.arena, level->plan(StepKind::accumulate).arena);
+    for (const Buffer& buffer : plan.buffers)
       if (buffer.persistent) count(buffer.persistent);
-      if (buffer.output >= 0) whole.persistent += Storage::reservation(plan.device, buffer.size);
-    }
+    whole.persistent += level->output_bytes();
+    level->trace_once();
   }
   // State that no update of these reads or writes: accumulated gradients, snapshots.
   for (const auto& level : state_->levels)

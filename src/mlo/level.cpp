@@ -95,7 +95,7 @@ void Level::step(std::int64_t global_step) {
 void Level::descend() {
   const bool whole = static_cast<std::int64_t>(pending_.size()) == config().gradient_accumulation;
   if (!whole) {
-    if (!gathers()) run(StepKind::accumulate, {pending_.back()}, 0.0, 0.0);
+    if (accumulates()) run(StepKind::accumulate, {pending_.back()}, 0.0, 0.0);
     return;
   }
   history_.push_back({std::exchange(pending_, {}), 0.0, 0.0});
@@ -155,12 +155,24 @@ Bytes Level::bytes_beside(const Graph& graph) const {
   for (const auto& node : topological_order(graph)) inside.insert(node.get());
   Bytes total;
   for (const Problem* problem : problem_.all_) {
-    problem->level().trace_once();  // so that its state is known
-    for (const Variable& v : problem->level().variables())
+    Level& level = problem->level();
+    level.trace_once();  // so that its state is known
+    total += level.output_bytes();
+    for (const Variable& v : level.variables())
       if (!inside.contains(v.node().get()))
         total += Storage::reservation(v.device(), v.type().bytes());
   }
-  return total;
+  return total - numbers(graph.outputs.size());
+}
+
+// Of so many numbers that programs give: each has its own pages.
+Bytes Level::numbers(std::size_t count) const {
+  return static_cast<std::int64_t>(count) * Storage::reservation(problem_.device(), size_of(f64));
+}
+
+Bytes Level::output_bytes() const {
+  const std::size_t step = 1 + metrics_.size(), update = config().gradient_clipping > 0.0 ? 1 : 0;
+  return numbers(step + update + (accumulates() ? step : 0));
 }
 
 Graph Level::trace(StepKind kind, const Feeding& feeding, const Types& types) {
@@ -229,13 +241,13 @@ Level::Types Level::planned_types(const Feeding& feeding) {
   return types;
 }
 
-const Plan& Level::plan() {
+const Plan& Level::plan(StepKind kind) {
   const Feeding feeding = planned_feeding();
   const Types types = planned_types(feeding);
   std::vector<TensorType> key;
   for (const auto& part : types) key.insert(key.end(), part.begin(), part.end());
-  return programs(StepKind::update, feeding, types).plan(key, [&](const auto&) {
-    return trace(StepKind::update, feeding, types);
+  return programs(kind, feeding, types).plan(key, [&](const auto&) {
+    return trace(kind, feeding, types);
   });
 }
 

@@ -48,6 +48,8 @@ class Level {
   // Gradients of one update are computed in one program. Not above other levels, whose parameters
   // move from one local step to the next.
   bool gathers() const { return lowers.empty(); }
+  // Sums of gradients are kept from one local step to the next.
+  bool accumulates() const { return !gathers() && config().gradient_accumulation > 1; }
   // Parameters, buffers and all other state that exists now.
   std::vector<Variable> variables() const;
 
@@ -64,8 +66,10 @@ class Level {
   // once more.
   void roll_back();
 
-  // The plan of its updates for batches as its data gives them.
-  const Plan& plan();
+  // The plan of its steps for batches as its data gives them.
+  const Plan& plan(StepKind kind);
+  // What the results of its programs take.
+  Bytes output_bytes() const;
   // Builds the graph of its updates and throws it away, so that all its state exists.
   void trace_once();
 
@@ -96,6 +100,7 @@ class Level {
   ProgramsByShape& programs(StepKind kind, const Feeding& feeding, const Types& types);
   // Of all variables of the engine's levels that the graph does not hold.
   Bytes bytes_beside(const Graph& graph) const;
+  Bytes numbers(std::size_t count) const;
   Feeding planned_feeding();
   static Types planned_types(const Feeding& feeding);
 

@@ -9,12 +9,11 @@ Vectors neumann(const Hop& hop) {
   const Vectors& gradient = hop.gradient();
   const std::vector<Tensor> parameters = hop.parameters();
   const double alpha = hop.config().neumann_alpha;
-  Vectors term = hop.vector, sum = hop.vector;
-  for (std::int64_t j = 0; j < hop.config().neumann_iterations; ++j) {
-    term = add(term, scaled(vjp(gradient, term, parameters), -alpha));
-    sum = add(sum, term);
-  }
-  return scaled(vjp(gradient, scaled(sum, alpha), hop.to), -1.0);
+  // Horner's rule: x ← v + (1 - αH) x needs one vector beside v.
+  Vectors x = hop.vector;
+  for (std::int64_t j = 0; j < hop.config().neumann_iterations; ++j)
+    x = add(hop.vector, add(x, scaled(vjp(gradient, x, parameters), -alpha)));
+  return scaled(vjp(gradient, scaled(x, alpha), hop.to), -1.0);
 }
 
 }  // namespace ebb::mlo

@@ -10,11 +10,8 @@
 namespace ebb::mlo {
 
 Problem::Problem(std::string name, nn::ModuleBase& module, optim::Optimizer optimizer,
-                 ProblemOptions options)
-    : name_(std::move(name)),
-      module_(module),
-      optimizer_(std::move(optimizer)),
-      options_(std::move(options)) {
+                 const ProblemOptions& options)
+    : name_(std::move(name)), module_(module), optimizer_(std::move(optimizer)), options_(options) {
   if (name_.empty() || name_.find('/') != std::string::npos)
     throw ValueError(
         fmt::format("a problem's name must not be empty or have a slash, but is \"{}\"", name_));

@@ -32,6 +32,11 @@ bool reads(const Tensor& loss, const std::vector<Tensor>& variables) {
 
 void require_reads(const Level& reader, const Tensor& loss, const Level& read,
                    const std::vector<Tensor>& variables) {
+  if (variables.empty())
+    throw ValueError(
+        fmt::format("the dependencies say that the loss of \"{}\" reads parameters of \"{}\", but "
+                    "all of those are frozen",
+                    reader.name(), read.name()));
   if (!reads(loss, variables))
     throw ValueError(fmt::format(
         "the dependencies say that the loss of \"{}\" reads parameters of \"{}\", but it does not",
@@ -200,7 +205,7 @@ StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
 
   const std::vector<nn::NamedVariable> parameters = level.problem().trainable_parameters();
   const std::int64_t steps = level.config().gradient_accumulation;
-  if (!level.gathers() && steps > 1) {
+  if (level.accumulates()) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const Variable& p = parameters[i].variable;
       Variable sum = level.kept().get("accumulated." + parameters[i].path, p.type(), p.device());

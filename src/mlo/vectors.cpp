@@ -3,9 +3,19 @@
 #include <algorithm>
 
 #include "ebb/error.h"
+#include "ebb/node.h"
 #include "ebb/ops.h"
 
 namespace ebb::mlo {
+namespace {
+
+// Sums are computed one by one: joined into one kernel, all their parts would wait for the last.
+Tensor apart(const Tensor& sum) {
+  sum.node()->set_category(Category::gradients);
+  return sum;
+}
+
+}  // namespace
 
 Tensor dot(const Vectors& a, const Vectors& b) {
   const bool wide =
@@ -27,13 +37,13 @@ Tensor norm(const Vectors& a) { return sqrt(dot(a, a)); }
 Vectors add_scaled(const Vectors& a, const Tensor& scale, const Vectors& b) {
   Vectors result;
   for (std::size_t i = 0; i < a.size(); ++i)
-    result.push_back(a[i] + cast(cast(b[i], scale.dtype()) * scale, a[i].dtype()));
+    result.push_back(apart(a[i] + cast(cast(b[i], scale.dtype()) * scale, a[i].dtype())));
   return result;
 }
 
 Vectors add(const Vectors& a, const Vectors& b) {
   Vectors result;
-  for (std::size_t i = 0; i < a.size(); ++i) result.push_back(a[i] + b[i]);
+  for (std::size_t i = 0; i < a.size(); ++i) result.push_back(apart(a[i] + b[i]));
   return result;
 }
 

@@ -45,7 +45,7 @@ class Engine {
  public:
   // The problems must outlive the engine.
   Engine(std::vector<Problem*> problems, const Dependencies& dependencies,
-         EngineConfig config = {});
+         const EngineConfig& config = {});
   virtual ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

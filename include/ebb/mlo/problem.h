@@ -61,7 +61,7 @@ class Problem {
  public:
   // The module must outlive the problem.
   Problem(std::string name, nn::ModuleBase& module, optim::Optimizer optimizer,
-          ProblemOptions options = {});
+          const ProblemOptions& options = {});
   virtual ~Problem();
   Problem(const Problem&) = delete;
   Problem& operator=(const Problem&) = delete;
