@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include "cli/multilevel.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
@@ -20,7 +21,8 @@ class PlanVerb : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    add_workload_options(app, workload_);
+    add_workload_options(app, workload_, Levels::several);
+    add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     app.add_option("--profile", profile_,
                    "Write every buffer and instruction to this file, as JSON")
@@ -28,6 +30,12 @@ class PlanVerb : public Verb {
   }
 
   int run() override {
+    if (is_multilevel(workload_.name)) {
+      if (profile_)
+        throw UsageError("--profile writes one program; " + workload_.name + " has several");
+      multilevel_.common = workload_;
+      return plan_multilevel(multilevel_, planning_, json() ? Output::json : Output::text);
+    }
     const Rates rates = rates_for(planning_);
     const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
     CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed);
@@ -74,6 +82,7 @@ class PlanVerb : public Verb {
 
  private:
   workloads::Options workload_;
+  workloads::MultilevelOptions multilevel_;
   PlanningOptions planning_;
   std::optional<std::string> profile_;
 };

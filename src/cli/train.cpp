@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "cli/multilevel.h"
 #include "cli/planning.h"
 #include "cli/process_memory.h"
 #include "cli/verb.h"
@@ -46,7 +47,8 @@ class Train : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    add_workload_options(app, workload_);
+    add_workload_options(app, workload_, Levels::several);
+    add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     app.add_option("--steps", steps_, "Steps in all")
         ->check(CLI::PositiveNumber)
@@ -83,6 +85,7 @@ class Train : public Verb {
           fmt::format("--resume {} keeps its checkpoint there; --checkpoint {} says otherwise",
                       resume_->string(), checkpoint_->string()));
     if (resume_) checkpoint_ = resume_;
+    if (is_multilevel(workload_.name)) return run_multilevel();
     workload_ = placed(workload_, planning_);
     if (planning_.needs_rates()) rates_ = rates_for(planning_);
     if (planning_.whole_process) fixed_ = measure_fixed_cost();
@@ -116,6 +119,26 @@ class Train : public Verb {
   }
 
  private:
+  int run_multilevel() {
+    for (const auto& [given, option] : {std::pair{rate_.has_value(), "--lr"},
+                                        {planning_.clip.has_value(), "--clip"},
+                                        {warmup_ > 0, "--warmup"},
+                                        {schedule_ != "constant", "--schedule"},
+                                        {save_.has_value(), "--save"}})
+      if (given)
+        throw UsageError(fmt::format("{} has several levels, which {} does not tell apart",
+                                     workload_.name, option));
+    multilevel_.common = workload_;
+    return train_multilevel(multilevel_, planning_,
+                            {.steps = steps_,
+                             .eval_batches = eval_batches_,
+                             .checkpoint_every = checkpoint_every_,
+                             .checkpoint = checkpoint_,
+                             .log = log_,
+                             .resume = resume_.has_value()},
+                            json() ? Output::json : Output::text);
+  }
+
   TrainOptions train_options() const {
     TrainOptions options = step_options(planning_);
     const std::int64_t rest = std::max<std::int64_t>(1, steps_ - warmup_);
@@ -279,6 +302,7 @@ class Train : public Verb {
   }
 
   workloads::Options workload_;
+  workloads::MultilevelOptions multilevel_;
   PlanningOptions planning_;
   Rates rates_;
   Bytes fixed_;

@@ -30,6 +30,10 @@ class LomoRule : public Rule {
                    in.companion);
     return with_companion(in, r.companion, {{p, r.parameter}});
   }
+  Tensor precondition(const UpdateInputs&, std::span<const Variable>,
+                      const Tensor& vector) const override {
+    return vector;
+  }
 
  private:
   // The gradient scale, made smaller where the scaled gradient is longer than it may be.

@@ -48,6 +48,32 @@ std::vector<StateField> Optimizer::state(const nn::NamedVariable& parameter) con
   return fields;
 }
 
+Optimizer::Parts Optimizer::parts_of(const nn::NamedVariable& parameter, const Tensor& gradient,
+                                     const Tensor& rate, const Tensor& step,
+                                     const Tensor& gradient_scale, StateStore& store) const {
+  const DType dtype = state_dtype(parameter.variable.dtype());
+  const Device device = parameter.variable.device();
+  const Group& group = group_of(parameter);
+  Parts parts{{.parameter = parameter,
+               .gradient = as_made(gradient),
+               .rate = group.rate_factor != 1.0 ? rate * group.rate_factor : rate,
+               .step = step,
+               .gradient_scale = gradient_scale ? gradient_scale : full({}, 1.0, dtype, device),
+               .overrides = {group.weight_decay, group.quantise},
+               .form = form_of(parameter)},
+              {}};
+  for (const StateField& field : state(parameter))
+    parts.state.push_back(store.get(parameter.path + '.' + std::string(field.name), field.type,
+                                    device, field.initial));
+  ParameterForm& form = parts.inputs.form;
+  if (form.draws()) form.key = next_random_key().value;
+  if (form.has_companion()) {
+    parts.inputs.companion = parts.state.back();
+    parts.state.pop_back();
+  }
+  return parts;
+}
+
 std::vector<Update> Optimizer::updates(const std::vector<nn::NamedVariable>& parameters,
                                        const std::vector<Tensor>& gradients, const Tensor& rate,
                                        const Tensor& step, const Tensor& gradient_scale,
@@ -55,30 +81,15 @@ std::vector<Update> Optimizer::updates(const std::vector<nn::NamedVariable>& par
   std::vector<Update> all;
   std::map<DType, Tensor> scales;  // one for all parameters of a dtype
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const nn::NamedVariable& parameter = parameters[i];
-    const TraceScope scope(parameter.path);
-    const DType dtype = state_dtype(parameter.variable.dtype());
-    const Device device = parameter.variable.device();
-    const Group& group = group_of(parameter);
+    const TraceScope scope(parameters[i].path);
+    const DType dtype = state_dtype(parameters[i].variable.dtype());
     Tensor& scale = scales[dtype];
-    if (!scale) scale = gradient_scale ? cast(gradient_scale, dtype) : full({}, 1.0, dtype, device);
-    UpdateInputs in{.parameter = parameter,
-                    .gradient = as_made(gradients[i]),
-                    .rate = group.rate_factor != 1.0 ? rate * group.rate_factor : rate,
-                    .step = step,
-                    .gradient_scale = scale,
-                    .overrides = {group.weight_decay, group.quantise},
-                    .form = form_of(parameter)};
-    std::vector<Variable> kept;
-    for (const StateField& field : state(parameter))
-      kept.push_back(store.get(parameter.path + '.' + std::string(field.name), field.type, device,
-                               field.initial));
-    if (in.form.draws()) in.form.key = next_random_key().value;
-    if (in.form.has_companion()) {
-      in.companion = kept.back();
-      kept.pop_back();
-    }
-    for (Update& update : rule_->update(in, kept)) all.push_back(std::move(update));
+    if (!scale)
+      scale = gradient_scale ? cast(gradient_scale, dtype)
+                             : full({}, 1.0, dtype, parameters[i].variable.device());
+    const Parts parts = parts_of(parameters[i], gradients[i], rate, step, scale, store);
+    for (Update& update : rule_->update(parts.inputs, parts.state))
+      all.push_back(std::move(update));
   }
   return all;
 }
@@ -88,6 +99,28 @@ Tensor as_made(const Tensor& gradient) {
   if (&node.op() != &cast_op() || gradient.dtype() != f32) return gradient;
   const Tensor& source = node.inputs()[0];
   return source.dtype() == f16 || source.dtype() == bf16 ? source : gradient;
+}
+
+std::vector<Tensor> Optimizer::preconditioned(const std::vector<nn::NamedVariable>& parameters,
+                                              const std::vector<Tensor>& gradients,
+                                              const std::vector<Tensor>& vectors,
+                                              const Tensor& rate, const Tensor& step,
+                                              StateStore& store) const {
+  std::vector<Tensor> all;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const TraceScope scope(parameters[i].path);
+    const Parts parts = parts_of(parameters[i], gradients[i], rate, step, {}, store);
+    all.push_back(rule_->precondition(parts.inputs, parts.state, vectors[i]));
+  }
+  return all;
+}
+
+Tensor Rule::precondition(const UpdateInputs& inputs, std::span<const Variable>,
+                          const Tensor&) const {
+  throw ValueError(fmt::format(
+      "the derivative of {}'s step in the gradient of \"{}\" is not known; it is for gradient "
+      "descent and for Adam with moments in floating point",
+      name(), inputs.parameter.path));
 }
 
 Bytes state_bytes(const Optimizer& optimizer, const std::vector<nn::NamedVariable>& parameters) {
@@ -102,6 +135,10 @@ Tensor global_norm(const std::vector<Tensor>& gradients) {
   for (const Tensor& gradient : gradients)
     squares.push_back(reshape(cast(sum_squares(as_made(gradient)), f32), {1}));
   return sqrt(sum(concat(squares, 0)));
+}
+
+Tensor clip_scale(const Tensor& norm, double limit) {
+  return minimum(scalar_like(norm, 1.0), limit / (norm + 1e-6));
 }
 
 }  // namespace ebb::optim

@@ -30,6 +30,10 @@ class SgdRule : public Rule {
     if (!state.empty()) updates.push_back({state[0], r.velocity});
     return with_companion(in, r.companion, std::move(updates));
   }
+  Tensor precondition(const UpdateInputs&, std::span<const Variable>,
+                      const Tensor& vector) const override {
+    return vector;
+  }
 
  private:
   SGD o_;

@@ -192,15 +192,11 @@ struct TrainStep::State {
     return scaling;
   }
 
-  // PyTorch's rule: never scaled up, and a norm of zero is left alone.
   Tensor clip_factor(const Tensor& norm, Graph& graph) {
-    const auto factor = [&](const Tensor& by) {
-      return minimum(scalar_like(by, 1.0), *options.clip_norm / (by + 1e-6));
-    };
-    if (options.clip_by != ClipBy::last_norm) return factor(norm);
+    if (options.clip_by != ClipBy::last_norm) return optim::clip_scale(norm, *options.clip_norm);
     const Variable last = store.get("clip.last_norm", norm.type(), model.device());
     graph.updates.push_back({last, norm});
-    return factor(last);
+    return optim::clip_scale(last, *options.clip_norm);
   }
 };
 

@@ -53,8 +53,20 @@ class Optimizer {
                               const std::vector<Tensor>& gradients, const Tensor& rate,
                               const Tensor& step, const Tensor& gradient_scale,
                               StateStore& state) const;
+  // Vectors like the gradients, each multiplied by the derivative of the parameter's step in its
+  // gradient (Rule::precondition).
+  std::vector<Tensor> preconditioned(const std::vector<nn::NamedVariable>& parameters,
+                                     const std::vector<Tensor>& gradients,
+                                     const std::vector<Tensor>& vectors, const Tensor& rate,
+                                     const Tensor& step, StateStore& state) const;
 
  private:
+  struct Parts {  // what a rule is given for one parameter
+    UpdateInputs inputs;
+    std::vector<Variable> state;
+  };
+  Parts parts_of(const nn::NamedVariable& parameter, const Tensor& gradient, const Tensor& rate,
+                 const Tensor& step, const Tensor& gradient_scale, StateStore& store) const;
   const Group& group_of(const nn::NamedVariable& parameter) const;  // the first that matches
   ParameterForm form_of(const nn::NamedVariable& parameter) const;
 
@@ -73,5 +85,8 @@ Tensor as_made(const Tensor& gradient);
 
 // The norm of all gradients together, a float32 scalar.
 Tensor global_norm(const std::vector<Tensor>& gradients);
+// What gradients of this norm are multiplied with to have at most `limit`: PyTorch's rule, never
+// scaled up, and a norm of zero left alone.
+Tensor clip_scale(const Tensor& norm, double limit);
 
 }  // namespace ebb::optim

@@ -71,6 +71,10 @@ class Rule {
   // of its companion.
   virtual std::vector<Update> update(const UpdateInputs& inputs,
                                      std::span<const Variable> state) const = 0;
+  // The derivative of the step in the gradient, times `vector`: how far the parameter would follow
+  // a change of its gradient. Gradient descent follows it as it is. An error where it is not known.
+  virtual Tensor precondition(const UpdateInputs& inputs, std::span<const Variable> state,
+                              const Tensor& vector) const;
 };
 using RulePtr = std::shared_ptr<const Rule>;
 
