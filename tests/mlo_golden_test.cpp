@@ -1,4 +1,4 @@
-// Hypergradients against Betty's: tests/golden/multilevel.json, written by
+// Hypergradients against Betty's: tests/golden/multilevel/betty.json, written by
 // tools/make_golden_multilevel.py, where the problem is described.
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ struct Upper : Points {
 };
 
 TEST(MloGolden, FirstHypergradientsOfBetty) {
-  const Json golden = Json::parse(std::ifstream(EBB_GOLDEN_FOLDER "/multilevel.json"));
+  const Json golden = Json::parse(std::ifstream(EBB_GOLDEN_FOLDER "/multilevel/betty.json"));
   ASSERT_GE(golden["cases"].size(), 5u);
   for (const Json& c : golden["cases"]) {
     mlo::Config config{.type = mlo::method_by_name(c["type"].get<std::string>()),

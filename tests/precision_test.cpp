@@ -109,7 +109,7 @@ workloads::Options small(const std::string& name, Precision precision) {
   o.dtype = parameter_dtype(precision);
   o.seed = 3;
   if (name == "resnet") {
-    o.depth = 32, o.batch = 16;
+    o.depth = 32, o.batch = 32;
   } else {
     o.layers = 2, o.heads = 2, o.width = 32, o.hidden = 64, o.vocabulary = 32, o.sequence = 16;
     o.batch = 16, o.dropout = 0.0;
@@ -140,7 +140,7 @@ TEST(Precision, LossesOfAllPrecisionsAgree) {
     int steps;
   } tasks[] = {{"lm", optim::AdamW{.lr = 3e-3}, 60},
                {"gpt2", optim::AdamW{.lr = 3e-3}, 60},
-               {"resnet", optim::SGD{.lr = 0.05, .momentum = 0.9}, 16}};
+               {"resnet", optim::SGD{.lr = 0.002, .momentum = 0.9}, 16}};
   for (const auto& [name, optimizer, steps] : tasks) {
     const double reference = trained(small(name, Precision::fp32), optimizer, {}, steps);
     for (const Precision precision : {Precision::mixed_fp16, Precision::mixed_bf16,

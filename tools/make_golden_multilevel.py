@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/multilevel.json: the first hypergradients of Betty on a small problem.
+"""Writes tests/golden/multilevel/betty.json: the first hypergradients of Betty on a small problem.
 
 Needs PyTorch and Betty (pip install betty-ml, 0.1.1). Below: a network of one hidden layer on six weighted points,
 two steps of gradient descent with momentum. Above: the weights of the points, by the loss on four other points. Only
 the first step above is compared: Betty's finite differences leave the network moved after it, and its conjugate
 gradients go wrong from the second iteration.
 
-    tools/make_golden_multilevel.py tests/golden/multilevel.json
+    tools/make_golden_multilevel.py tests/golden/multilevel/betty.json
 """
 import json
 import sys

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/process_memory.h"
 #include "core/cuda/cuda.h"
 
 namespace ebb::cli {
@@ -23,6 +24,11 @@ Measured MemoryMeter::read(TrainStep& step, const std::vector<TensorType>& types
     if (buffer.persistent)
       measured.staying[buffer.category] += buffer.persistent->storage()->resident();
   return measured;
+}
+
+Bytes MemoryMeter::beside(const Measured& measured) const {
+  return device_.kind == Device::Kind::cuda ? cuda::memory_info(device_).total - free_before_
+                                            : process_resident() - measured.total;
 }
 
 double median(std::vector<double> values) {

@@ -23,6 +23,9 @@ class MemoryMeter {
  public:
   explicit MemoryMeter(Device device);
   Measured read(TrainStep& step, const std::vector<TensorType>& types) const;
+  // What is taken beside that: by the process on the CPU, by the driver, code and libraries on a
+  // GPU that nobody else uses.
+  Bytes beside(const Measured& measured) const;
 
  private:
   Device device_;

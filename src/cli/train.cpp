@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "cli/measure.h"
 #include "cli/multilevel.h"
 #include "cli/planning.h"
 #include "cli/process_memory.h"
@@ -29,13 +30,6 @@ using Json = nlohmann::ordered_json;
 
 double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // Nine significant digits tell any two float32 losses apart.
@@ -91,6 +85,7 @@ class Train : public Verb {
     if (planning_.whole_process) fixed_ = measure_fixed_cost();
     std::optional<PinnedThreads> pinned;
     if (planning_.machine.pin_threads) pinned.emplace();
+    const MemoryMeter meter(workload_.device);
     task_ = workloads::make_workload(workload_);
     data::Loader loader(task_->train, {.batch = task_->batch_size,
                                        .shuffle = true,
@@ -107,7 +102,8 @@ class Train : public Verb {
     const Plan& plan = step.plan(types);
 
     train(loader, step, plan);
-    const Bytes measured = step.resident(types), fixed = process_resident() - measured;
+    const Measured taken = meter.read(step, types);
+    const Bytes measured = taken.total, fixed = meter.beside(taken);
     if (checkpoint_) keep(loader, step);
     evaluate(step);
     machine_ = step.arena()->report();

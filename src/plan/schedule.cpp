@@ -46,13 +46,16 @@ class EarlyUpdates {
   std::size_t at(const Tensor& t) const { return index_.at(t.node().get()); }
 
   // Updates, and what serves one update alone: its gradient, and what that is made from and nobody
-  // else reads. All of backward leads to updates, so more than that would be no choice at all.
+  // else reads. All of backward leads to updates, so more than that would be no choice at all. What
+  // is made from nothing may serve many updates: it can be made before the first of them.
   void find_eager(const Graph& graph) {
     std::unordered_set<std::size_t> updates;
     for (const Update& update : graph.updates) updates.insert(at(update.value));
     eager_.resize(order_.size());
     for (std::size_t i = order_.size(); i-- > 0;) {
-      const bool serves_one = users_[i].size() == 1 && eager_[users_[i][0]];
+      const bool serves_one =
+          (users_[i].size() == 1 || (order_[i]->inputs().empty() && !users_[i].empty())) &&
+          std::all_of(users_[i].begin(), users_[i].end(), [&](std::size_t u) { return eager_[u]; });
       eager_[i] = !wanted_[i] && (serves_one || (updates.contains(i) && users_[i].empty()));
     }
   }

@@ -23,6 +23,13 @@ std::string processor_name() {
   return "CPU";
 }
 
+// The node that computes `result`, which may be a view of what it made.
+const Node& maker(const Tensor& result) {
+  const Node* node = result.node().get();
+  while (node->op().is_view()) node = node->inputs()[0].node().get();
+  return *node;
+}
+
 // Seconds that the op which makes `result` takes: the fastest of several runs.
 double seconds(const Tensor& result) {
   // Reduced to one number, so that the result itself lies in the arena as it does in a step.
@@ -30,7 +37,7 @@ double seconds(const Tensor& result) {
   const auto& instructions = program.plan().instructions;
   const auto found =
       std::find_if(instructions.begin(), instructions.end(), [&](const Instruction& instruction) {
-        return &instruction.node->op() == &result.node()->op();
+        return &instruction.node->op() == &maker(result).op();
       });
   const std::size_t which = static_cast<std::size_t>(found - instructions.begin());
   double best = 1e300;
@@ -40,7 +47,7 @@ double seconds(const Tensor& result) {
 
 // Operations a second of whatever makes `result`.
 double rate_of(const Tensor& result) {
-  const Node& node = *result.node();
+  const Node& node = maker(result);
   std::vector<TensorType> inputs;
   for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
   const Cost cost = node.op().cost(inputs, node.outputs(), node.attributes());

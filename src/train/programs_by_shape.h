@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,11 +37,11 @@ class ProgramsByShape {
     return compiled(planned(types, trace));
   }
 
-  // The plan for such batches; made, not run, and without memory for any tensor.
+  // The plan for such batches; made, not run, and without memory for any tensor. The reference
+  // stays good.
   template <class Trace>
   const Plan& plan(const std::vector<TensorType>& types, const Trace& trace) {
-    const Entry& entry = planned(types, trace);
-    return entry.program ? entry.program->plan() : *entry.plan;
+    return *planned(types, trace).plan;
   }
 
   const CompileOptions& options() const { return options_; }
@@ -49,7 +50,7 @@ class ProgramsByShape {
   struct Entry {
     std::vector<TensorType> types;
     std::optional<Graph> graph;  // until it is compiled
-    std::optional<Plan> plan;
+    std::unique_ptr<const Plan> plan;
     std::optional<Program> program;
   };
 
@@ -58,15 +59,15 @@ class ProgramsByShape {
     for (Entry& entry : entries_)
       if (entry.types == types) return entry;
     Graph graph = trace(types);
-    Plan plan = plan_program(graph, options_);
+    auto plan = std::make_unique<const Plan>(plan_program(graph, options_));
     entries_.push_back({types, std::move(graph), std::move(plan), {}});
     return entries_.back();
   }
 
   Program& compiled(Entry& entry) {
     if (!entry.program) {
-      entry.program.emplace(*entry.graph, std::move(*entry.plan), options_);
-      entry.plan.reset(), entry.graph.reset();
+      entry.program.emplace(*entry.graph, *entry.plan, options_);
+      entry.graph.reset();
     }
     return *entry.program;
   }

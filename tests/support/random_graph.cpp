@@ -235,7 +235,7 @@ class Builder {
       case 3:
         return min(t, axes, keep);
       default:
-        return sum_squares(t, axes, keep);
+        return cast(sum_squares(t, axes, keep), t.dtype());
     }
   }
 

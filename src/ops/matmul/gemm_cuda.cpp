@@ -226,7 +226,8 @@ std::optional<Gemm> Gemm::find(Device device, const GemmSpec& spec) {
 void Gemm::run(const KernelArgs& args, const void* a, const void* b, void* out,
                std::byte* workspace, const void* bias) const {
   const Bound& g = *bound_;
-  void* scratch = workspace;
+  // The library looks at the address even when it needs no space.
+  void* scratch = workspace_.count > 0 ? workspace : nullptr;
   std::size_t space = static_cast<std::size_t>(workspace_.count);
   if (space > 0) std::align(workspace_alignment, space - workspace_alignment, scratch, space);
   if (g.spec.bias) g.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
