@@ -63,7 +63,7 @@ const Op& adam_op() {
       .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 2}, {.output = 2, .input = 3}},
       .cpu = bind_adam_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_adam_cuda),
-      .cost = cost_per_element<AdamAttributes, 14>,
+      .cost = cost_per_element<AdamAttributes, 4>,
   });
   return op;
 }
