@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include "cli/multilevel.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
@@ -20,7 +21,8 @@ class PlanVerb : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    add_workload_options(app, workload_);
+    add_workload_options(app, workload_, Levels::several);
+    add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     app.add_option("--profile", profile_,
                    "Write every buffer and instruction to this file, as JSON")
@@ -28,15 +30,21 @@ class PlanVerb : public Verb {
   }
 
   int run() override {
+    if (is_multilevel(workload_.name)) {
+      if (profile_)
+        throw UsageError("--profile writes one program; " + workload_.name + " has several");
+      multilevel_.common = workload_;
+      return plan_multilevel(multilevel_, planning_, json() ? Output::json : Output::text);
+    }
     const Rates rates = rates_for(planning_);
     const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
-    const CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed);
+    CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed);
     const std::int64_t parts = accumulation(workload_, planning_, compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, parts);
+    settle_budget(planning_, traced.graph, compile);
     const Plan plan = plan_or_explain(workload_, planning_, traced.graph, compile);
-    const std::int64_t state = optim::state_bytes(optimizer_of(*traced.task, planning_),
-                                                  traced.task->model().trainable_parameters())
-                                   .count;
+    const std::int64_t state =
+        optim::state_bytes(traced.optimizer, traced.task->model().trainable_parameters()).count;
     const double state_per_parameter =
         static_cast<double>(state) / static_cast<double>(traced.task->model().parameter_count());
     const Bytes least = least_budget(traced.graph, compile);
@@ -51,9 +59,10 @@ class PlanVerb : public Verb {
                                     {"device", rates.name},
                                     {"params", traced.task->model().parameter_count()},
                                     {"batch", traced.batch},
+                                    {"precision", planning_.precision},
                                     {"accumulate", parts},
                                     {"state_bytes_per_parameter", state_per_parameter}};
-      if (planning_.budget) result["budget_bytes"] = parse_bytes(*planning_.budget).count;
+      if (compile.plan.budget) result["budget_bytes"] = (*compile.plan.budget + fixed).count;
       if (planning_.whole_process) result["fixed_bytes"] = fixed.count;
       result.update(plan_fields(plan));
       result["min_feasible_bytes"] = least.count;
@@ -73,6 +82,7 @@ class PlanVerb : public Verb {
 
  private:
   workloads::Options workload_;
+  workloads::MultilevelOptions multilevel_;
   PlanningOptions planning_;
   std::optional<std::string> profile_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/verb.h"
+#include "ebb/workloads/multilevel.h"
 
 namespace ebb::cli {
 namespace {
@@ -14,9 +15,12 @@ void add_size(CLI::App& app, const char* name, std::optional<std::int64_t>& valu
 
 }  // namespace
 
-void add_workload_options(CLI::App& app, workloads::Options& options) {
+void add_workload_options(CLI::App& app, workloads::Options& options, Levels levels) {
+  std::vector<std::string> names = workloads::workload_names();
+  if (levels == Levels::several)
+    for (const std::string& name : workloads::multilevel_names()) names.push_back(name);
   app.add_option("--workload", options.name, "What to train")
-      ->check(CLI::IsMember(workloads::workload_names()))
+      ->check(CLI::IsMember(names))
       ->capture_default_str();
   app.add_option("--batch", options.batch, "Items in a batch")->check(CLI::PositiveNumber);
   app.add_option("--data", options.data,

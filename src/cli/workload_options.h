@@ -7,7 +7,9 @@
 
 namespace ebb::cli {
 
-// Adds --workload, the sizes, --batch, --data and --seed, bound to `options`.
-void add_workload_options(CLI::App& app, workloads::Options& options);
+// Adds --workload, the sizes, --batch, --data and --seed, bound to `options`. Workloads of several
+// levels are offered by verbs that know what to do with them.
+enum class Levels : bool { one, several };
+void add_workload_options(CLI::App& app, workloads::Options& options, Levels levels = Levels::one);
 
 }  // namespace ebb::cli

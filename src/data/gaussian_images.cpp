@@ -54,6 +54,14 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
+// An item's own numbers: its label first, then its noise.
+Draws draws_of(const GaussianImageOptions& options, std::int64_t item) {
+  return Draws({mix(options.seed ^ noise_salt), 0}, static_cast<std::uint64_t>(item));
+}
+std::int32_t label_from(const GaussianImageOptions& options, Draws& draws) {
+  return static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(options.classes)));
+}
+
 }  // namespace
 
 GaussianImages::GaussianImages(const GaussianImageOptions& options) : options_(options) {
@@ -102,14 +110,20 @@ std::vector<TensorType> GaussianImages::types(std::int64_t batch) const {
   return {{{batch, options_.channels, options_.height, options_.width}, f32}, {{batch}, i32}};
 }
 
+std::int64_t GaussianImages::label(std::int64_t item) const {
+  check_items("GaussianImages", std::span(&item, 1), size());
+  Draws draws = draws_of(options_, item);
+  return label_from(options_, draws);
+}
+
 Batch GaussianImages::batch(std::span<const std::int64_t> items, RandomState) const {
   check_items("GaussianImages", items, size());
   const std::size_t each = prototype(0).size();
   std::vector<float> x(items.size() * each);
   std::vector<std::int32_t> y(items.size());
   for (std::size_t row = 0; row < items.size(); ++row) {
-    Draws draws({mix(options_.seed ^ noise_salt), 0}, static_cast<std::uint64_t>(items[row]));
-    y[row] = static_cast<std::int32_t>(draws.below(static_cast<std::uint64_t>(options_.classes)));
+    Draws draws = draws_of(options_, items[row]);
+    y[row] = label_from(options_, draws);
     const std::span<const float> mean = prototype(y[row]);
     float* to = x.data() + row * each;
     for (std::size_t i = 0; i < each; i += 2) {

@@ -106,8 +106,13 @@ Batch ImageDataset::batch(std::span<const std::int64_t> items, RandomState augme
 }
 
 LongTail long_tail(const ImageSet& images, const LongTailOptions& options) {
+  return long_tail(images.labels, images.classes, options);
+}
+
+LongTail long_tail(std::span<const std::uint8_t> labels, std::int64_t classes,
+                   const LongTailOptions& options) {
   constexpr std::string_view who = "long_tail";
-  const std::int64_t classes = images.classes;
+  const auto items = static_cast<std::int64_t>(labels.size());
   require(classes > 0, who, "images with classes are expected");
   require(std::isfinite(options.imbalance) && options.imbalance >= 1, who,
           fmt::format("an imbalance of at least 1 is expected, but {} came", options.imbalance));
@@ -115,14 +120,14 @@ LongTail long_tail(const ImageSet& images, const LongTailOptions& options) {
           fmt::format("the balanced set must divide evenly among {} classes, but {} items came",
                       classes, options.meta));
   std::vector<std::vector<std::int64_t>> by_class(static_cast<std::size_t>(classes));
-  for (std::int64_t i = 0; i < images.size(); ++i) {
-    const std::uint8_t label = images.labels[static_cast<std::size_t>(i)];
+  for (std::int64_t i = 0; i < items; ++i) {
+    const std::uint8_t label = labels[static_cast<std::size_t>(i)];
     require(label < classes, who,
             fmt::format("item {} has label {}, but there are {} classes", i, label, classes));
     by_class[label].push_back(i);
   }
   const std::int64_t meta_each = options.meta / classes;
-  const std::int64_t average = (images.size() - options.meta) / classes;
+  const std::int64_t average = (items - options.meta) / classes;
   LongTail result;
   for (std::int64_t c = 0; c < classes; ++c) {
     std::vector<std::int64_t>& mine = by_class[static_cast<std::size_t>(c)];

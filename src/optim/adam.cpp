@@ -1,5 +1,6 @@
 #include "ebb/optim/adam.h"
 
+#include "ebb/ops.h"
 #include "ops/adam/adam.h"
 #include "optim/state.h"
 
@@ -29,10 +30,32 @@ class AdamRule : public Rule {
     const Variable& p = in.parameter.variable;
     AdamAttributes attributes = attributes_;
     attributes.weight_decay = in.overrides.weight_decay.value_or(attributes.weight_decay);
+    attributes.form = in.form;
     if (attributes.stochastic) attributes.key = next_random_key().value;
     const AdamResult r = adam_update(p, in.gradient, state[0], state[1], in.rate, in.step,
-                                     in.gradient_scale, attributes);
-    return {{p, r.parameter}, {state[0], r.mean}, {state[1], r.square}};
+                                     in.gradient_scale, attributes, in.companion);
+    return with_companion(in, r.companion,
+                          {{p, r.parameter}, {state[0], r.mean}, {state[1], r.square}});
+  }
+  // The step is rate · m / (r + eps) with the new moments m and v = r², both corrected for their
+  // start. Where r is not small beside eps its derivative in the gradient g is this; where it is,
+  // which means hardly any gradient so far, this is small, while the derivative is 1 / eps.
+  Tensor precondition(const UpdateInputs& in, std::span<const Variable> state,
+                      const Tensor& vector) const override {
+    const AdamAttributes& a = attributes_;
+    const DType dtype = state_dtype(in.parameter.variable.dtype());
+    const Tensor g = cast(in.gradient, dtype) * in.gradient_scale, mean = cast(state[0], dtype),
+                 square = cast(state[1], dtype);
+    const auto correction = [&](double beta) {
+      return cast(1.0 - pow(scalar_like(in.step, beta), in.step), dtype);
+    };
+    const Tensor next = square * a.beta2 + ebb::square(g) * (1.0 - a.beta2);
+    const Tensor root = sqrt(next / correction(a.beta2));
+    const Tensor slope =
+        square * ((1.0 - a.beta1) * a.beta2) - g * mean * (a.beta1 * (1.0 - a.beta2));
+    const Tensor scale = cast(in.rate, dtype) / (correction(a.beta1) * correction(a.beta2)) *
+                         slope / pow(root + a.eps, 3.0);
+    return cast(cast(vector, dtype) * scale, vector.dtype());
   }
 
  private:

@@ -27,6 +27,13 @@ std::string processor_name() {
   return "CPU";
 }
 
+// The node that computes `result`, which may be a view of what it made.
+const Node& maker(const Tensor& result) {
+  const Node* node = result.node().get();
+  while (node->op().is_view()) node = node->inputs()[0].node().get();
+  return *node;
+}
+
 // How often another process has taken a core from this one.
 long interruptions() {
   rusage usage{};
@@ -44,7 +51,7 @@ class Stopwatch {
     const auto& instructions = program.plan().instructions;
     const auto found =
         std::find_if(instructions.begin(), instructions.end(), [&](const Instruction& instruction) {
-          return &instruction.node->op() == &result.node()->op();
+          return &instruction.node->op() == &maker(result).op();
         });
     const std::size_t which = static_cast<std::size_t>(found - instructions.begin());
     return fastest(std::move(program),
@@ -66,7 +73,7 @@ class Stopwatch {
 
   // Operations a second of whatever makes `result`, when all else is known.
   double rate_of(const Tensor& result, const Rates& known) {
-    const Node& node = *result.node();
+    const Node& node = maker(result);
     std::vector<TensorType> inputs;
     for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
     const Cost cost = node.op().cost(inputs, node.outputs(), node.attributes());

@@ -9,16 +9,13 @@
 #include "ebb/models/bert.h"
 #include "ebb/models/mlp.h"
 #include "ebb/models/resnet.h"
+#include "workloads/accuracy.h"
 #include "workloads/families.h"
 
 namespace ebb::workloads {
 namespace {
 
 namespace fs = std::filesystem;
-
-Tensor share_right(const Tensor& logits, const Tensor& labels) {
-  return mean(cast(equal(argmax(logits, -1), cast(labels, i64)), f32));
-}
 
 // The last tenth of a generated source, or at most 2000 items, is kept for testing.
 template <class Source>

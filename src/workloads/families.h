@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ebb/workloads/multilevel.h"
 #include "ebb/workloads/workload.h"
 
 namespace ebb::workloads {
@@ -10,5 +11,6 @@ std::unique_ptr<Workload> make_llama(const Options& options);
 std::unique_ptr<Workload> make_bert(const Options& options);
 std::unique_ptr<Workload> make_resnet(const Options& options);
 std::unique_ptr<Workload> make_mlp(const Options& options);
+std::unique_ptr<MultilevelWorkload> make_reweight(const MultilevelOptions& options);
 
 }  // namespace ebb::workloads

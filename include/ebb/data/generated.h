@@ -72,6 +72,7 @@ class GaussianImages : public Dataset {
 
   double best_accuracy() const { return best_accuracy_; }
   std::span<const float> prototype(std::int64_t of_class) const;
+  std::int64_t label(std::int64_t item) const;
 
   std::int64_t size() const override { return options_.images; }
   std::vector<TensorType> types(std::int64_t batch) const override;

@@ -76,5 +76,8 @@ struct LongTail {
 // A balanced set is taken first; then, with n the items a class has on average left, class c of C
 // keeps n·μ^(-c/(C-1)) of its own, rounded down. Which ones is random.
 LongTail long_tail(const ImageSet& images, const LongTailOptions& options = {});
+// The same for items of which only the labels are known.
+LongTail long_tail(std::span<const std::uint8_t> labels, std::int64_t classes,
+                   const LongTailOptions& options = {});
 
 }  // namespace ebb::data

@@ -80,6 +80,7 @@ const Op& logsumexp_op() {
       .cpu = bind_logsumexp_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_logsumexp_cuda),
       .cost = cost_of_rows<NoAttributes, 6, 950>,
+      .narrowing = Narrowing::refused,
   });
   return op;
 }
@@ -95,6 +96,7 @@ const Op& var_op() {
       .cpu = bind_var_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_var_cuda),
       .cost = cost_of_rows<VarAttributes, 1, 400>,
+      .narrowing = Narrowing::refused,
   });
   return op;
 }

@@ -49,6 +49,22 @@ std::vector<int> inside(const Question& q, const Regions& region,
   return values;
 }
 
+// Values that a region reads from outside: what it is computed again from.
+std::vector<int> entering(const Question& q, const Regions& region) {
+  std::vector<int> values;
+  for (std::size_t v = 0; v < q.model.values.size(); ++v) {
+    const ModelValue& value = q.model.values[v];
+    if (value.producer < 0) continue;
+    const std::uint32_t here = region[static_cast<std::size_t>(value.producer)];
+    if (std::any_of(value.positions.begin() + 1, value.positions.end(), [&](int reader) {
+          const std::uint32_t there = region[static_cast<std::size_t>(reader)];
+          return there != 0 && there != here;
+        }))
+      values.push_back(static_cast<int>(v));
+  }
+  return values;
+}
+
 class KeepAll : public Strategy {
  public:
   std::string_view name() const override { return "none"; }
@@ -59,8 +75,8 @@ class Marked : public Strategy {
  public:
   std::string_view name() const override { return "marked"; }
   Runs decide(const Question& q) const override {
-    return freed_after_forward(
-        q.model, inside(q, regions(q, [&](std::size_t s) { return marks_of(q, s).checkpoint; })));
+    const Regions region = regions(q, [&](std::size_t s) { return marks_of(q, s).checkpoint; });
+    return freed_after_forward(q.model, inside(q, region), entering(q, region));
   }
 };
 
@@ -159,8 +175,12 @@ class Selective : public Strategy {
 // Goes through the steps and computes again what is missing.
 class AfterForward {
  public:
-  AfterForward(const StepModel& model, const std::vector<int>& values)
-      : model_(model), freed_at_(model.values.size(), -1), state_(model.values.size()) {
+  AfterForward(const StepModel& model, const std::vector<int>& values, const std::vector<int>& held)
+      : model_(model),
+        freed_at_(model.values.size(), -1),
+        held_(model.values.size()),
+        state_(model.values.size()) {
+    for (int value : held) held_[static_cast<std::size_t>(value)] = true;
     for (int value : values)
       freed_at_[static_cast<std::size_t>(value)] = last_in_forward(model, value);
     reached_.resize(model.steps.size(), -1);
@@ -194,7 +214,7 @@ class AfterForward {
   }
   void settle(int value) {
     State& state = state_[static_cast<std::size_t>(value)];
-    state.present = !droppable(model_, value) ||
+    state.present = !droppable(model_, value) || held_[static_cast<std::size_t>(value)] ||
                     (state.position != freed_at_[static_cast<std::size_t>(value)] && !over(value));
   }
 
@@ -229,6 +249,7 @@ class AfterForward {
 
   const StepModel& model_;
   std::vector<int> freed_at_;  // position of every value, or -1
+  std::vector<bool> held_;
   std::vector<State> state_;
   std::vector<int> reached_;  // of every step: the step for whose inputs it was reached last
   std::vector<int> made_again_;
@@ -248,8 +269,9 @@ int last_in_forward(const StepModel& model, int value) {
   return -1;
 }
 
-Runs freed_after_forward(const StepModel& model, const std::vector<int>& values) {
-  return AfterForward(model, values).run();
+Runs freed_after_forward(const StepModel& model, const std::vector<int>& values,
+                         const std::vector<int>& held) {
+  return AfterForward(model, values, held).run();
 }
 
 std::unique_ptr<const Strategy> keep_all_strategy() { return std::make_unique<KeepAll>(); }

@@ -42,10 +42,14 @@ StepModel::StepModel(const Plan& plan, int graph_instructions) : graph_steps(gra
       else
         insert_once(step.inputs, value);
     }
-    for (int value : step.inputs) {
-      const int producer = values[static_cast<std::size_t>(value)].producer;
-      step.backward |= producer >= 0 && steps[static_cast<std::size_t>(producer)].backward;
-    }
+    // What reads backward's results belongs to backward, but for code that says it is a part of a
+    // model: a second pass of the model with parameters that were made from gradients.
+    const Marks& marks = instruction.node->marks();
+    if (marks.block == 0 && marks.checkpoint == 0)
+      for (int value : step.inputs) {
+        const int producer = values[static_cast<std::size_t>(value)].producer;
+        step.backward |= producer >= 0 && steps[static_cast<std::size_t>(producer)].backward;
+      }
     for (const InPlace& pair : instruction.overwritable) {
       const Operand& operand = instruction.inputs[static_cast<std::size_t>(pair.input)];
       step.overwrites.push_back({pair.output, held[static_cast<std::size_t>(operand.buffer)]});

@@ -35,6 +35,8 @@ int last_in_forward(const StepModel& model, int value);
 
 // Frees these values after forward. They are computed again when backward first needs them, with
 // whatever has died by then of what they are made from, and stay from then on.
-Runs freed_after_forward(const StepModel& model, const std::vector<int>& values);
+// `held` ones are kept for that, however long it takes.
+Runs freed_after_forward(const StepModel& model, const std::vector<int>& values,
+                         const std::vector<int>& held = {});
 
 }  // namespace ebb

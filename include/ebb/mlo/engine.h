@@ -1,0 +1,96 @@
+// Runs a multilevel problem: steps of the lowest levels, and after their inner loops steps of the
+// levels above, with hypergradients along every path. Each level is a planned program; all of them
+// run in one arena.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ebb/mlo/dependencies.h"
+#include "ebb/mlo/problem.h"
+#include "ebb/program.h"
+
+namespace ebb::mlo {
+
+enum class Logger : std::uint8_t { none, json_lines, tensorboard };
+
+struct EarlyStopping {
+  enum class Mode : bool { min, max };
+  Mode mode = Mode::min;
+  std::int64_t tolerance = 5;  // validations in a row without improvement that end the run
+  std::string metric = "loss";
+};
+
+struct EngineConfig {
+  std::int64_t train_iters = 50000;  // steps of the lowest levels
+  std::int64_t valid_step = 500;     // between two validations
+  // After a step of the levels above, the levels below go back to the start of their inner loop and
+  // take its last update again.
+  bool roll_back = false;
+  std::optional<EarlyStopping> early_stopping = {};
+  Logger logger = Logger::none;
+  std::filesystem::path log_folder = "log";  // log.jsonl, or TensorBoard's event files
+
+  std::uint64_t seed = 0;  // problem i draws its weights and masks with seed + i
+  // Of all programs: rates, machine, fusion. Seed, arena, recomputation and budget are set by the
+  // engine and the problems' configs.
+  CompileOptions compile = {};
+};
+
+class Engine {
+ public:
+  // The problems must outlive the engine.
+  Engine(std::vector<Problem*> problems, const Dependencies& dependencies,
+         const EngineConfig& config = {});
+  virtual ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Steps until train_iters are taken, or early stopping ends it.
+  void run();
+  // One step of every lowest level, and what follows from it above.
+  void train_step();
+
+  // Called every valid_step steps: numbers about the problem as it stands. Early stopping reads
+  // them.
+  virtual Stats validation() { return {}; }
+
+  std::int64_t global_step() const;
+  bool stopped_early() const;
+  Problem& problem(std::string_view name) const;
+  const EngineConfig& config() const { return config_; }
+
+  // Where all programs run; evaluation can run there too (EvalStep(..., {.arena = ...})).
+  const std::shared_ptr<Arena>& arena() const;
+
+  // What everything will take. Makes plans, runs nothing.
+  struct LevelPlan {
+    std::string problem;
+    Plan plan;  // of an update
+  };
+  struct WholePlan {
+    std::vector<LevelPlan> levels;
+    Bytes arena;       // the largest of the levels'
+    Bytes persistent;  // parameters, buffers and all other state, each once
+    Bytes peak;        // both
+  };
+  WholePlan plan();
+  // What the operating system holds in memory of it.
+  Bytes resident() const;
+
+  // The whole state in one file, written whole or not at all: a run that is resumed from it repeats
+  // the same bits. Nothing is changed when the file does not fit.
+  void save(const std::filesystem::path& file);
+  void load(const std::filesystem::path& file);
+
+ private:
+  struct State;
+  EngineConfig config_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ebb::mlo

@@ -1,0 +1,58 @@
+// Ready-made multilevel problems, for the command line.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ebb/mlo/engine.h"
+#include "ebb/workloads/workload.h"
+
+namespace ebb::workloads {
+
+// What may be set for one level; what is not takes the workload's own default.
+struct LevelOptions {
+  std::optional<mlo::Method> method;
+  std::optional<std::int64_t> unroll, accumulate, warmup, iterations;  // of neumann and cg
+  std::optional<double> rate, clip, alpha;                             // alpha: the method's
+  std::optional<std::string> optimizer;
+  std::optional<Recompute> recompute;
+  std::optional<Bytes> budget;
+
+  // These over a level's defaults.
+  mlo::Config over(mlo::Config config) const;
+  optim::Optimizer over(const optim::Optimizer& optimizer) const;
+};
+
+struct MultilevelOptions {
+  Options common;  // name, batch, data, device, dtype, seed, sizes of the classifier
+  std::string classifier = "mlp";
+  double imbalance = 100.0;                    // how many times fewer items the rarest class has
+  std::int64_t meta = 1000;                    // items of the balanced set
+  std::map<std::string, LevelOptions> levels;  // by the names of problems
+};
+
+class MultilevelWorkload {
+ public:
+  virtual ~MultilevelWorkload() = default;
+
+  virtual std::vector<mlo::Problem*> problems() = 0;
+  virtual mlo::Dependencies dependencies() const = 0;
+  // The model that is judged, and by what: the mean loss and the share of right answers.
+  virtual nn::ModuleBase& model() = 0;
+  virtual std::vector<Tensor> judge(const Batch& batch) = 0;
+
+  data::DatasetPtr test;
+  std::int64_t batch_size = 1;
+  std::optional<Limit> limit;
+};
+
+std::vector<std::string> multilevel_names();
+// The problems of a workload, lowest first: what levels options can be set for.
+std::vector<std::string> level_names(const std::string& workload);
+std::vector<std::string> classifier_names();
+std::unique_ptr<MultilevelWorkload> make_multilevel(const MultilevelOptions& options);
+
+}  // namespace ebb::workloads

@@ -1,0 +1,336 @@
+#include "cli/multilevel.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+
+#include "cli/process_memory.h"
+#include "cli/verb.h"
+#include "ebb/arena.h"
+#include "ebb/data/loader.h"
+#include "ebb/optim/by_name.h"
+#include "ebb/report/progress.h"
+#include "ebb/report/run_log.h"
+#include "ebb/threads.h"
+#include "ebb/train/eval_step.h"
+
+namespace ebb::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+// An option whose text the library reads; what it cannot read is a wrong command.
+template <class Read>
+CLI::Option* add_read(CLI::App& app, const std::string& name, const std::string& help,
+                      const Read& read) {
+  return app.add_option_function<std::string>(
+      name,
+      [name, read](const std::string& text) {
+        try {
+          read(text);
+        } catch (const Error& error) {
+          throw CLI::ValidationError(name, error.what());
+        }
+      },
+      help);
+}
+
+void add_level_options(CLI::App& app, const std::string& level, workloads::LevelOptions& o) {
+  const std::string prefix = "--" + level + ".", group = "Level " + level;
+  const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* help) {
+    app.add_option(prefix + name, value, help)->check(CLI::NonNegativeNumber)->group(group);
+  };
+  const auto number = [&](const char* name, std::optional<double>& value, const char* help) {
+    app.add_option(prefix + name, value, help)->check(CLI::NonNegativeNumber)->group(group);
+  };
+  add_read(app, prefix + "method", "How levels above differentiate through it",
+           [&o](const std::string& text) { o.method = mlo::method_by_name(text); })
+      ->type_name("METHOD")
+      ->group(group);
+  count("unroll", o.unroll, "Updates for each step of the levels above");
+  count("accumulate", o.accumulate, "Batches for each update");
+  count("warmup", o.warmup, "Steps before the levels above begin");
+  count("iterations", o.iterations, "Of neumann and cg");
+  number("alpha", o.alpha, "Of the method");
+  number("lr", o.rate, "Learning rate");
+  number("clip", o.clip, "Scale gradients down to this norm");
+  add_read(app, prefix + "optimizer", fmt::format("{}", fmt::join(optim::names(), ", ")),
+           [&o](const std::string& text) { optim::by_name(text), o.optimizer = text; })
+      ->type_name("NAME")
+      ->group(group);
+  add_read(app, prefix + "recompute", "As --recompute, for this level",
+           [&o](const std::string& text) { o.recompute = Recompute::parse(text); })
+      ->type_name("RULE")
+      ->group(group);
+  add_read(app, prefix + "budget", "Bytes for everything while this level runs",
+           [&o](const std::string& text) { o.budget = parse_bytes(text); })
+      ->type_name("SIZE")
+      ->group(group);
+}
+
+// What is said for the whole goes to every level that says nothing itself.
+workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
+                                      const PlanningOptions& planning, Bytes fixed) {
+  if (planning.optimizer || planning.accumulate != "1")
+    throw UsageError(fmt::format(
+        "{} has several levels: say --LEVEL.optimizer and --LEVEL.accumulate, with LEVEL one of {}",
+        options.common.name, fmt::join(workloads::level_names(options.common.name), ", ")));
+  options.common.device = device_of(planning);
+  for (const std::string& name : workloads::level_names(options.common.name)) {
+    workloads::LevelOptions& level = options.levels[name];
+    if (planning.recompute && !level.recompute)
+      level.recompute = Recompute::parse(*planning.recompute);
+    if (planning.budget && !level.budget) level.budget = parse_bytes(*planning.budget) - fixed;
+  }
+  return options;
+}
+
+mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t seed,
+                                const Rates& rates) {
+  mlo::EngineConfig config;
+  config.seed = seed;
+  config.compile.plan.rates = rates;
+  config.compile.machine = planning.machine;
+  return config;
+}
+
+Json plan_as_json(const mlo::Engine::WholePlan& plan) {
+  Json levels = Json::array();
+  for (const auto& level : plan.levels) {
+    Json fields{{"problem", level.problem}};
+    fields.update(plan_fields(level.plan));
+    levels.push_back(std::move(fields));
+  }
+  return {{"planned_peak_bytes", plan.peak.count},
+          {"arena_bytes", plan.arena.count},
+          {"persistent_bytes", plan.persistent.count},
+          {"levels", std::move(levels)}};
+}
+
+void print_plan(const mlo::Engine::WholePlan& plan) {
+  fmt::print("peak {} = {} bytes: arena {}, kept {}\n", to_string(plan.peak), plan.peak.count,
+             to_string(plan.arena), to_string(plan.persistent));
+  for (const auto& level : plan.levels)
+    fmt::print("\n{}: {}", level.problem, plan_summary(level.plan));
+}
+
+std::int64_t parameters_of(workloads::MultilevelWorkload& task) {
+  std::int64_t count = 0;
+  for (const mlo::Problem* problem : task.problems()) count += problem->module().parameter_count();
+  return count;
+}
+
+class Training {
+ public:
+  Training(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
+           const MultilevelRun& run)
+      : options_(options), planning_(planning), run_(run) {}
+
+  void run() {
+    const Rates rates = planning_.needs_rates() ? rates_for(planning_) : Rates{};
+    const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
+    const workloads::MultilevelOptions all = resolved(options_, planning_, fixed);
+    task_ = workloads::make_multilevel(all);
+    mlo::EngineConfig config = engine_config(planning_, all.common.seed, rates);
+    config.train_iters = run_.steps;
+    engine_ = std::make_unique<mlo::Engine>(task_->problems(), task_->dependencies(), config);
+    plan_ = engine_->plan();
+    if (run_.resume) engine_->load(checkpoint_file());
+    if (engine_->global_step() >= run_.steps)
+      throw UsageError(fmt::format("the checkpoint is at step {}; --steps {} leaves nothing to do",
+                                   engine_->global_step(), run_.steps));
+    train();
+    measured_ = engine_->resident();
+    fixed_ = process_resident() - measured_;
+    if (run_.checkpoint) keep();
+    evaluate();
+  }
+
+  void print() const {
+    fmt::print("{}: {} parameters, batch {}, {} steps of {:.1f} ms\n", options_.common.name,
+               parameters_of(*task_), task_->batch_size, losses_.size(), step_ms_);
+    fmt::print("loss {:.6g} at first, {:.6g} at last\n", losses_.front(), losses_.back());
+    if (!eval_.empty())
+      fmt::print("test loss {:.6g}, accuracy {:.2f}%\n", eval_[0], 100.0 * eval_[1]);
+    if (task_->limit) fmt::print("best possible accuracy {:.6g}\n", task_->limit->value);
+    fmt::print("peak {} as planned, {} resident, {} of the process beside it\n",
+               to_string(plan_.peak), to_string(measured_), to_string(fixed_));
+    for (const auto& level : plan_.levels)
+      fmt::print("  {:<12} peak {}, predicted {:.2f} ms an update\n", level.problem,
+                 to_string(level.plan.peak), level.plan.predicted_ms);
+  }
+
+  Json as_json() const {
+    Json result{{"workload", options_.common.name},
+                {"classifier", options_.classifier},
+                {"device", planning_.device},
+                {"threads", threads()},
+                {"params", parameters_of(*task_)},
+                {"batch", task_->batch_size},
+                {"steps", run_.steps},
+                {"losses", losses_},
+                {"step_ms", step_ms_},
+                {"measured_peak_bytes", measured_.count},
+                {"fixed_bytes", fixed_.count},
+                {"process_peak_bytes", process_peak().count}};
+    result.update(plan_as_json(plan_));
+    if (!eval_.empty()) result["eval_loss"] = eval_[0], result["eval_accuracy"] = eval_[1];
+    if (task_->limit) result["best_accuracy"] = task_->limit->value;
+    return result;
+  }
+
+ private:
+  fs::path checkpoint_file() const { return *run_.checkpoint / "checkpoint.safetensors"; }
+
+  void keep() {
+    std::error_code error;
+    fs::create_directories(*run_.checkpoint, error);
+    if (error)
+      throw FileError(fmt::format("{}: cannot make the folder: {}", run_.checkpoint->string(),
+                                  error.message()));
+    engine_->save(checkpoint_file());
+  }
+
+  std::unique_ptr<report::RunLog> make_log() const {
+    if (!run_.log) return report::none();
+    std::vector<std::unique_ptr<report::RunLog>> logs;
+    logs.push_back(report::json_lines(*run_.log / "log.jsonl"));
+    logs.push_back(report::tensorboard(*run_.log));
+    return report::all_of(std::move(logs));
+  }
+
+  void train() {
+    const auto log = make_log();
+    report::Progress progress(run_.steps, {.label = options_.common.name});
+    mlo::Problem& lowest = *task_->problems().front();
+    std::vector<double> times;
+    while (engine_->global_step() < run_.steps) {
+      const Clock::time_point begin = Clock::now();
+      engine_->train_step();
+      times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+      const std::int64_t step = engine_->global_step();
+      if (!lowest.last().empty()) {
+        losses_.push_back(std::stod(fmt::format("{:.9g}", lowest.last().at("loss"))));
+        progress.update(step, losses_.back(), plan_.peak);
+      }
+      for (const mlo::Problem* problem : task_->problems())
+        for (const auto& [key, value] : problem->last())
+          log->scalar(problem->name() + "/" + key, step, value);
+      if (run_.checkpoint_every && step % *run_.checkpoint_every == 0 && step < run_.steps) keep();
+    }
+    progress.finish();
+    log->close();
+    if (losses_.empty())
+      throw UsageError(fmt::format("--steps {} ends before the first update", run_.steps));
+    // The first steps touch memory for the first time.
+    const std::size_t warm = std::min<std::size_t>(times.size() - 1, 3);
+    times.erase(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(warm));
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    step_ms_ = *middle;
+  }
+
+  void evaluate() {
+    if (run_.eval_batches == 0) return;
+    data::Loader loader(task_->test, {.batch = std::min(task_->batch_size, task_->test->size()),
+                                      .shuffle = false,
+                                      .last = data::LastBatch::drop});
+    CompileOptions compile;
+    compile.arena = engine_->arena();
+    EvalStep step(
+        task_->model(), [&](const Batch& b) { return task_->judge(b); }, compile);
+    const std::int64_t count = std::min<std::int64_t>(run_.eval_batches, loader.batches());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::vector<double> values = step(loader.next());
+      eval_.resize(values.size());
+      for (std::size_t k = 0; k < values.size(); ++k)
+        eval_[k] += values[k] / static_cast<double>(count);
+    }
+  }
+
+  const workloads::MultilevelOptions& options_;
+  const PlanningOptions& planning_;
+  const MultilevelRun& run_;
+  std::unique_ptr<workloads::MultilevelWorkload> task_;
+  std::unique_ptr<mlo::Engine> engine_;
+  mlo::Engine::WholePlan plan_;
+  Bytes measured_, fixed_;
+  std::vector<double> losses_, eval_;
+  double step_ms_ = 0.0;
+};
+
+}  // namespace
+
+bool is_multilevel(const std::string& workload) {
+  const std::vector<std::string> names = workloads::multilevel_names();
+  return std::find(names.begin(), names.end(), workload) != names.end();
+}
+
+void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options) {
+  const char* group = "Several levels";
+  app.add_option("--classifier", options.classifier, "What is trained on weighted data")
+      ->check(CLI::IsMember(workloads::classifier_names()))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--imbalance", options.imbalance,
+                 "How many times fewer items the rarest class has")
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--meta", options.meta, "Items of the balanced set")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group(group);
+  for (const std::string& workload : workloads::multilevel_names())
+    for (const std::string& level : workloads::level_names(workload))
+      add_level_options(app, level, options.levels[level]);
+  add_read(app, "--method", "The same as --classifier.method",
+           [&options](const std::string& text) {
+             options.levels["classifier"].method = mlo::method_by_name(text);
+           })
+      ->check(CLI::IsMember(mlo::method_names()))
+      ->group(group);
+}
+
+int train_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
+                     const MultilevelRun& run, Output output) {
+  Training training(options, planning, run);
+  training.run();
+  if (output == Output::json)
+    std::cout << training.as_json().dump() << "\n";
+  else
+    training.print();
+  return success;
+}
+
+int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
+                    Output output) {
+  const Rates rates = rates_for(planning);
+  const Bytes fixed = planning.whole_process ? measure_fixed_cost() : Bytes{};
+  const workloads::MultilevelOptions all = resolved(options, planning, fixed);
+  const auto task = workloads::make_multilevel(all);
+  mlo::Engine engine(task->problems(), task->dependencies(),
+                     engine_config(planning, all.common.seed, rates));
+  const mlo::Engine::WholePlan plan = engine.plan();
+  if (output == Output::json) {
+    Json result{{"workload", options.common.name},
+                {"classifier", options.classifier},
+                {"device", rates.name},
+                {"params", parameters_of(*task)},
+                {"batch", task->batch_size}};
+    result.update(plan_as_json(plan));
+    std::cout << result.dump() << "\n";
+    return success;
+  }
+  fmt::print("{}: {} parameters, batch {}, on {}\n", options.common.name, parameters_of(*task),
+             task->batch_size, rates.name);
+  print_plan(plan);
+  return success;
+}
+
+}  // namespace ebb::cli

@@ -1,0 +1,34 @@
+// Multilevel workloads on the command line: their options, and what `ebb train` and `ebb plan` do
+// with them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <optional>
+
+#include "cli/planning.h"
+#include "ebb/workloads/multilevel.h"
+
+namespace ebb::cli {
+
+bool is_multilevel(const std::string& workload);
+
+// Adds --classifier, --method, --imbalance, --meta and the options of each level, such as
+// --classifier.accumulate.
+void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options);
+
+// How a multilevel workload is trained; the rest of its options are of its levels.
+struct MultilevelRun {
+  std::int64_t steps = 100, eval_batches = 8;
+  std::optional<std::int64_t> checkpoint_every;
+  std::optional<std::filesystem::path> checkpoint, log;
+  bool resume = false;  // from `checkpoint`
+};
+
+enum class Output : bool { text, json };
+int train_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
+                     const MultilevelRun& run, Output output);
+int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
+                    Output output);
+
+}  // namespace ebb::cli

@@ -1,0 +1,287 @@
+// The whole state of an engine in one safetensors file. Tensors are named by problem, kind and path
+// ("classifier/optimizer.layers.0.weight.exp_avg"); counters, schedules and the positions of
+// loaders are metadata. Batches that updates to come will read are kept too: those gathered for an
+// unfinished update, and those of the last updates, which levels above differentiate through.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+#include "ebb/error.h"
+#include "ebb/io/safetensors.h"
+#include "mlo/engine_state.h"
+
+namespace ebb::mlo {
+namespace {
+
+constexpr std::string_view format = "ebb-multilevel-checkpoint-1";
+constexpr std::string_view weight = "model.", buffer = "buffer.", optimizer = "optimizer.",
+                           kept = "kept.", snapshot = "snapshot.", pending = "pending.",
+                           taken = "taken.";
+
+using Variables = std::map<std::string, Variable>;
+
+// What steps change, by kind and path.
+Variables stepped(Level& level) {
+  Variables all;
+  for (const nn::NamedVariable& p : level.problem().module().parameters())
+    all.emplace(std::string(weight) + p.path, p.variable);
+  for (const nn::NamedVariable& b : level.problem().module().buffers())
+    all.emplace(std::string(buffer) + b.path, b.variable);
+  for (const auto& [path, variable] : level.optimizer_state().all())
+    all.emplace(std::string(optimizer) + path, variable);
+  return all;
+}
+
+std::string batch_name(std::string_view kind, std::size_t update, std::size_t batch,
+                       std::size_t tensor) {
+  return fmt::format("{}{}.{}.{}", kind, update, batch, tensor);
+}
+
+template <class Add>
+void add_batches(std::string_view kind, std::size_t update, const std::vector<Batch>& batches,
+                 const Add& add) {
+  for (std::size_t b = 0; b < batches.size(); ++b)
+    for (std::size_t t = 0; t < batches[b].tensors.size(); ++t)
+      add(batch_name(kind, update, b, t), batches[b].tensors[t]);
+}
+
+std::string text_of(const Level::Counters& c) {
+  std::string text = fmt::format("{} {} {} {} {:d} {:d}", c.count, c.updates, c.schedule_steps,
+                                 c.snapshot_updates, c.loop_starts, c.loop_over);
+  for (bool ready : c.ready) text += fmt::format(" {:d}", ready);
+  return text;
+}
+
+std::string text_of(const std::vector<LoaderPtr>& loaders) {
+  std::string text;
+  for (const LoaderPtr& loader : loaders) {
+    const data::Loader::State at = loader->save();
+    text += fmt::format("{} {} {} {} {} ", at.seed, at.epoch, at.position, at.items, at.batch);
+  }
+  return text;
+}
+
+std::string text_of(const std::deque<Taken>& history) {
+  std::string text;
+  for (const Taken& update : history)
+    text += fmt::format("{} {:a} {:a} ", update.batches.size(), update.rate, update.step);
+  return text;
+}
+
+// Reads a file and complains about it by name.
+class Reader {
+ public:
+  explicit Reader(const std::filesystem::path& path) : file_(path) {
+    if (text("format") != format)
+      fail(fmt::format("its format is \"{}\", but \"{}\" is expected", text("format"), format));
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw FileError(fmt::format("{}: {}", file_.path().string(), what));
+  }
+  const std::string& text(const std::string& key) const {
+    const auto found = file_.metadata().find(key);
+    if (found == file_.metadata().end())
+      fail(fmt::format("not a checkpoint of an engine: \"{}\" is missing", key));
+    return found->second;
+  }
+  const io::SafetensorsFile& file() const { return file_; }
+
+  // The numbers of a text, which must hold nothing else.
+  std::vector<double> numbers(const std::string& key) const {
+    std::istringstream words(text(key));
+    std::vector<double> result;
+    for (std::string word; words >> word;) {
+      char* end = nullptr;
+      result.push_back(std::strtod(word.c_str(), &end));
+      if (*end != '\0') fail(fmt::format("\"{}\" holds \"{}\", which is no number", key, word));
+    }
+    return result;
+  }
+  std::vector<double> numbers(const std::string& key, std::size_t count) const {
+    const std::vector<double> result = numbers(key);
+    if (result.size() != count)
+      fail(fmt::format("\"{}\" must hold {} numbers, but holds {}", key, count, result.size()));
+    return result;
+  }
+
+  // The tensors of a batch, as many as there are.
+  Batch batch(const std::string& problem, std::string_view kind, std::size_t update,
+              std::size_t number) const {
+    Batch result;
+    for (std::size_t t = 0;; ++t) {
+      const auto found = file_.entries().find(problem + batch_name(kind, update, number, t));
+      if (found == file_.entries().end()) break;
+      result.tensors.push_back(Tensor::from_bytes(found->second.bytes, found->second.type));
+    }
+    return result;
+  }
+
+ private:
+  io::SafetensorsFile file_;
+};
+
+// What the file says of one level, read and checked before anything is changed.
+struct Restored {
+  Level::Counters counters;
+  std::vector<data::Loader::State> loaders;
+  std::vector<Batch> pending;
+  std::deque<Taken> history;
+  std::map<std::string, Variable> variables;  // by name in the file
+};
+
+std::int64_t whole(double value) { return static_cast<std::int64_t>(value); }
+
+Level::Counters read_counters(const Reader& reader, const std::string& name, const Level& level) {
+  const std::vector<double> n = reader.numbers(name + "counters");
+  if (n.size() != 6 && n.size() != 6 + level.lowers.size())
+    reader.fail(fmt::format("\"{}counters\" must hold 6 or {} numbers, but holds {}", name,
+                            6 + level.lowers.size(), n.size()));
+  Level::Counters c{whole(n[0]), whole(n[1]), whole(n[2]), whole(n[3]),
+                    n[4] != 0.0, n[5] != 0.0, {}};
+  for (std::size_t i = 6; i < n.size(); ++i) c.ready.push_back(n[i] != 0.0);
+  return c;
+}
+
+std::vector<data::Loader::State> read_loaders(const Reader& reader, const std::string& name,
+                                              const Level& level) {
+  std::vector<data::Loader::State> states;
+  std::istringstream words(reader.text(name + "loaders"));
+  for (const LoaderPtr& loader : level.problem().options().loaders) {
+    data::Loader::State at;
+    if (!(words >> at.seed >> at.epoch >> at.position >> at.items >> at.batch))
+      reader.fail(fmt::format("\"{}loaders\" must hold five numbers for each loader", name));
+    const data::Loader::State now = loader->save();
+    if (at.items != now.items || at.batch != now.batch)
+      reader.fail(fmt::format("a loader of \"{}\" had {} items in batches of {}, but has {} in {}",
+                              level.name(), at.items, at.batch, now.items, now.batch));
+    states.push_back(at);
+  }
+  return states;
+}
+
+// The variable that a name of the file belongs to, made if it is state that is not there yet.
+Variable variable_for(const Reader& reader, Level& level, std::string_view name,
+                      const TensorType& type) {
+  const Device device = level.problem().device();
+  if (name.starts_with(optimizer))
+    return level.optimizer_state().get(std::string(name.substr(optimizer.size())), type, device);
+  if (name.starts_with(kept))
+    return level.kept().get(std::string(name.substr(kept.size())), type, device);
+  if (name.starts_with(snapshot))
+    return level.snapshot().copy_of(
+        variable_for(reader, level, name.substr(snapshot.size()), type));
+  const Variables known = stepped(level);
+  const auto found = known.find(std::string(name));
+  if (found == known.end())
+    reader.fail(fmt::format("\"{}/{}\" belongs to no part of the problem", level.name(), name));
+  return found->second;
+}
+
+Restored read_level(const Reader& reader, Level& level) {
+  const std::string name = level.name() + "/";
+  Restored result;
+  result.counters = read_counters(reader, name, level);
+  result.loaders = read_loaders(reader, name, level);
+  const std::size_t waiting = static_cast<std::size_t>(reader.numbers(name + "pending", 1)[0]);
+  for (std::size_t b = 0; b < waiting; ++b)
+    result.pending.push_back(reader.batch(name, pending, 0, b));
+  const std::vector<double> updates = reader.numbers(name + "taken");
+  for (std::size_t u = 0; u + 2 < updates.size(); u += 3) {
+    Taken update{{}, updates[u + 1], updates[u + 2]};
+    for (std::size_t b = 0; b < static_cast<std::size_t>(updates[u]); ++b)
+      update.batches.push_back(reader.batch(name, taken, u / 3, b));
+    result.history.push_back(std::move(update));
+  }
+  for (const auto& [variable_name, variable] : stepped(level))
+    if (!variable_name.starts_with(optimizer)) reader.file().at(name + variable_name);
+  for (const auto& [full_name, entry] : reader.file().entries()) {
+    if (!full_name.starts_with(name)) continue;
+    const std::string_view rest = std::string_view(full_name).substr(name.size());
+    if (rest.starts_with(pending) || rest.starts_with(taken)) continue;
+    const Variable variable = variable_for(reader, level, rest, entry.type);
+    if (variable.type() != entry.type)
+      reader.fail(fmt::format("\"{}\" is {}, but the problem has {}", full_name,
+                              to_string(entry.type), to_string(variable.type())));
+    result.variables.emplace(full_name, variable);
+  }
+  return result;
+}
+
+}  // namespace
+
+void Engine::save(const std::filesystem::path& file) {
+  State& s = *state_;
+  s.materialise();
+  std::vector<io::NamedTensor> tensors;
+  std::map<std::string, std::string> metadata{
+      {"format", std::string(format)},
+      {"seed", std::to_string(config_.seed)},
+      {"engine", fmt::format("{} {:a} {} {:d}", s.global_step, s.best, s.waited, s.stopped)}};
+  for (const auto& level : s.levels) {
+    const std::string name = level->name() + "/";
+    const auto add = [&](const std::string& what, const Tensor& value) {
+      tensors.push_back({name + what, value});
+    };
+    const auto& copies = level->snapshot().copies();
+    for (const auto& [what, variable] : stepped(*level)) {
+      variable.materialise();
+      add(what, variable);
+      const auto copy = copies.find(variable);
+      if (copy == copies.end()) continue;
+      copy->second.materialise();
+      add(std::string(snapshot) + what, copy->second);
+    }
+    for (const auto& [path, variable] : level->kept().all()) {
+      variable.materialise();
+      add(std::string(kept) + path, variable);
+    }
+    add_batches(pending, 0, level->pending(), add);
+    for (std::size_t u = 0; u < level->history().size(); ++u)
+      add_batches(taken, u, level->history()[u].batches, add);
+    metadata[name + "counters"] = text_of(level->counters());
+    metadata[name + "loaders"] = text_of(level->problem().options().loaders);
+    metadata[name + "pending"] = std::to_string(level->pending().size());
+    metadata[name + "taken"] = text_of(level->history());
+    metadata[name + "schedule"] = level->problem().options().schedule->save();
+    metadata[name + "state"] = level->problem().save_state();
+  }
+  io::write_safetensors(file, std::move(tensors), metadata);
+}
+
+void Engine::load(const std::filesystem::path& file) {
+  State& s = *state_;
+  const Reader reader(file);
+  if (reader.text("seed") != std::to_string(config_.seed))
+    reader.fail(
+        fmt::format("the run was started with seed {}, not {}", reader.text("seed"), config_.seed));
+  const std::vector<double> engine = reader.numbers("engine", 4);
+  for (const auto& [name, entry] : reader.file().entries())
+    if (std::none_of(s.levels.begin(), s.levels.end(),
+                     [&](const auto& level) { return name.starts_with(level->name() + "/"); }))
+      reader.fail(fmt::format("\"{}\" belongs to no problem of the engine", name));
+  std::vector<Restored> restored;
+  for (const auto& level : s.levels) restored.push_back(read_level(reader, *level));
+
+  for (std::size_t i = 0; i < s.levels.size(); ++i) {
+    Level& level = *s.levels[i];
+    const ProblemOptions& options = level.problem().options();
+    options.schedule->restore(reader.text(level.name() + "/schedule"));
+    for (const auto& [name, variable] : restored[i].variables) reader.file().load(name, variable);
+    for (std::size_t k = 0; k < options.loaders.size(); ++k)
+      options.loaders[k]->restore(restored[i].loaders[k]);
+    level.pending() = std::move(restored[i].pending);
+    level.history() = std::move(restored[i].history);
+    level.restore(restored[i].counters);
+    level.problem().restore_state(reader.text(level.name() + "/state"));
+  }
+  s.global_step = whole(engine[0]);
+  s.best = engine[1];
+  s.waited = whole(engine[2]);
+  s.stopped = engine[3] != 0.0;
+  s.materialised = true;
+}
+
+}  // namespace ebb::mlo

@@ -1,0 +1,173 @@
+#include "ebb/mlo/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_set>
+
+#include "ebb/arena.h"
+#include "ebb/error.h"
+#include "ebb/storage.h"
+#include "mlo/engine_state.h"
+
+namespace ebb::mlo {
+namespace {
+
+std::unique_ptr<report::RunLog> make_log(const EngineConfig& config) {
+  switch (config.logger) {
+    case Logger::json_lines:
+      return report::json_lines(config.log_folder / "log.jsonl");
+    case Logger::tensorboard:
+      return report::tensorboard(config.log_folder);
+    case Logger::none:
+      break;
+  }
+  return report::none();
+}
+
+std::vector<std::string> names_of(const std::vector<Problem*>& problems) {
+  std::vector<std::string> names;
+  for (const Problem* problem : problems) names.push_back(problem->name());
+  return names;
+}
+
+// Lower levels before the levels above them.
+void order_upwards(Level* level, std::vector<Level*>& order) {
+  if (std::find(order.begin(), order.end(), level) != order.end()) return;
+  for (Level* lower : level->lowers) order_upwards(lower, order);
+  order.push_back(level);
+}
+
+}  // namespace
+
+Engine::Engine(std::vector<Problem*> problems, const Dependencies& dependencies,
+               const EngineConfig& config)
+    : config_(config), state_(std::make_unique<State>()) {
+  State& s = *state_;
+  const LevelGraph graph(names_of(problems), dependencies);
+  const Device device = problems.front()->device();
+  for (const Problem* problem : problems)
+    if (problem->device() != device)
+      throw DeviceError(
+          fmt::format("all problems must be on one device, but \"{}\" is on {} and "
+                      "\"{}\" on {}",
+                      problems.front()->name(), to_string(device), problem->name(),
+                      to_string(problem->device())));
+  s.arena = config_.compile.arena ? config_.compile.arena
+                                  : std::make_shared<Arena>(device, config_.compile.machine);
+  s.log = make_log(config_);
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    CompileOptions compile = config_.compile;
+    compile.arena = s.arena;
+    compile.seed = config_.seed + i;
+    s.levels.push_back(std::make_unique<Level>(*problems[i], compile));
+    // Two problems with modules of one kind would else begin with the same weights.
+    s.seeds.push_back(compile.seed);
+  }
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    Level& level = *s.levels[i];
+    const auto at = [&](int number) { return s.levels[static_cast<std::size_t>(number)].get(); };
+    for (int upper : graph.uppers[i]) level.uppers.push_back(at(upper));
+    for (int lower : graph.lowers[i]) level.lowers.push_back(at(lower));
+    for (const LevelPath& path : graph.paths[i]) {
+      level.paths.emplace_back();
+      for (int number : path) level.paths.back().push_back(at(number));
+    }
+    level.rolls_back = config_.roll_back && !level.uppers.empty();
+    level.log = s.log.get();
+    problems[i]->all_ = problems;
+  }
+  for (int leaf : graph.leaves) s.leaves.push_back(s.levels[static_cast<std::size_t>(leaf)].get());
+  for (const auto& level : s.levels) order_upwards(level.get(), s.upwards);
+}
+
+Engine::~Engine() = default;
+
+void Engine::State::materialise() {
+  if (std::exchange(materialised, true)) return;
+  for (std::size_t i = 0; i < levels.size(); ++i) {
+    const nn::ModuleBase& module = levels[i]->problem().module();
+    for (const nn::NamedVariable& p : module.parameters()) p.variable.materialise(seeds[i]);
+    for (const nn::NamedVariable& b : module.buffers()) b.variable.materialise(seeds[i]);
+  }
+}
+
+void Engine::train_step() {
+  State& s = *state_;
+  s.materialise();
+  ++s.global_step;
+  for (Level* leaf : s.leaves) {
+    leaf->step(s.global_step);
+    if (config_.roll_back)
+      for (Level* level : s.upwards) level->roll_back();
+  }
+}
+
+void Engine::run() {
+  State& s = *state_;
+  while (s.global_step < config_.train_iters && !s.stopped) {
+    train_step();
+    if (config_.valid_step < 1 || s.global_step % config_.valid_step != 0) continue;
+    const Stats stats = validation();
+    for (const auto& [key, value] : stats) s.log->scalar("validation/" + key, s.global_step, value);
+    if (config_.early_stopping) s.judge(stats, *config_.early_stopping);
+  }
+}
+
+void Engine::State::judge(const Stats& stats, const EarlyStopping& rule) {
+  const auto found = stats.find(rule.metric);
+  if (found == stats.end())
+    throw ValueError(
+        fmt::format("early stopping needs the metric \"{}\", but validation gives {} others",
+                    rule.metric, stats.size()));
+  const double badness = rule.mode == EarlyStopping::Mode::min ? found->second : -found->second;
+  waited = badness <= best ? 0 : waited + 1;
+  best = std::min(best, badness);
+  stopped = waited >= rule.tolerance;
+}
+
+std::int64_t Engine::global_step() const { return state_->global_step; }
+bool Engine::stopped_early() const { return state_->stopped; }
+const std::shared_ptr<Arena>& Engine::arena() const { return state_->arena; }
+
+Problem& Engine::problem(std::string_view name) const {
+  return state_->levels.front()->problem().name() == name
+             ? state_->levels.front()->problem()
+             : state_->levels.front()->problem().other(name);
+}
+
+Engine::WholePlan Engine::plan() {
+  WholePlan whole;
+  std::unordered_set<const Node*> counted;
+  const auto count = [&](const std::shared_ptr<Node>& node) {
+    if (counted.insert(node.get()).second)
+      whole.persistent += Storage::reservation(node->device(), node->outputs()[0].bytes());
+  };
+  for (const auto& level : state_->levels) {
+    const Plan& plan = level->plan(StepKind::update);
+    whole.levels.push_back({level->name(), plan});
+    whole.arena = std::max(whole.arena, plan.arena);
+    if (level->accumulates())
+      whole.arena = std::max(whole.arena, level->plan(StepKind::accumulate).arena);
+    for (const Buffer& buffer : plan.buffers)
+      if (buffer.persistent) count(buffer.persistent);
+    whole.persistent += level->output_bytes();
+    level->trace_once();
+  }
+  // State that no update of these reads or writes: accumulated gradients, snapshots.
+  for (const auto& level : state_->levels)
+    for (const Variable& variable : level->variables()) count(variable.node());
+  whole.peak = whole.arena + whole.persistent;
+  return whole;
+}
+
+Bytes Engine::resident() const {
+  Bytes total = state_->arena->resident();
+  for (const auto& level : state_->levels)
+    for (const Variable& variable : level->variables())
+      if (variable.has_value()) total += variable.node()->storage()->resident();
+  return total;
+}
+
+}  // namespace ebb::mlo

@@ -1,0 +1,32 @@
+// What an engine holds.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "ebb/mlo/engine.h"
+#include "ebb/report/run_log.h"
+#include "mlo/level.h"
+
+namespace ebb::mlo {
+
+struct Engine::State {
+  std::shared_ptr<Arena> arena;
+  std::unique_ptr<report::RunLog> log;
+  std::vector<std::unique_ptr<Level>> levels;  // in the order of the problems
+  std::vector<std::uint64_t> seeds;            // of each
+  std::vector<Level*> leaves, upwards;         // upwards: each level after those below it
+  bool materialised = false;
+
+  std::int64_t global_step = 0;
+  double best = std::numeric_limits<double>::infinity();  // of early stopping's metric, or minus it
+  std::int64_t waited = 0;                                // validations without improvement
+  bool stopped = false;
+
+  // Draws the initial weights of problems that have none yet.
+  void materialise();
+  void judge(const Stats& stats, const EarlyStopping& rule);
+};
+
+}  // namespace ebb::mlo

@@ -1,0 +1,52 @@
+// The score function (Williams, 1992), for a level whose loss reads samples z drawn from a
+// distribution p that a level above owns. A step of the level moves its parameters by -dL(z); how
+// the vector v sees the mean of that change with p is
+//
+//   -d/d(to) E[v · dL(z)] = -E[(v · dL(z) - b) · d log p(z)],
+//
+// whatever the baseline b does not know of z. It is the running mean of the rewards v · dL(z),
+// which are differences of losses in the direction of v.
+#include <fmt/format.h>
+
+#include "ebb/error.h"
+#include "ebb/grad.h"
+#include "ebb/ops.h"
+#include "mlo/difference.h"
+
+namespace ebb::mlo {
+
+Vectors reinforce(const Hop& hop) {
+  Problem& problem = hop.through.problem();
+  const StepOutput& output = hop.output();
+  if (!output.log_probability)
+    throw ValueError(
+        fmt::format("problem \"{}\" is differentiated through by reinforce, so its training step "
+                    "must give the log-probability of its samples",
+                    problem.name()));
+  const bool by_item = output.log_probability.shape().elements() != 1;
+  const Tensor losses = by_item ? output.item_losses : output.loss;
+  if (!losses || (by_item && losses.shape() != output.log_probability.shape()))
+    throw ShapeError(
+        fmt::format("problem \"{}\": log-probabilities {} go with as many item losses, but {} came",
+                    problem.name(), to_string(output.log_probability.type()),
+                    losses ? to_string(losses.type()) : "none"));
+
+  const Difference step = difference(hop.parameters(), hop.vector, hop.config().reinforce_alpha);
+  const Tensor reward = stop_gradient(
+      cast(replace(losses, step.plus) - replace(losses, step.minus), step.width.dtype()) /
+      step.width);
+  const Tensor average = mean(reward);
+  Variable baseline =
+      hop.through.kept().get("reinforce.baseline", average.type(), problem.device());
+  const double decay = hop.config().reinforce_baseline_decay;
+  hop.trace.updates.push_back({baseline, baseline * decay + average * (1.0 - decay)});
+
+  const Tensor advantage = reward - baseline;
+  const Tensor score =
+      mean(cast(reshape(output.log_probability, losses.shape()), advantage.dtype()) * advantage);
+  const Vectors by_samples = grad(-score, hop.to);
+  // And what the loss reads of the level above beside the samples.
+  return add(by_samples, mixed_difference(hop, step));
+}
+
+}  // namespace ebb::mlo

@@ -1,0 +1,228 @@
+#include "mlo/step_trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+#include "ebb/error.h"
+#include "ebb/grad.h"
+#include "ebb/ops.h"
+#include "mlo/hypergradient.h"
+
+namespace ebb::mlo {
+namespace {
+
+void collect_through(const Level& level, bool first_order, std::vector<Level*>& found) {
+  for (const std::vector<Level*>& path : level.paths)
+    for (std::size_t i = 1; i + 1 < path.size(); ++i) {
+      if (std::find(found.begin(), found.end(), path[i]) != found.end()) continue;
+      found.push_back(path[i]);
+      if (!first_order) collect_through(*path[i], first_order, found);
+    }
+}
+
+// Whether `loss` reads any of these variables.
+bool reads(const Tensor& loss, const std::vector<Tensor>& variables) {
+  const auto nodes = topological_order({{}, {loss}, {}});
+  return std::any_of(variables.begin(), variables.end(), [&](const Tensor& variable) {
+    return std::find(nodes.begin(), nodes.end(), variable.node()) != nodes.end();
+  });
+}
+
+void require_reads(const Level& reader, const Tensor& loss, const Level& read,
+                   const std::vector<Tensor>& variables) {
+  if (variables.empty())
+    throw ValueError(
+        fmt::format("the dependencies say that the loss of \"{}\" reads parameters of \"{}\", but "
+                    "all of those are frozen",
+                    reader.name(), read.name()));
+  if (!reads(loss, variables))
+    throw ValueError(fmt::format(
+        "the dependencies say that the loss of \"{}\" reads parameters of \"{}\", but it does not",
+        reader.name(), read.name()));
+}
+
+// What remains of paths after some levels that they share.
+using Suffixes = std::vector<std::span<Level* const>>;
+
+// Adds to `total` what the vector, in the parameters of `at`, becomes along all of the paths.
+// Paths that begin alike share what they have in common.
+void follow(StepTrace& trace, Level& at, const Vectors& vector, const Suffixes& paths,
+            Vectors& total) {
+  std::vector<Level*> nexts;
+  for (const auto& path : paths)
+    if (std::find(nexts.begin(), nexts.end(), path[0]) == nexts.end()) nexts.push_back(path[0]);
+  for (Level* next : nexts) {
+    Suffixes onwards;
+    bool ends = false;
+    for (const auto& path : paths)
+      if (path[0] == next)
+        path.size() == 1 ? void(ends = true) : onwards.push_back(path.subspan(1));
+    const Problem& problem = next->problem();
+    const std::vector<Tensor> to =
+        tensors_of(ends ? problem.trainable_parameters() : problem.meta_trainable_parameters());
+    const StepOutput& output = trace.output(at);
+    if (!output.log_probability || !reads(output.log_probability, to))
+      require_reads(at, output.loss, *next, to);
+    const Vectors there = response({trace, at, vector, to});
+    for (const Tensor& t : there) t.node()->set_category(Category::gradients);
+    if (ends)
+      total = add(total, there);
+    else
+      follow(trace, *next, there, onwards, total);
+  }
+}
+
+}  // namespace
+
+std::vector<Level*> levels_through(const Level& level) {
+  std::vector<Level*> found;
+  collect_through(level, level.config().first_order, found);
+  return found;
+}
+
+Feeding feeding_of(Level& level, std::size_t own) {
+  Feeding feeding;
+  for (std::size_t part = 0; part < own; ++part)
+    feeding.batches.push_back({{&level, When::to_come}, part});
+  feeding.updates.push_back({&level, When::to_come});
+  for (Level* through : levels_through(level)) {
+    const Config& config = through->config();
+    const std::size_t parts = static_cast<std::size_t>(config.gradient_accumulation);
+    if (config.type == Method::unrolled) {
+      for (std::int64_t ago = config.unroll_steps - 1; ago >= 0; --ago) {
+        for (std::size_t part = 0; part < parts; ++part)
+          feeding.batches.push_back({{through, ago}, part});
+        feeding.updates.push_back({through, ago});
+      }
+    } else {
+      feeding.batches.push_back({{through, 0}, parts - 1});
+      if (config.type == Method::sama) feeding.updates.push_back({through, When::to_come});
+    }
+  }
+  return feeding;
+}
+
+StepTrace::StepTrace(Level& owner, const Feeding& feeding,
+                     const std::vector<std::vector<TensorType>>& types)
+    : owner_(owner) {
+  const Device device = owner.problem().device();
+  for (std::size_t i = 0; i < feeding.batches.size(); ++i) {
+    const Batch batch = placeholders(types[i], device);
+    inputs_.insert(inputs_.end(), batch.tensors.begin(), batch.tensors.end());
+    batches_.emplace(feeding.batches[i], batch);
+  }
+  for (const When& when : feeding.updates) {
+    const Tensor rate = input({{}, f64}, when.level->name() + ".rate", device),
+                 step = input({{}, f64}, when.level->name() + ".step", device);
+    inputs_.push_back(rate);
+    inputs_.push_back(step);
+    scalars_.emplace(when, std::pair{rate, step});
+  }
+}
+
+std::vector<Batch> StepTrace::batches(const When& when) const {
+  std::vector<Batch> result;
+  for (const auto& [part, batch] : batches_)
+    if (part.when == when) result.push_back(batch);
+  return result;
+}
+
+const StepOutput& StepTrace::output(Level& level) {
+  const auto [found, missing] = outputs_.try_emplace(&level);
+  if (missing) found->second = traced_output(level.problem(), batches({&level, 0}).back());
+  return found->second;
+}
+
+const Vectors& StepTrace::gradient(Level& level) {
+  const auto [found, missing] = gradients_.try_emplace(&level);
+  if (!missing) return found->second;
+  const std::vector<nn::NamedVariable> parameters = level.problem().meta_trainable_parameters();
+  if (owner_.config().first_order || level.paths.empty())
+    return found->second = grad(output(level).loss, tensors_of(parameters));
+  const TracedGradients whole = whole_gradients(*this, level, {batches({&level, 0}).back()});
+  const std::vector<Tensor> all = tensors_of(level.problem().trainable_parameters());
+  Vectors result;
+  for (const nn::NamedVariable& p : parameters) {
+    const auto at = std::find(all.begin(), all.end(), p.variable);
+    if (at == all.end())
+      throw ValueError(fmt::format("problem \"{}\": \"{}\" is meta-trainable, but not trainable",
+                                   level.name(), p.path));
+    result.push_back(whole.gradients[static_cast<std::size_t>(at - all.begin())]);
+  }
+  return gradients_[&level] = std::move(result);
+}
+
+TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vector<Batch>& parts) {
+  // One way back through the loss gives its gradients in all levels that it reads.
+  std::vector<Tensor> wrt = tensors_of(level.problem().trainable_parameters());
+  const std::size_t own = wrt.size();
+  struct First {
+    Level* level;
+    std::vector<Tensor> parameters;
+    Suffixes paths;
+  };
+  std::vector<First> firsts;
+  for (const std::vector<Level*>& path : level.paths) {
+    auto at = std::find_if(firsts.begin(), firsts.end(),
+                           [&](const First& first) { return first.level == path[1]; });
+    if (at == firsts.end()) {
+      const auto parameters = tensors_of(path[1]->problem().meta_trainable_parameters());
+      wrt.insert(wrt.end(), parameters.begin(), parameters.end());
+      at = firsts.insert(firsts.end(), {path[1], parameters, {}});
+    }
+    at->paths.push_back(std::span(path).subspan(2));
+  }
+  TracedGradients traced = traced_gradients(level.problem(), parts, wrt);
+  auto from = traced.gradients.begin() + static_cast<std::ptrdiff_t>(own);
+  Vectors total(traced.gradients.begin(), from);
+  for (const First& first : firsts) {
+    require_reads(level, traced.loss, *first.level, first.parameters);
+    const Vectors vector(from, from + static_cast<std::ptrdiff_t>(first.parameters.size()));
+    from += static_cast<std::ptrdiff_t>(first.parameters.size());
+    follow(trace, *first.level, vector, first.paths, total);
+  }
+  traced.gradients = std::move(total);
+  return traced;
+}
+
+StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
+                     const std::vector<std::vector<TensorType>>& types) {
+  const TraceScope fresh;
+  StepTrace trace(level, feeding, types);
+  const When now{&level, When::to_come};
+  TracedGradients traced = whole_gradients(trace, level, trace.batches(now));
+  StepGraph result;
+  Graph& graph = result.graph;
+  graph.inputs = trace.inputs();
+  graph.outputs.push_back(cast(traced.loss, f64));
+  for (const auto& [key, metric] : traced.metrics) {
+    graph.outputs.push_back(cast(metric, f64));
+    result.metrics.push_back(key);
+  }
+  graph.updates = traced.buffers;
+
+  const std::vector<nn::NamedVariable> parameters = level.problem().trainable_parameters();
+  const std::int64_t steps = level.config().gradient_accumulation;
+  if (level.accumulates()) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Variable& p = parameters[i].variable;
+      Variable sum = level.kept().get("accumulated." + parameters[i].path, p.type(), p.device());
+      sum.node()->set_category(Category::gradients);
+      traced.gradients[i] = sum + traced.gradients[i] * (1.0 / static_cast<double>(steps));
+      graph.updates.push_back(
+          {sum, kind == StepKind::accumulate ? traced.gradients[i] : zeros_like(p)});
+    }
+  }
+  if (kind == StepKind::update) {
+    const TracedUpdates next = traced_updates(level.problem(), traced.gradients, trace.rate(now),
+                                              trace.step(now), level.optimizer_state());
+    graph.updates.insert(graph.updates.end(), next.updates.begin(), next.updates.end());
+    if (next.norm) graph.outputs.push_back(cast(next.norm, f64));
+  }
+  graph.updates.insert(graph.updates.end(), trace.updates.begin(), trace.updates.end());
+  return result;
+}
+
+}  // namespace ebb::mlo

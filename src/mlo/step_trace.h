@@ -1,0 +1,58 @@
+// The graph of one level's step while it is built: what it is fed, and what the methods that
+// differentiate through levels below ask for.
+#pragma once
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "ebb/graph.h"
+#include "mlo/level.h"
+#include "mlo/level_step.h"
+
+namespace ebb::mlo {
+
+class StepTrace {
+ public:
+  // `types` are those of each batch that is fed.
+  StepTrace(Level& owner, const Feeding& feeding,
+            const std::vector<std::vector<TensorType>>& types);
+
+  Level& owner() const { return owner_; }
+  const std::vector<Tensor>& inputs() const { return inputs_; }
+  // The batches, rate and step of an update.
+  std::vector<Batch> batches(const When& when) const;
+  const Tensor& rate(const When& when) const { return scalars_.at(when).first; }
+  const Tensor& step(const When& when) const { return scalars_.at(when).second; }
+
+  // The loss of a level below for its last batch; the same graph for whoever asks.
+  const StepOutput& output(Level& level);
+  // The gradient of that loss in the level's meta-trainable parameters; with
+  // Config::first_order off, of all that the level follows, its own hypergradients included.
+  const Vectors& gradient(Level& level);
+
+  std::vector<Update> updates;  // of state that methods keep
+
+ private:
+  Level& owner_;
+  std::vector<Tensor> inputs_;
+  std::map<Feeding::Part, Batch> batches_;
+  std::map<When, std::pair<Tensor, Tensor>> scalars_;
+  std::map<Level*, StepOutput> outputs_;
+  std::map<Level*, Vectors> gradients_;
+};
+
+// The gradients of a level's trainable parameters: those of its loss, and along every path the
+// hypergradients of levels below.
+TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vector<Batch>& parts);
+
+// The whole step. Outputs: the loss, the metrics, and, where they are clipped, the norm of the
+// gradients; all float64.
+struct StepGraph {
+  Graph graph;
+  std::vector<std::string> metrics;  // their names
+};
+StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
+                     const std::vector<std::vector<TensorType>>& types);
+
+}  // namespace ebb::mlo

@@ -1,0 +1,57 @@
+// Differentiation through the last updates of a level, from a snapshot of its state before them.
+// Each update is a region that is computed again for the way back, so that parameters and
+// optimizer state of each are kept, but not what its gradients were computed from.
+#include <fmt/format.h>
+
+#include "ebb/error.h"
+#include "ebb/grad.h"
+#include "ebb/recompute.h"
+#include "ebb/replace.h"
+#include "mlo/hypergradient.h"
+
+namespace ebb::mlo {
+namespace {
+
+void require_differentiable(Level& level) {
+  const Problem& problem = level.problem();
+  for (const nn::NamedVariable& parameter : problem.trainable_parameters())
+    for (const optim::StateField& field : problem.optimizer().state(parameter))
+      if (!is_floating(field.type.dtype))
+        throw ValueError(fmt::format(
+            "problem \"{}\" is unrolled, but its optimizer {} keeps \"{}\" in codes, which "
+            "have no derivative",
+            problem.name(), problem.optimizer().rule().name(), field.name));
+}
+
+}  // namespace
+
+Vectors unrolled(const Hop& hop) {
+  Level& level = hop.through;
+  Problem& problem = level.problem();
+  require_differentiable(level);
+  Replacements state;  // of each variable that an update changes, the value so far
+  for (std::int64_t ago = level.config().unroll_steps - 1; ago >= 0; --ago) {
+    const When when{&level, ago};
+    const std::vector<Batch> parts = hop.trace.batches(when);
+    const TracedGradients traced =
+        hop.trace.owner().config().first_order
+            ? traced_gradients(problem, parts, tensors_of(problem.trainable_parameters()))
+            : whole_gradients(hop.trace, level, parts);
+    const TracedUpdates update = traced_updates(problem, traced.gradients, hop.trace.rate(when),
+                                                hop.trace.step(when), level.optimizer_state());
+    std::vector<Tensor> values;
+    for (const Update& u : update.updates) {
+      values.push_back(u.value);
+      state.try_emplace(u.target, level.snapshot().copy_of(u.target));
+    }
+    Marks region = in_region(Marks{}, {});
+    region.block = 0x80000000u | region.checkpoint;
+    const std::vector<Tensor> next = replace(values, state, region);
+    for (std::size_t i = 0; i < next.size(); ++i) state[update.updates[i].target] = next[i];
+  }
+  Vectors end;
+  for (const Tensor& parameter : hop.parameters()) end.push_back(state.at(parameter));
+  return vjp(end, hop.vector, hop.to);
+}
+
+}  // namespace ebb::mlo

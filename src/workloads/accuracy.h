@@ -1,0 +1,12 @@
+#pragma once
+
+#include "ebb/ops.h"
+
+namespace ebb::workloads {
+
+// The share of rows of `logits` (N, C) whose largest entry is at the label.
+inline Tensor share_right(const Tensor& logits, const Tensor& labels) {
+  return mean(cast(equal(argmax(logits, -1), cast(labels, i64)), f32));
+}
+
+}  // namespace ebb::workloads

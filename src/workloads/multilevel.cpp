@@ -1,0 +1,85 @@
+#include "ebb/workloads/multilevel.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ebb/error.h"
+#include "ebb/optim/by_name.h"
+#include "workloads/families.h"
+
+namespace ebb::workloads {
+namespace {
+
+struct Row {
+  const char* name;
+  std::vector<std::string> levels;
+  std::unique_ptr<MultilevelWorkload> (*make)(const MultilevelOptions&);
+};
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> all{{"reweight", {"classifier", "reweight"}, make_reweight}};
+  return all;
+}
+
+const Row& row_of(const std::string& name) {
+  for (const Row& row : rows())
+    if (name == row.name) return row;
+  throw ValueError(fmt::format("there is no multilevel workload \"{}\"; there are: {}", name,
+                               fmt::join(multilevel_names(), ", ")));
+}
+
+}  // namespace
+
+mlo::Config LevelOptions::over(mlo::Config config) const {
+  config.type = method.value_or(config.type);
+  config.unroll_steps = unroll.value_or(config.unroll_steps);
+  config.gradient_accumulation = accumulate.value_or(config.gradient_accumulation);
+  config.warmup_steps = warmup.value_or(config.warmup_steps);
+  config.gradient_clipping = clip.value_or(config.gradient_clipping);
+  config.recompute = recompute.value_or(config.recompute);
+  if (budget) config.budget = budget;
+  if (iterations) config.neumann_iterations = config.cg_iterations = *iterations;
+  if (alpha) {
+    switch (config.type) {
+      case mlo::Method::darts:
+        config.darts_alpha = *alpha;
+        break;
+      case mlo::Method::sama:
+        config.sama_adam_alpha = *alpha;
+        break;
+      case mlo::Method::neumann:
+        config.neumann_alpha = *alpha;
+        break;
+      case mlo::Method::cg:
+        config.cg_alpha = *alpha;
+        break;
+      case mlo::Method::reinforce:
+        config.reinforce_alpha = *alpha;
+        break;
+      case mlo::Method::unrolled:
+        throw ValueError("unrolled differentiation has no alpha");
+    }
+  }
+  return config;
+}
+
+optim::Optimizer LevelOptions::over(const optim::Optimizer& own) const {
+  if (optimizer) return optim::by_name(*optimizer, rate);
+  return rate ? own.with_rate(*rate) : own;
+}
+
+std::vector<std::string> multilevel_names() {
+  std::vector<std::string> names;
+  for (const Row& row : rows()) names.emplace_back(row.name);
+  return names;
+}
+
+std::vector<std::string> level_names(const std::string& workload) {
+  return row_of(workload).levels;
+}
+
+std::unique_ptr<MultilevelWorkload> make_multilevel(const MultilevelOptions& options) {
+  return row_of(options.common.name).make(options);
+}
+
+}  // namespace ebb::workloads

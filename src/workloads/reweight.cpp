@@ -1,0 +1,183 @@
+// Data reweighting (Shu et al., 2019, as in Betty's tutorial): below, a classifier on long-tailed
+// images with weighted losses; above, the net that gives the weights, by the classifier's loss on a
+// small balanced set.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ebb/data/generated.h"
+#include "ebb/data/images.h"
+#include "ebb/error.h"
+#include "ebb/models/meta_weight_net.h"
+#include "ebb/models/mlp.h"
+#include "ebb/models/resnet.h"
+#include "workloads/accuracy.h"
+#include "workloads/families.h"
+
+namespace ebb::workloads {
+namespace {
+
+using LoaderPtr = mlo::LoaderPtr;
+
+struct Images {
+  data::DatasetPtr train, meta, test;
+  std::int64_t channels = 3, height = 32, width = 32, classes = 10;
+  std::optional<Limit> limit;
+};
+
+Images from_cifar(const MultilevelOptions& o) {
+  const data::ImageSetPtr train = data::read_cifar10(*o.common.data, data::Split::train),
+                          test = data::read_cifar10(*o.common.data, data::Split::test);
+  const data::ImageOptions plain{.normalise = data::channel_statistics(*train)};
+  data::ImageOptions varied = plain;
+  varied.crop_padding = 4, varied.flip = true;
+  const auto images = std::make_shared<data::ImageDataset>(train, varied);
+  const data::LongTail parts =
+      data::long_tail(*train, {.imbalance = o.imbalance, .meta = o.meta, .seed = o.common.seed});
+  Images result;
+  result.train = std::make_shared<data::Subset>(images, parts.train);
+  result.meta = std::make_shared<data::Subset>(images, parts.meta);
+  result.test = std::make_shared<data::ImageDataset>(test, plain);
+  return result;
+}
+
+// The last 2000 items are for testing; classes are equally likely there.
+Images generated(const MultilevelOptions& o) {
+  constexpr std::int64_t tests = 2000;
+  data::GaussianImageOptions source;
+  source.classes = o.common.classes.value_or(10);
+  source.separation = 4.0;
+  source.seed = o.common.seed;
+  const auto images = std::make_shared<data::GaussianImages>(source);
+  std::vector<std::uint8_t> labels;
+  for (std::int64_t i = 0; i < images->size() - tests; ++i)
+    labels.push_back(static_cast<std::uint8_t>(images->label(i)));
+  const data::LongTail parts = data::long_tail(
+      labels, source.classes, {.imbalance = o.imbalance, .meta = o.meta, .seed = o.common.seed});
+  Images result;
+  result.classes = source.classes;
+  result.train = std::make_shared<data::Subset>(images, parts.train);
+  result.meta = std::make_shared<data::Subset>(images, parts.meta);
+  result.test = data::Subset::range(images, images->size() - tests, images->size());
+  result.limit = Limit{Limit::Kind::accuracy, images->best_accuracy()};
+  return result;
+}
+
+// A classifier of any kind: the module, and how it is called.
+struct Classifier {
+  std::unique_ptr<nn::ModuleBase> module;
+  std::function<Tensor(const Tensor&)> logits;
+};
+
+template <class Model, class Config>
+Classifier make_classifier(const Config& config) {
+  auto model = std::make_unique<Model>(config);
+  Model* net = model.get();
+  return {std::move(model), [net](const Tensor& x) { return (*net)(cast(x, net->dtype())); }};
+}
+
+Classifier classifier_for(const MultilevelOptions& o, const Images& images) {
+  const nn::MakeScope scope(o.common.device, o.common.dtype);
+  if (o.classifier == "mlp") {
+    models::MlpConfig c;
+    c.inputs = images.channels * images.height * images.width;
+    c.classes = images.classes;
+    c.hidden = o.common.hidden.value_or(o.common.width.value_or(c.hidden));
+    c.layers = o.common.layers.value_or(c.layers);
+    return make_classifier<models::Mlp>(c);
+  }
+  if (o.classifier == "resnet32")
+    return make_classifier<models::ResNet>(models::ResNetConfig::resnet32(images.classes));
+  if (o.classifier == "resnet50")
+    return make_classifier<models::ResNet>(models::ResNetConfig::resnet50(images.classes));
+  throw ValueError(fmt::format("there is no classifier \"{}\"; there are: {}", o.classifier,
+                               fmt::join(classifier_names(), ", ")));
+}
+
+struct ClassifierProblem : mlo::Problem {
+  ClassifierProblem(Classifier& classifier, models::MetaWeightNet& weights,
+                    const optim::Optimizer& optimizer, const mlo::ProblemOptions& options)
+      : Problem("classifier", *classifier.module, optimizer, options),
+        classifier_(classifier),
+        weights_(weights) {}
+  mlo::StepOutput training_step(const Batch& b) override {
+    const Tensor losses =
+        cast(cross_entropy(classifier_.logits(b.x()), b.y(), {.reduction = Reduction::none}), f32);
+    // The weights are a function of the losses' values; gradients go through the weights alone.
+    return mlo::StepOutput(mean(losses * weights_(stop_gradient(losses))),
+                           {{"unweighted_loss", mean(losses)}});
+  }
+
+ private:
+  Classifier& classifier_;
+  models::MetaWeightNet& weights_;
+};
+
+struct ReweightProblem : mlo::Problem {
+  ReweightProblem(Classifier& classifier, models::MetaWeightNet& weights,
+                  const optim::Optimizer& optimizer, const mlo::ProblemOptions& options)
+      : Problem("reweight", weights, optimizer, options), classifier_(classifier) {}
+  mlo::StepOutput training_step(const Batch& b) override {
+    return cross_entropy(classifier_.logits(b.x()), b.y());
+  }
+
+ private:
+  Classifier& classifier_;
+};
+
+class Reweight : public MultilevelWorkload {
+ public:
+  explicit Reweight(const MultilevelOptions& o) {
+    const Images images = o.common.data ? from_cifar(o) : generated(o);
+    test = images.test;
+    limit = images.limit;
+    batch_size = o.common.batch.value_or(100);
+    classifier_ = classifier_for(o, images);
+    {
+      const nn::MakeScope scope(o.common.device, f32);
+      weights_ = std::make_unique<models::MetaWeightNet>();
+    }
+    const auto options = [&](const char* name, const data::DatasetPtr& data, std::uint64_t seed) {
+      const auto loader = std::make_shared<data::Loader>(
+          data,
+          data::LoaderOptions{.batch = batch_size, .seed = seed, .last = data::LastBatch::drop});
+      return mlo::ProblemOptions{level(o, name).over(mlo::Config{}), optim::constant(), {loader}};
+    };
+    lower_ = std::make_unique<ClassifierProblem>(
+        classifier_, *weights_,
+        level(o, "classifier").over(optim::SGD{.lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4}),
+        options("classifier", images.train, o.common.seed));
+    upper_ = std::make_unique<ReweightProblem>(classifier_, *weights_,
+                                               level(o, "reweight").over(optim::Adam{.lr = 1e-5}),
+                                               options("reweight", images.meta, o.common.seed + 1));
+  }
+  std::vector<mlo::Problem*> problems() override { return {lower_.get(), upper_.get()}; }
+  mlo::Dependencies dependencies() const override {
+    return {.u2l = {{"reweight", {"classifier"}}}, .l2u = {{"classifier", {"reweight"}}}};
+  }
+  nn::ModuleBase& model() override { return *classifier_.module; }
+  std::vector<Tensor> judge(const Batch& b) override {
+    const Tensor logits = classifier_.logits(b.x());
+    return {cross_entropy(logits, b.y()), share_right(logits, b.y())};
+  }
+
+ private:
+  static LevelOptions level(const MultilevelOptions& o, const char* name) {
+    const auto found = o.levels.find(name);
+    return found == o.levels.end() ? LevelOptions{} : found->second;
+  }
+
+  Classifier classifier_;
+  std::unique_ptr<models::MetaWeightNet> weights_;
+  std::unique_ptr<ClassifierProblem> lower_;
+  std::unique_ptr<ReweightProblem> upper_;
+};
+
+}  // namespace
+
+std::unique_ptr<MultilevelWorkload> make_reweight(const MultilevelOptions& options) {
+  return std::make_unique<Reweight>(options);
+}
+
+std::vector<std::string> classifier_names() { return {"mlp", "resnet32", "resnet50"}; }
+
+}  // namespace ebb::workloads
