@@ -182,7 +182,8 @@ enum class Work : std::uint8_t { elementwise, product, attention, convolution };
 inline constexpr int work_count = 4;
 std::string_view name(Work work);
 
-// Work and traffic of one call, for the planner's clock.
+// Work and traffic of one call, for the planner's clock. Operations are counted in units of their
+// kind (see WorkRate): what is no plain addition or product counts by the time it takes beside one.
 struct Cost {
   double flops = 0.0;
   Bytes moved = {};  // read plus written, each once
@@ -235,16 +236,18 @@ struct OpSpec {
   Kernel (*cpu)(const KernelRequest&, const A&) = nullptr;
   Kernel (*cuda)(const KernelRequest&, const A&) = nullptr;
 
-  // Default: one operation per output element, every input and output moved once.
+  // Default: `operations` for each element of the outputs, and every input and output moved once.
   Cost (*cost)(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                const A&) = nullptr;
+  double operations = 1.0;
 
   bool recomputable = true;  // running it again in the same step gives the same bits
   Narrowing narrowing = Narrowing::follows;
   const PointwiseRow* pointwise = nullptr;
 };
 
-Cost default_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs);
+Cost default_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                  double operations = 1.0);
 
 // A gradient rule for ops whose output does not depend smoothly on any input.
 template <class A>
@@ -333,7 +336,8 @@ class TypedOp final : public Op {
   }
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
             const Attributes& a) const override {
-    return spec_.cost ? spec_.cost(inputs, outputs, a.as<A>()) : default_cost(inputs, outputs);
+    return spec_.cost ? spec_.cost(inputs, outputs, a.as<A>())
+                      : default_cost(inputs, outputs, spec_.operations);
   }
 
  private:

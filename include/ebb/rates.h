@@ -9,7 +9,9 @@
 
 namespace ebb {
 
-// Operations a second of one kind of work, by the width of the numbers.
+// Operations a second of one kind of work, by the width of the numbers. One of elementwise work is
+// an addition of numbers that lie in the first-level cache; other functions count as several (see
+// PointwiseRow::work).
 struct WorkRate {
   double f32 = 0.0, half = 0.0, f64 = 0.0;
 };
@@ -18,18 +20,25 @@ struct WorkRate {
 struct Rates {
   std::string name = "two CPU cores";
   Bytes memory = {};        // 0: not known
-  double bandwidth = 12e9;  // bytes a second, read plus written
-  double launch_us = 1.0;   // fixed cost of one instruction
+  double bandwidth = 20e9;  // bytes a second, read plus written
+  double launch_us = 0.3;   // fixed cost of one instruction
+  // So many bytes of what an instruction moves, it finds in a cache: left there by the one before.
+  Bytes cache = 8_MiB;
+  double cache_bandwidth = 80e9;
+  // Whether a kernel computes while it waits for memory, as a GPU's do with their many threads:
+  // then the longer of both counts, otherwise the sum.
+  bool overlaps = false;
   std::array<WorkRate, work_count> work{{
-      {2e9, 1e9, 1e9},       // elementwise
-      {150e9, 100e9, 75e9},  // product
-      {60e9, 40e9, 10e9},    // attention
-      {100e9, 50e9, 20e9},   // convolution
+      {40e9, 28e9, 8e9},      // elementwise
+      {200e9, 190e9, 100e9},  // product
+      {220e9, 200e9, 70e9},   // attention
+      {220e9, 340e9, 75e9},   // convolution
   }};
 
   WorkRate& operator[](Work kind) { return work[static_cast<std::size_t>(kind)]; }
   const WorkRate& operator[](Work kind) const { return work[static_cast<std::size_t>(kind)]; }
 
+  double seconds_to_move(Bytes bytes) const;
   // Milliseconds of one call with this cost on numbers of this type.
   double predict_ms(const Cost& cost, DType dtype) const;
 };

@@ -34,22 +34,14 @@ class Probe : public Verb {
     const Rates rates = measure_rates(*named_device(device_));
     if (save_) io::save_device(rates, *save_);
     if (json()) {
-      nlohmann::ordered_json work;
-      for (int k = 0; k < work_count; ++k) {
-        const WorkRate& rate = rates[static_cast<Work>(k)];
-        work[std::string(ebb::name(static_cast<Work>(k)))] = {
-            {"float32", rate.f32}, {"half", rate.half}, {"float64", rate.f64}};
-      }
-      fmt::print("{}\n", nlohmann::ordered_json{{"name", rates.name},
-                                                {"memory_bytes", rates.memory.count},
-                                                {"bytes_per_second", rates.bandwidth},
-                                                {"launch_us", rates.launch_us},
-                                                {"operations_per_second", work}}
-                             .dump());
+      fmt::print("{}\n", io::describe_device(rates));
       return success;
     }
-    fmt::print("{}\nmemory {}, {:.1f} GB a second, {:.1f} µs an instruction\n", rates.name,
+    fmt::print("{}\nmemory {}, {:.1f} GB a second, {:.2f} µs an instruction\n", rates.name,
                to_string(rates.memory), rates.bandwidth * 1e-9, rates.launch_us);
+    if (rates.cache.count > 0)
+      fmt::print("cache {}, {:.1f} GB a second\n", to_string(rates.cache),
+                 rates.cache_bandwidth * 1e-9);
     fmt::print("{:<14}{:>12}{:>12}{:>12}   10⁹ operations a second\n", "", "float32", "half",
                "float64");
     for (int k = 0; k < work_count; ++k) {

@@ -70,12 +70,13 @@ std::string_view name(Work work) {
   return names[static_cast<std::size_t>(work)];
 }
 
-Cost default_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) {
+Cost default_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                  double operations) {
   Cost cost;
   for (const TensorType& type : inputs) cost.moved += type.bytes();
   for (const TensorType& type : outputs) {
     cost.moved += type.bytes();
-    cost.flops += static_cast<double>(type.shape.elements());
+    cost.flops += operations * static_cast<double>(type.shape.elements());
   }
   return cost;
 }

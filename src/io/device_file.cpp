@@ -19,6 +19,11 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* work_field = "operations_per_second";
+constexpr const char* version_field = "version";
+
+// Of what is measured and in which units. Rates kept in the cache by another one are measured anew;
+// files that users name are taken at their word.
+constexpr std::int64_t version = 2;
 
 double positive(const JsonFile& file, const nlohmann::json& object, const char* field) {
   const auto found = object.find(field);
@@ -57,6 +62,10 @@ Rates load_device(const fs::path& path) {
   rates.memory = {static_cast<std::int64_t>(file.real("memory_bytes", 0.0))};
   rates.bandwidth = positive(file, file.json(), "bytes_per_second");
   rates.launch_us = positive(file, file.json(), "launch_us");
+  rates.cache = {static_cast<std::int64_t>(file.real("cache_bytes", 0.0))};
+  if (rates.cache.count > 0)
+    rates.cache_bandwidth = positive(file, file.json(), "cache_bytes_per_second");
+  rates.overlaps = file.flag("overlaps", true);
   const nlohmann::json& all = object_in(file, file.json(), work_field);
   for (int k = 0; k < work_count; ++k) {
     const Work kind = static_cast<Work>(k);
@@ -67,20 +76,30 @@ Rates load_device(const fs::path& path) {
   return rates;
 }
 
-void save_device(const Rates& rates, const fs::path& path) {
+std::string describe_device(const Rates& rates) {
   Json work;
   for (int k = 0; k < work_count; ++k) {
     const Work kind = static_cast<Work>(k);
     work[std::string(name(kind))] = {
         {"float32", rates[kind].f32}, {"half", rates[kind].half}, {"float64", rates[kind].f64}};
   }
-  const Json all{{"name", rates.name},
-                 {"memory_bytes", rates.memory.count},
-                 {"bytes_per_second", rates.bandwidth},
-                 {"launch_us", rates.launch_us},
-                 {work_field, work}};
+  Json all{{"name", rates.name},
+           {"memory_bytes", rates.memory.count},
+           {"bytes_per_second", rates.bandwidth},
+           {"launch_us", rates.launch_us},
+           {"overlaps", rates.overlaps}};
+  if (rates.cache.count > 0) {
+    all["cache_bytes"] = rates.cache.count;
+    all["cache_bytes_per_second"] = rates.cache_bandwidth;
+  }
+  all[work_field] = work;
+  all[version_field] = version;
+  return all.dump();
+}
+
+void save_device(const Rates& rates, const fs::path& path) {
   AtomicFile file(path);
-  file.write(all.dump(2) + "\n");
+  file.write(Json::parse(describe_device(rates)).dump(2) + "\n");
   file.commit();
 }
 
@@ -88,8 +107,8 @@ Rates rates_here(Device device) {
   const std::optional<fs::path> path = cache_file(device);
   if (path && fs::exists(*path)) {
     try {
-      return load_device(*path);
-    } catch (const FileError&) {  // written by another version: measured anew
+      if (JsonFile(*path).integer(version_field, 0, 0) == version) return load_device(*path);
+    } catch (const FileError&) {  // damaged: measured anew
     }
   }
   const Rates rates = measure_rates(device);

@@ -1,4 +1,5 @@
-// Costs that several ops share.
+// Costs that several ops share. Their numbers of operations are measured: times at several shapes,
+// divided by that of an addition (see WorkRate).
 #pragma once
 
 #include "ebb/op.h"
@@ -11,6 +12,18 @@ Cost cost_per_element(std::span<const TensorType> inputs, std::span<const Tensor
                       const A&) {
   Cost cost = default_cost(inputs, outputs);
   cost.flops = operations * static_cast<double>(inputs[0].shape.elements());
+  return cost;
+}
+
+// The same with so many more for each row (last axis) of the first input: what happens once a row
+// on a CPU, and the rest of a row that fills no vector.
+template <class A, int per_element, int per_row>
+Cost cost_of_rows(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                  const A& attributes) {
+  Cost cost = cost_per_element<A, per_element>(inputs, outputs, attributes);
+  const Shape& shape = inputs[0].shape;
+  if (shape.rank() > 0 && shape.back() > 0)
+    cost.flops += per_row * static_cast<double>(shape.elements() / shape.back());
   return cost;
 }
 

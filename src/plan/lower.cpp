@@ -197,7 +197,7 @@ class Lowering {
     for (const Operand& operand : instruction.inputs) inputs.push_back(operand.arg());
     for (const Operand& operand : instruction.outputs) outputs.push_back(operand.arg());
     const Node& node = *instruction.node;
-    instruction.predicted_ms = predict_ms(node);
+    instruction.predicted_ms = predict_ms(instruction);
     instruction.kernel =
         node.op().bind({node.op(), inputs, outputs, node.device()}, node.attributes());
     if (instruction.kernel.workspace.count > 0)
@@ -205,11 +205,18 @@ class Lowering {
           node, round_up(instruction.kernel.workspace, buffer_alignment), Category::workspace);
   }
 
-  double predict_ms(const Node& node) const {
+  double predict_ms(const Instruction& instruction) const {
+    const Node& node = *instruction.node;
     std::vector<TensorType> inputs;
     for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
+    Cost cost = node.op().cost(inputs, node.outputs(), node.attributes());
+    // What is written over an input is not fetched again to be written.
+    for (const Operand& output : instruction.outputs)
+      if (std::any_of(instruction.inputs.begin(), instruction.inputs.end(),
+                      [&](const Operand& input) { return input.buffer == output.buffer; }))
+        cost.moved = std::max(Bytes{}, cost.moved - output.type.bytes());
     const DType dtype = node.outputs().empty() ? f32 : node.outputs()[0].dtype;
-    return rates_.predict_ms(node.op().cost(inputs, node.outputs(), node.attributes()), dtype);
+    return rates_.predict_ms(cost, dtype);
   }
 
   // Updates whose value could not be computed in place are copied over at the end.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "ebb/rates.h"
 
@@ -9,10 +10,11 @@ namespace ebb::io {
 
 Rates load_device(const std::filesystem::path& path);
 void save_device(const Rates& rates, const std::filesystem::path& path);
+std::string describe_device(const Rates& rates);  // what such a file holds, on one line
 
 // The rates of a device here: measured the first time, then read from a file under the user's cache
-// folder ($XDG_CACHE_HOME or ~/.cache, in ebb/). They decide what a plan recomputes, never how much
-// memory it may take.
+// folder ($XDG_CACHE_HOME or ~/.cache, in ebb/), unless another version of ebb has measured them.
+// They decide what a plan recomputes, never how much memory it may take.
 Rates rates_here(Device device = device::cpu);
 
 }  // namespace ebb::io

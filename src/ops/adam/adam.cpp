@@ -71,7 +71,7 @@ const Op& adam_op() {
                    {.output = 3, .input = 7}},
       .cpu = bind_adam_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_adam_cuda),
-      .cost = cost_per_element<AdamAttributes, 14>,
+      .cost = cost_per_element<AdamAttributes, 4>,
   });
   return op;
 }

@@ -100,29 +100,45 @@ bool grad_accepts(const Arg& arg, int input, const AttentionAttributes&) {
   return input == 6 || rows_contiguous(arg);
 }
 
-// `products`: how many of the size of the matrix of scores, over D and over Dv.
-Cost cost_of(std::span<const TensorType> inputs, std::span<const TensorType> outputs, bool causal,
-             double over_size, double over_value_size) {
+// What a kernel does for every score, besides products: how often it meets D and Dv, and times of
+// other work in operations of products.
+struct Effort {
+  double over_size, over_value_size;
+  double each_score;   // exponentials, maxima and sums
+  double each_number;  // of a block of queries: loading, turning and storing it
+};
+
+// Kernels take queries in blocks, and under causality a block meets all keys that its last query
+// does.
+Cost cost_of(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+             const AttentionAttributes& a, const Effort& effort) {
+  constexpr std::int64_t block = 32;
   const Shape &q = inputs[0].shape, &v = inputs[2].shape;
-  const double t = static_cast<double>(q[2]), s = static_cast<double>(v[2]);
-  // Under causality query i meets min(i + 1, S) keys.
-  const double seen = !causal ? t * s : (t <= s ? t * (t + 1) / 2 : s * (s + 1) / 2 + (t - s) * s);
+  const std::int64_t queries = q[2], keys = v[2];
+  std::int64_t blocks = 0, scores = 0;
+  for (std::int64_t first = 0; first < queries; first += block, ++blocks)
+    scores += block * (a.causal ? std::min({keys, queries, first + block}) : keys);
+  const double dropping = a.dropout > 0.0 ? 190.0 : 0.0;  // a random number for every score
   Cost cost = default_cost(inputs, outputs);
   cost.work = Work::attention;
   cost.flops =
-      2.0 * static_cast<double>(q[0] * q[1]) * seen *
-      (over_size * static_cast<double>(q[3]) + over_value_size * static_cast<double>(v[3]));
+      static_cast<double>(q[0] * q[1]) *
+      (static_cast<double>(scores) * (2.0 * effort.over_size * static_cast<double>(q[3]) +
+                                      2.0 * effort.over_value_size * static_cast<double>(v[3]) +
+                                      effort.each_score + dropping) +
+       static_cast<double>(blocks * block * (q[3] + v[3])) * effort.each_number);
   return cost;
 }
 
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
           const AttentionAttributes& a) {
-  return cost_of(inputs, outputs, a.causal, 1, 1);
+  return cost_of(inputs, outputs, a, {1, 1, 50, 80});
 }
 
 Cost grad_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                const AttentionAttributes& a) {
-  return cost_of(inputs, outputs, a.causal, 3, 2);  // scores, dq, dk; gradients of weights, dv
+  // Products for scores, dq and dk; for the gradients of weights and dv.
+  return cost_of(inputs, outputs, a, {3, 2, 60, 180});
 }
 
 }  // namespace

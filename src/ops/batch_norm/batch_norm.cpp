@@ -147,6 +147,15 @@ BatchNormResult train(const Tensor& x, const Tensor& weight, const Tensor& bias,
           moved(running_var, outputs[2] * (n / (n - 1.0)), momentum)};
 }
 
+// Besides its elements, every plane of a channel in an image takes some time.
+template <class A, int per_element>
+Cost cost_of_planes(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                    const A& attributes) {
+  Cost cost = cost_per_element<A, per_element>(inputs, outputs, attributes);
+  cost.flops += 400.0 * static_cast<double>(inputs[0].shape[0] * inputs[0].shape[1]);
+  return cost;
+}
+
 }  // namespace
 
 const Op& batch_norm_op() {
@@ -160,7 +169,7 @@ const Op& batch_norm_op() {
       .in_place = {{.output = 0, .input = 0}},
       .cpu = bind_batch_norm_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_batch_norm_cuda),
-      .cost = cost_per_element<BatchNormAttributes, 8>,
+      .cost = cost_of_planes<BatchNormAttributes, 8>,
   });
   return op;
 }
@@ -174,7 +183,7 @@ const Op& batch_norm_grad_op() {
       .in_place = {{.output = 0, .input = 1}, {.output = 0, .input = 0}},
       .cpu = bind_batch_norm_grad_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_batch_norm_grad_cuda),
-      .cost = cost_per_element<BatchNormGradAttributes, 10>,
+      .cost = cost_of_planes<BatchNormGradAttributes, 6>,
   });
   return op;
 }

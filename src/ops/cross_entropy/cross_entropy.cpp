@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/cost.h"
 #include "ops/cuda_kernels.h"
 #include "ops/loss/loss.h"
 
@@ -87,14 +88,6 @@ std::vector<Tensor> reference_grad(std::span<const Tensor> in, const CrossEntrop
   return {cast(cross_entropy_rows_grad(cast(in[0], wide), in[1], in[3], a), in[0].dtype())};
 }
 
-// A maximum, a subtraction, an exponential (about ten operations) and a sum for each logit.
-Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-          const CrossEntropyAttributes&) {
-  Cost result = default_cost(inputs, outputs);
-  result.flops = 13.0 * static_cast<double>(inputs[0].shape.elements());
-  return result;
-}
-
 }  // namespace
 
 const Op& cross_entropy_op() {
@@ -107,7 +100,7 @@ const Op& cross_entropy_op() {
       .reference = reference,
       .cpu = bind_cross_entropy_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_cross_entropy_cuda),
-      .cost = cost,
+      .cost = cost_of_rows<CrossEntropyAttributes, 5, 1500>,
   });
   return op;
 }
@@ -121,7 +114,7 @@ const Op& cross_entropy_grad_op() {
       .in_place = {{.output = 0, .input = 0}},
       .cpu = bind_cross_entropy_grad_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_cross_entropy_grad_cuda),
-      .cost = cost,
+      .cost = cost_of_rows<CrossEntropyAttributes, 5, 500>,
   });
   return op;
 }

@@ -12,7 +12,7 @@ namespace ebb {
 namespace {
 
 // Cast has no tiles of its own: the kernel looks the pair of dtypes up with cast_tile.
-const PointwiseRow cast_row{"cast", 1, {}, "boolean ? R(a != T(0)) : convert<R>(a)"};
+const PointwiseRow cast_row{"cast", 1, {}, "boolean ? R(a != T(0)) : convert<R>(a)", 2.0};
 
 std::vector<TensorType> infer_cast(const Call& call, const CastAttributes& a) {
   return {{call.shape(0), a.dtype}};
@@ -83,6 +83,7 @@ const Op& cast_op() {
       .cuda = EBB_CUDA_KERNEL([](const KernelRequest& r, const CastAttributes&) {
         return bind_pointwise_cuda(r, single(cast_row, r));
       }),
+      .operations = cast_row.work,
       .pointwise = &cast_row,
   });
   return op;
@@ -101,6 +102,7 @@ const Op& identity_op() {
       .cuda = EBB_CUDA_KERNEL([](const KernelRequest& r, const NoAttributes&) {
         return bind_pointwise_cuda(r, single(cast_row, r));
       }),
+      .operations = 5.0,  // what is copied usually lies in short pieces
   });
   return op;
 }
@@ -118,9 +120,10 @@ const Op& fused_op() {
       .cost =
           [](std::span<const TensorType> inputs, std::span<const TensorType> outputs,
              const FusedAttributes& a) {
-            Cost cost = default_cost(inputs, outputs);
-            cost.flops *= static_cast<double>(a.code.size());
-            return cost;
+            double operations = 0.0;
+            for (const PointwiseInstruction& step : a.code)
+              if (step.row != full_op().pointwise()) operations += step.row->work;  // made once
+            return default_cost(inputs, outputs, operations);
           },
   });
   return op;

@@ -90,15 +90,18 @@ const PointwiseRow arange_row{"arange",
 const PointwiseRow uniform_row{"random_uniform",
                                0,
                                {uniform_tile<double>, uniform_tile<float>},
-                               "T(n.a) + T(n.b - n.a) * T(uniform(random, n.key, index))"};
+                               "T(n.a) + T(n.b - n.a) * T(uniform(random, n.key, index))",
+                               13.0};
 const PointwiseRow normal_row{"random_normal",
                               0,
                               {normal_tile<double>, normal_tile<float>},
-                              "T(n.a + n.b * normal(random, n.key, index))"};
+                              "T(n.a + n.b * normal(random, n.key, index))",
+                              350.0};
 const PointwiseRow dropout_row{"dropout_mask",
                                0,
                                {dropout_mask_tile<double>, dropout_mask_tile<float>},
-                               "uniform(random, n.key, index) < float(n.a) ? T(0) : T(n.b)"};
+                               "uniform(random, n.key, index) < float(n.a) ? T(0) : T(n.b)",
+                               14.0};
 
 std::vector<TensorType> infer_generator(const Call& call, const GeneratorAttributes& a) {
   for (std::int64_t extent : a.shape)
@@ -126,6 +129,7 @@ OpSpec<GeneratorAttributes> generator(const PointwiseRow& row, std::string_view 
   spec.cuda = EBB_CUDA_KERNEL([](const KernelRequest& r, const GeneratorAttributes& a) {
     return bind_pointwise_cuda(r, single(r, a));
   });
+  spec.operations = row.work;
   spec.pointwise = &row;
   return spec;
 }

@@ -103,10 +103,10 @@ const Definition table[] = {
   {{"mul", 2, numeric2<[](auto a, auto b) { return a * b; }>(), "a * b"}, "a · b", Rule::numeric, saves_both_inputs,
    [](const GradientCall& c, const NoAttributes&) {
      return both(c, [&] { return c.grad() * c.input(1); }, [&] { return c.grad() * c.input(0); }); }},
-  {{"div", 2, floating2<[](auto a, auto b) { return a / b; }>(), "a / b"}, "a / b", Rule::floating, {.inputs = {1}, .outputs = {0}},
+  {{"div", 2, floating2<[](auto a, auto b) { return a / b; }>(), "a / b", 2.0}, "a / b", Rule::floating, {.inputs = {1}, .outputs = {0}},
    [](const GradientCall& c, const NoAttributes&) {
      return both(c, [&] { return c.grad() / c.input(1); }, [&] { return -(c.grad() * c.output(0) / c.input(1)); }); }},
-  {{"pow", 2, floating2<[](auto a, auto b) { return std::pow(a, b); }>(), "power(a, b)"}, "a to the power b", Rule::floating,
+  {{"pow", 2, floating2<[](auto a, auto b) { return std::pow(a, b); }>(), "power(a, b)", 80.0}, "a to the power b", Rule::floating,
    {.inputs = {0, 1}, .outputs = {0}},
    [](const GradientCall& c, const NoAttributes&) {
      return both(c, [&] { return c.grad() * c.input(1) * pow(c.input(0), c.input(1) - 1.0); },
@@ -114,86 +114,86 @@ const Definition table[] = {
        [&] { const Tensor a = c.input(0), zero = scalar_like(a, 0.0);
              const Tensor safe = where(greater(a, zero), a, scalar_like(a, 1.0));
              return c.grad() * c.output(0) * log(safe); }); }},
-  {{"maximum", 2, numeric2<[](auto a, auto b) { return a != a ? a : (b != b ? b : (a > b ? a : b)); }>(), "a != a ? a : (b != b ? b : (a > b ? a : b))"}, "the larger of a and b; NaN wins",
+  {{"maximum", 2, numeric2<[](auto a, auto b) { return a != a ? a : (b != b ? b : (a > b ? a : b)); }>(), "a != a ? a : (b != b ? b : (a > b ? a : b))", 2.0}, "the larger of a and b; NaN wins",
    Rule::numeric, saves_both_inputs,
    [](const GradientCall& c, const NoAttributes&) { return extremum_gradient(c, greater(c.input(0), c.input(1))); }},
-  {{"minimum", 2, numeric2<[](auto a, auto b) { return a != a ? a : (b != b ? b : (a < b ? a : b)); }>(), "a != a ? a : (b != b ? b : (a < b ? a : b))"}, "the smaller of a and b; NaN wins",
+  {{"minimum", 2, numeric2<[](auto a, auto b) { return a != a ? a : (b != b ? b : (a < b ? a : b)); }>(), "a != a ? a : (b != b ? b : (a < b ? a : b))", 2.0}, "the smaller of a and b; NaN wins",
    Rule::numeric, saves_both_inputs,
    [](const GradientCall& c, const NoAttributes&) { return extremum_gradient(c, less(c.input(0), c.input(1))); }},
 
-  {{"equal", 2, comparison<[](auto a, auto b) { return a == b; }>(), "a == b"}, "a = b", Rule::comparison, nothing, zero_gradient},
-  {{"not_equal", 2, comparison<[](auto a, auto b) { return a != b; }>(), "a != b"}, "a ≠ b", Rule::comparison, nothing, zero_gradient},
-  {{"less", 2, comparison<[](auto a, auto b) { return a < b; }>(), "a < b"}, "a < b", Rule::comparison, nothing, zero_gradient},
-  {{"less_equal", 2, comparison<[](auto a, auto b) { return a <= b; }>(), "a <= b"}, "a ≤ b", Rule::comparison, nothing, zero_gradient},
-  {{"greater", 2, comparison<[](auto a, auto b) { return (a > b); }>(), "a > b"}, "a > b", Rule::comparison, nothing, zero_gradient},
-  {{"greater_equal", 2, comparison<[](auto a, auto b) { return a >= b; }>(), "a >= b"}, "a ≥ b", Rule::comparison, nothing, zero_gradient},
-  {{"logical_and", 2, {nullptr, nullptr, nullptr, nullptr, tile2<[](auto a, auto b) { return a & b; }, std::uint8_t, std::uint8_t>}, "a & b"},
+  {{"equal", 2, comparison<[](auto a, auto b) { return a == b; }>(), "a == b", 10.0}, "a = b", Rule::comparison, nothing, zero_gradient},
+  {{"not_equal", 2, comparison<[](auto a, auto b) { return a != b; }>(), "a != b", 10.0}, "a ≠ b", Rule::comparison, nothing, zero_gradient},
+  {{"less", 2, comparison<[](auto a, auto b) { return a < b; }>(), "a < b", 10.0}, "a < b", Rule::comparison, nothing, zero_gradient},
+  {{"less_equal", 2, comparison<[](auto a, auto b) { return a <= b; }>(), "a <= b", 10.0}, "a ≤ b", Rule::comparison, nothing, zero_gradient},
+  {{"greater", 2, comparison<[](auto a, auto b) { return (a > b); }>(), "a > b", 10.0}, "a > b", Rule::comparison, nothing, zero_gradient},
+  {{"greater_equal", 2, comparison<[](auto a, auto b) { return a >= b; }>(), "a >= b", 10.0}, "a ≥ b", Rule::comparison, nothing, zero_gradient},
+  {{"logical_and", 2, {nullptr, nullptr, nullptr, nullptr, tile2<[](auto a, auto b) { return a & b; }, std::uint8_t, std::uint8_t>}, "a & b", 10.0},
    "a and b", Rule::logical, nothing, zero_gradient},
-  {{"logical_or", 2, {nullptr, nullptr, nullptr, nullptr, tile2<[](auto a, auto b) { return a | b; }, std::uint8_t, std::uint8_t>}, "a | b"},
+  {{"logical_or", 2, {nullptr, nullptr, nullptr, nullptr, tile2<[](auto a, auto b) { return a | b; }, std::uint8_t, std::uint8_t>}, "a | b", 10.0},
    "a or b", Rule::logical, nothing, zero_gradient},
-  {{"logical_not", 1, {nullptr, nullptr, nullptr, nullptr, tile1<[](auto a) { return a ^ 1; }, std::uint8_t, std::uint8_t>}, "a ^ 1"},
+  {{"logical_not", 1, {nullptr, nullptr, nullptr, nullptr, tile1<[](auto a) { return a ^ 1; }, std::uint8_t, std::uint8_t>}, "a ^ 1", 7.0},
    "not a", Rule::logical, nothing, zero_gradient},
 
   {{"neg", 1, numeric1<[](auto x) { return -x; }>(), "-a"}, "-x", Rule::numeric, nothing,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{-c.grad()}; }},
-  {{"exp", 1, floating1<[](auto x) { return vm::exp(x); }>(), "exponential(a)"}, "e to the x", Rule::floating, saves_output,
+  {{"exp", 1, floating1<[](auto x) { return vm::exp(x); }>(), "exponential(a)", 6.0}, "e to the x", Rule::floating, saves_output,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * c.output(0)}; }},
-  {{"log", 1, floating1<[](auto x) { return vm::log(x); }>(), "logarithm(a)"}, "natural logarithm", Rule::floating, saves_input,
+  {{"log", 1, floating1<[](auto x) { return vm::log(x); }>(), "logarithm(a)", 8.0}, "natural logarithm", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() / c.input(0)}; }},
-  {{"sqrt", 1, floating1<[](auto x) { return std::sqrt(x); }>(), "square_root(a)"}, "square root", Rule::floating, saves_output,
+  {{"sqrt", 1, floating1<[](auto x) { return std::sqrt(x); }>(), "square_root(a)", 3.0}, "square root", Rule::floating, saves_output,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() / (c.output(0) * 2.0)}; }},
-  {{"rsqrt", 1, floating1<[](auto x) { return decltype(x)(1) / std::sqrt(x); }>(), "T(1) / square_root(a)"}, "1 / √x", Rule::floating, saves_output,
+  {{"rsqrt", 1, floating1<[](auto x) { return decltype(x)(1) / std::sqrt(x); }>(), "T(1) / square_root(a)", 5.0}, "1 / √x", Rule::floating, saves_output,
    [](const GradientCall& c, const NoAttributes&) {
      return std::vector{c.grad() * c.output(0) * c.output(0) * c.output(0) * -0.5}; }},
-  {{"reciprocal", 1, floating1<[](auto x) { return decltype(x)(1) / x; }>(), "T(1) / a"}, "1 / x", Rule::floating, saves_output,
+  {{"reciprocal", 1, floating1<[](auto x) { return decltype(x)(1) / x; }>(), "T(1) / a", 2.0}, "1 / x", Rule::floating, saves_output,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{-(c.grad() * c.output(0) * c.output(0))}; }},
   {{"square", 1, numeric1<[](auto x) { return x * x; }>(), "a * a"}, "x²", Rule::numeric, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * c.input(0) * 2.0}; }},
   {{"abs", 1, numeric1<[](auto x) { return x < 0 ? -x : x; }>(), "a < T(0) ? -a : a"}, "|x|, gradient 0 at 0", Rule::numeric, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * sign(c.input(0))}; }},
   {{"sign", 1, numeric1<[](auto x) { return static_cast<decltype(x)>((x > 0) - (x < 0)); }>(), "T((a > T(0)) - (a < T(0)))"}, "-1, 0 or 1", Rule::numeric, nothing, zero_gradient},
-  {{"sin", 1, floating1<[](auto x) { return std::sin(x); }>(), "sine(a)"}, "sine", Rule::floating, saves_input,
+  {{"sin", 1, floating1<[](auto x) { return std::sin(x); }>(), "sine(a)", 55.0}, "sine", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * cos(c.input(0))}; }},
-  {{"cos", 1, floating1<[](auto x) { return std::cos(x); }>(), "cosine(a)"}, "cosine", Rule::floating, saves_input,
+  {{"cos", 1, floating1<[](auto x) { return std::cos(x); }>(), "cosine(a)", 55.0}, "cosine", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{-(c.grad() * sin(c.input(0)))}; }},
-  {{"tanh", 1, floating1<[](auto x) { return vm::tanh(x); }>(), "hyperbolic_tangent(a)"}, "hyperbolic tangent", Rule::floating, saves_output,
+  {{"tanh", 1, floating1<[](auto x) { return vm::tanh(x); }>(), "hyperbolic_tangent(a)", 10.0}, "hyperbolic tangent", Rule::floating, saves_output,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * (1.0 - square(c.output(0)))}; }},
-  {{"sigmoid", 1, floating1<[](auto x) { return vm::sigmoid(x); }>(), "sigmoid(a)"}, "1 / (1 + e^-x)", Rule::floating, saves_output,
+  {{"sigmoid", 1, floating1<[](auto x) { return vm::sigmoid(x); }>(), "sigmoid(a)", 7.0}, "1 / (1 + e^-x)", Rule::floating, saves_output,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * c.output(0) * (1.0 - c.output(0))}; }},
   {{"relu", 1, numeric1<[](auto x) { return x < 0 ? decltype(x)(0) : x; }>(), "a < T(0) ? T(0) : a"}, "max(x, 0), gradient 0 at 0", Rule::numeric, saves_output,
    [](const GradientCall& c, const NoAttributes&) {
      const Tensor zero = scalar_like(c.grad(), 0.0);
      return std::vector{where(greater(c.output(0), zero), c.grad(), zero)}; }},
-  {{"gelu", 1, floating1<[](auto x) { using T = decltype(x); return T(0.5) * x * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))); }>(), "gelu(a)"},
+  {{"gelu", 1, floating1<[](auto x) { using T = decltype(x); return T(0.5) * x * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))); }>(), "gelu(a)", 17.0},
    "x · Φ(x), exact", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{call("gelu_grad", {c.grad(), c.input(0)})}; }},
   {{"gelu_grad", 2, floating2<[](auto g, auto x) { using T = decltype(x);
-     return g * (T(0.5) * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))) + x * vm::exp(x * x * T(-0.5)) * T(inv_sqrt_2pi)); }>(), "a * gelu_slope(b)"},
+     return g * (T(0.5) * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))) + x * vm::exp(x * x * T(-0.5)) * T(inv_sqrt_2pi)); }>(), "a * gelu_slope(b)", 24.0},
    "the gradient of gelu in x", Rule::floating, saves_both_inputs,
    [](const GradientCall& c, const NoAttributes&) { return slope_gradient(c, "gelu_grad", gelu_second); }},
   {{"gelu_tanh", 1, floating1<[](auto x) { using T = decltype(x);
-     return T(0.5) * x * (T(1) + vm::tanh(T(sqrt_2_over_pi) * (x + T(gelu_cubic) * x * x * x))); }>(), "gelu_tanh(a)"},
+     return T(0.5) * x * (T(1) + vm::tanh(T(sqrt_2_over_pi) * (x + T(gelu_cubic) * x * x * x))); }>(), "gelu_tanh(a)", 14.0},
    "GPT-2's approximation of gelu by tanh", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{call("gelu_tanh_grad", {c.grad(), c.input(0)})}; }},
   {{"gelu_tanh_grad", 2, floating2<[](auto g, auto x) { using T = decltype(x);
      const T x2 = x * x, t = vm::tanh(T(sqrt_2_over_pi) * (x + T(gelu_cubic) * x * x2));
-     return g * T(0.5) * (T(1) + t + x * (T(1) - t * t) * (T(1) + T(3 * gelu_cubic) * x2) * T(sqrt_2_over_pi)); }>(), "gelu_tanh_grad(a, b)"},
+     return g * T(0.5) * (T(1) + t + x * (T(1) - t * t) * (T(1) + T(3 * gelu_cubic) * x2) * T(sqrt_2_over_pi)); }>(), "gelu_tanh_grad(a, b)", 15.0},
    "the gradient of gelu_tanh in x", Rule::floating, saves_both_inputs,
    [](const GradientCall& c, const NoAttributes&) { return slope_gradient(c, "gelu_tanh_grad", gelu_tanh_second); }},
-  {{"silu", 1, floating1<[](auto x) { return x * vm::sigmoid(x); }>(), "a * sigmoid(a)"}, "x · sigmoid(x)", Rule::floating, saves_input,
+  {{"silu", 1, floating1<[](auto x) { return x * vm::sigmoid(x); }>(), "a * sigmoid(a)", 7.0}, "x · sigmoid(x)", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{call("silu_grad", {c.grad(), c.input(0)})}; }},
   {{"silu_grad", 2, floating2<[](auto g, auto x) { using T = decltype(x);
-     const T s = vm::sigmoid(x); return g * s * (T(1) + x * (T(1) - s)); }>(), "silu_grad(a, b)"},
+     const T s = vm::sigmoid(x); return g * s * (T(1) + x * (T(1) - s)); }>(), "silu_grad(a, b)", 8.0},
    "the gradient of silu in x", Rule::floating, saves_both_inputs,
    [](const GradientCall& c, const NoAttributes&) { return slope_gradient(c, "silu_grad", silu_second); }},
-  {{"softplus", 1, floating1<[](auto x) { return vm::softplus(x); }>(), "softplus(a)"}, "log(1 + e^x)", Rule::floating, saves_input,
+  {{"softplus", 1, floating1<[](auto x) { return vm::softplus(x); }>(), "softplus(a)", 24.0}, "log(1 + e^x)", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * sigmoid(c.input(0))}; }},
-  {{"erf", 1, floating1<[](auto x) { return vm::erf(x); }>(), "error_function(a)"}, "the error function", Rule::floating, saves_input,
+  {{"erf", 1, floating1<[](auto x) { return vm::erf(x); }>(), "error_function(a)", 15.0}, "the error function", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) {
      return std::vector{c.grad() * exp(-square(c.input(0))) * (2.0 * std::numbers::inv_sqrtpi)}; }},
 
   {{"clamp", 3, {tile3<[](auto x, auto low, auto high) { return x < low ? low : (x > high ? high : x); }, double, double>,
-                 tile3<[](auto x, auto low, auto high) { return x < low ? low : (x > high ? high : x); }, float, float>}, "a < b ? b : (a > c ? c : a)"},
+                 tile3<[](auto x, auto low, auto high) { return x < low ? low : (x > high ? high : x); }, float, float>}, "a < b ? b : (a > c ? c : a)", 2.0},
    "x held within [low, high]; gradient 1 inside and on the bounds", Rule::floating, {.inputs = {0, 1, 2}, .outputs = {}},
    [](const GradientCall& c, const NoAttributes&) {
      const Tensor inside = logical_and(greater_equal(c.input(0), c.input(1)), less_equal(c.input(0), c.input(2)));
@@ -202,7 +202,7 @@ const Definition table[] = {
                  tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, float>,
                  tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, std::int64_t>,
                  tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, std::int32_t>,
-                 tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, std::uint8_t>}, "a ? b : c"},
+                 tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, std::uint8_t>}, "a ? b : c", 2.0},
    "a where the condition holds, else b", Rule::select, saves_input,
    [](const GradientCall& c, const NoAttributes&) {
      const Tensor none = scalar_like(c.grad(), 0.0);
@@ -294,6 +294,7 @@ const OpTable& op_table() {
       spec.cuda = EBB_CUDA_KERNEL([](const KernelRequest& r, const NoAttributes&) {
         return bind_pointwise_cuda(r, single(r));
       });
+      spec.operations = d.row.work;
       spec.pointwise = &d.row;
       result.owned.push_back(std::make_unique<TypedOp<NoAttributes>>(spec));
       result.ops.push_back(result.owned.back().get());

@@ -136,6 +136,7 @@ const Op& max_pool2d_op() {
       .saved = {.inputs = {}, .outputs = {1}},
       .cpu = bind_max_pool2d,
       .cuda = EBB_CUDA_KERNEL(bind_max_pool2d_cuda),
+      .operations = 100.0,
   });
   return op;
 }
@@ -149,6 +150,7 @@ const Op& max_pool2d_grad_op() {
       .saved = {.inputs = {0}, .outputs = {}},
       .cpu = bind_max_pool2d_grad,
       .cuda = EBB_CUDA_KERNEL(bind_max_pool2d_grad_cuda),
+      .operations = 80.0,
   });
   return op;
 }
@@ -174,6 +176,7 @@ const Op& avg_pool2d_op() {
       .gradient = avg_gradient,
       .cpu = bind_avg_pool2d,
       .cuda = EBB_CUDA_KERNEL(bind_avg_pool2d_cuda),
+      .operations = 30.0,
   });
   return op;
 }
@@ -186,6 +189,7 @@ const Op& avg_pool2d_grad_op() {
       .gradient = avg_grad_gradient,
       .cpu = bind_avg_pool2d_grad,
       .cuda = EBB_CUDA_KERNEL(bind_avg_pool2d_grad_cuda),
+      .operations = 20.0,
   });
   return op;
 }

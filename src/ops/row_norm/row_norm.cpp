@@ -140,7 +140,7 @@ OpSpec<RowNormAttributes> forward_spec(std::string_view name, std::string_view s
   spec.in_place = {{.output = 0, .input = 0}};
   spec.cpu = bind_row_norm_cpu<centring>;
   spec.cuda = EBB_CUDA_KERNEL(bind_row_norm_cuda<centring>);
-  spec.cost = cost_per_element<RowNormAttributes, 8>;
+  spec.cost = cost_of_rows<RowNormAttributes, 2, 600>;
   return spec;
 }
 
@@ -152,7 +152,7 @@ OpSpec<RowNormGradAttributes> backward_spec(std::string_view name, std::string_v
   spec.in_place = {{.output = 0, .input = 1}, {.output = 0, .input = 0}};
   spec.cpu = bind_row_norm_grad_cpu<centring>;
   spec.cuda = EBB_CUDA_KERNEL(bind_row_norm_grad_cuda<centring>);
-  spec.cost = cost_per_element<RowNormGradAttributes, 14>;
+  spec.cost = cost_of_rows<RowNormGradAttributes, 4, 450>;
   return spec;
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ebb/ops.h"
+#include "ops/cost.h"
 #include "ops/cuda_kernels.h"
 #include "ops/row_axis.h"
 
@@ -66,13 +67,6 @@ std::vector<Tensor> var_gradient(const GradientCall& call, const VarAttributes& 
   return {(x - mean(x, {-1}, Keep::yes)) * share};
 }
 
-template <class A, int operations>
-Cost cost_per_element(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                      const A&) {
-  return {operations * static_cast<double>(inputs[0].shape.elements()),
-          inputs[0].bytes() + outputs[0].bytes()};
-}
-
 }  // namespace
 
 const Op& logsumexp_op() {
@@ -85,7 +79,7 @@ const Op& logsumexp_op() {
       .reference = logsumexp_reference,
       .cpu = bind_logsumexp_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_logsumexp_cuda),
-      .cost = cost_per_element<NoAttributes, 12>,
+      .cost = cost_of_rows<NoAttributes, 6, 950>,
       .narrowing = Narrowing::refused,
   });
   return op;
@@ -101,7 +95,7 @@ const Op& var_op() {
       .reference = var_reference,
       .cpu = bind_var_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_var_cuda),
-      .cost = cost_per_element<VarAttributes, 4>,
+      .cost = cost_of_rows<VarAttributes, 1, 400>,
       .narrowing = Narrowing::refused,
   });
   return op;
@@ -115,7 +109,7 @@ const Op& argmax_op() {
       .gradient = zero_gradient<NoAttributes>,
       .cpu = bind_argmax_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_argmax_cuda),
-      .cost = cost_per_element<NoAttributes, 1>,
+      .cost = cost_of_rows<NoAttributes, 1, 1000>,
   });
   return op;
 }

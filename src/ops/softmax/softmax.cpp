@@ -2,6 +2,7 @@
 #include "ops/softmax/softmax.h"
 
 #include "ebb/ops.h"
+#include "ops/cost.h"
 #include "ops/cuda_kernels.h"
 #include "ops/row_axis.h"
 
@@ -50,14 +51,6 @@ std::vector<Tensor> log_softmax_gradient(const GradientCall& call, const NoAttri
   return {g - exp(call.output(0)) * sum(g, {-1}, Keep::yes)};
 }
 
-// An exponential counts for about ten operations.
-Cost exponential_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                      const NoAttributes&) {
-  Cost cost = default_cost(inputs, outputs);
-  cost.flops *= 14.0;
-  return cost;
-}
-
 }  // namespace
 
 const Op& softmax_op() {
@@ -71,7 +64,7 @@ const Op& softmax_op() {
       .in_place = {{.output = 0, .input = 0}},
       .cpu = bind_softmax_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_softmax_cuda),
-      .cost = exponential_cost,
+      .cost = cost_of_rows<NoAttributes, 6, 850>,
   });
   return op;
 }
@@ -85,13 +78,7 @@ const Op& softmax_grad_op() {
       .in_place = {{.output = 0, .input = 1}, {.output = 0, .input = 0}},
       .cpu = bind_softmax_grad_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_softmax_grad_cuda),
-      .cost =
-          [](std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-             const NoAttributes&) {
-            Cost cost = default_cost(inputs, outputs);
-            cost.flops *= 4.0;
-            return cost;
-          },
+      .cost = cost_of_rows<NoAttributes, 1, 200>,
   });
   return op;
 }
@@ -107,7 +94,7 @@ const Op& log_softmax_op() {
       .in_place = {{.output = 0, .input = 0}},
       .cpu = bind_log_softmax_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_log_softmax_cuda),
-      .cost = exponential_cost,
+      .cost = cost_of_rows<NoAttributes, 6, 850>,
   });
   return op;
 }
