@@ -49,12 +49,14 @@ class Profile : public Verb {
           "a profile runs the step: --device is cpu or cuda, not a file (see ebb plan)");
     const Rates rates = rates_for(planning_);
     const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
-    TrainOptions train;
+    TrainOptions train = step_options(planning_);
     train.compile = compile_options(planning_, workload_.seed, rates, fixed);
     train.accumulate = accumulation(workload_, planning_, train.compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, train.accumulate);
+    settle_budget(planning_, traced.graph, train.compile);
     plan_or_explain(workload_, planning_, traced.graph, train.compile);  // a budget that cannot be
 
+    budget_ = train.compile.plan.budget;
     workloads::Workload& task = *traced.task;
     data::Loader loader(
         task.train,
@@ -104,7 +106,7 @@ class Profile : public Verb {
                       {"low", *std::min_element(step_ms_.begin(), step_ms_.end())},
                       {"high", *std::max_element(step_ms_.begin(), step_ms_.end())},
                       {"runs", step_ms_}};
-    if (planning_.budget) row["budget_bytes"] = parse_bytes(*planning_.budget).count;
+    if (budget_) row["budget_bytes"] = budget_->count;
     page.add_row(std::move(row), report::timeline_json(plan, kernel_ms_));
     make_folder(out_);
     write_file(out_ / "profile.json", page.study().dump(1) + "\n");
@@ -126,6 +128,7 @@ class Profile : public Verb {
 
   workloads::Options workload_;
   PlanningOptions planning_;
+  std::optional<Bytes> budget_;
   int steps_ = 5;
   fs::path out_ = "profile";
   std::vector<double> step_ms_, kernel_ms_;
