@@ -56,6 +56,7 @@ class Profile : public Verb {
     settle_budget(planning_, traced.graph, train.compile);
     plan_or_explain(workload_, planning_, traced.graph, train.compile);  // a budget that cannot be
 
+    budget_ = train.compile.plan.budget;
     workloads::Workload& task = *traced.task;
     data::Loader loader(
         task.train,
@@ -105,8 +106,7 @@ class Profile : public Verb {
                       {"low", *std::min_element(step_ms_.begin(), step_ms_.end())},
                       {"high", *std::max_element(step_ms_.begin(), step_ms_.end())},
                       {"runs", step_ms_}};
-    if (planning_.budget && *planning_.budget != "least")
-      row["budget_bytes"] = parse_bytes(*planning_.budget).count;
+    if (budget_) row["budget_bytes"] = budget_->count;
     page.add_row(std::move(row), report::timeline_json(plan, kernel_ms_));
     make_folder(out_);
     write_file(out_ / "profile.json", page.study().dump(1) + "\n");
@@ -128,6 +128,7 @@ class Profile : public Verb {
 
   workloads::Options workload_;
   PlanningOptions planning_;
+  std::optional<Bytes> budget_;
   int steps_ = 5;
   fs::path out_ = "profile";
   std::vector<double> step_ms_, kernel_ms_;

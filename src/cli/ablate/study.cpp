@@ -8,7 +8,6 @@
 
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
-#include "ebb/optim/by_name.h"
 #include "ebb/report/timeline.h"
 
 namespace ebb::cli {
@@ -19,15 +18,6 @@ using Clock = std::chrono::steady_clock;
 // Steps at the start of a run that are not timed: they touch memory for the first time, and on a
 // GPU the second is recorded.
 constexpr std::size_t warm_up = 2;
-
-optim::Optimizer optimizer_for(const workloads::Workload& task, const Setup& setup) {
-  if (!setup.optimizer) return task.optimizer();
-  // Adam in fewer bits takes Adam's rate; other rules have rates of their own.
-  const bool adam = setup.optimizer->starts_with("adam");
-  const std::optional<double> rate =
-      adam ? std::optional(task.optimizer().rate()) : std::optional<double>();
-  return optim::by_name(*setup.optimizer, rate).with(optim::no_decay_for_vectors());
-}
 
 data::DatasetPtr training_data(const workloads::Workload& task,
                                const std::optional<std::int64_t>& items) {
@@ -44,10 +34,21 @@ data::Loader loader_for(const workloads::Workload& task, const StudyOptions& opt
       {.batch = task.batch_size, .seed = options.workload.seed, .last = data::LastBatch::drop});
 }
 
-TrainStep make_step(workloads::Workload& task, const Setup& setup, const TrainOptions& train) {
+TrainStep make_step(workloads::Workload& task, const Setup& setup) {
+  TrainOptions train = step_options(setup.planning);
+  train.accumulate = setup.accumulate;
+  train.compile = setup.compile;
+  // Adam in fewer bits takes Adam's rate; other rules have rates of their own.
+  const auto& name = setup.planning.optimizer;
+  const std::optional<double> rate =
+      name && name->starts_with("adam") ? std::optional(task.optimizer().rate()) : std::nullopt;
   return TrainStep(
-      task.model(), optimizer_for(task, setup), [&task](const Batch& b) { return task.loss(b); },
-      train);
+      task.model(), optimizer_of(task, setup.planning, rate),
+      [&task](const Batch& b) { return task.loss(b); }, train);
+}
+
+std::unique_ptr<workloads::Workload> make_task(const Setup& setup) {
+  return workloads::make_workload(placed(setup.workload, setup.planning));
 }
 
 Planned facts_of(const Plan& plan, const std::optional<Bytes>& budget) {
@@ -81,16 +82,16 @@ Study::Study(StudyOptions options, Rates rates)
 }
 
 Setup Study::setup_of(const RowSpec& row) const {
-  Setup setup = make_setup(row, options_.workload, options_.techniques);
-  setup.train.compile.plan.rates = rates_;
-  setup.train.compile.machine = options_.planning.machine;
+  Setup setup = make_setup(row, options_.workload, options_.planning, options_.techniques);
+  setup.compile.plan.rates = rates_;
+  setup.compile.machine = options_.planning.machine;
   return setup;
 }
 
 Study::Traced Study::trace(const RowSpec& row) const {
   const Setup setup = setup_of(row);
-  Traced traced{workloads::make_workload(setup.workload), {}, setup.train.compile};
-  TrainStep step = make_step(*traced.task, setup, setup.train);
+  Traced traced{make_task(setup), {}, setup.compile};
+  TrainStep step = make_step(*traced.task, setup);
   traced.graph = step.trace(loader_for(*traced.task, options_).types().front());
   return traced;
 }
@@ -120,16 +121,16 @@ Bytes Study::budget_for(const RowSpec& row, const Setup& setup) {
 std::optional<Run> Study::run(const RowSpec& row,
                               const std::function<bool(double, Bytes)>& after_step) {
   Setup setup = setup_of(row);
-  if (setup.budget != BudgetRule::none) setup.train.compile.plan.budget = budget_for(row, setup);
-  const auto task = workloads::make_workload(setup.workload);
+  if (setup.budget != BudgetRule::none) setup.compile.plan.budget = budget_for(row, setup);
+  const auto task = make_task(setup);
   data::Loader loader = loader_for(*task, options_);
   const MemoryMeter meter(options_.workload.device);
 
-  TrainStep step = make_step(*task, setup, setup.train);
+  TrainStep step = make_step(*task, setup);
   const std::vector<TensorType> types = loader.types().front();
   const Plan& plan = step.plan(types);
   Run run;
-  run.planned = facts_of(plan, setup.train.compile.plan.budget);
+  run.planned = facts_of(plan, setup.compile.plan.budget);
   std::vector<double> times;
   for (std::int64_t i = 0; i < options_.steps; ++i) {
     const Batch batch = loader.next();

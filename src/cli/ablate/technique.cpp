@@ -20,7 +20,12 @@ bool trains_with_adam(const Workload& task) {
 
 template <Recompute::Mode mode, std::int64_t segment = 0>
 void recompute(Setup& setup, const TechniqueOptions&) {
-  setup.train.compile.plan.recompute = {mode, segment};
+  setup.compile.plan.recompute = {mode, segment};
+}
+
+template <Precision kind>
+void precision(Setup& setup, const TechniqueOptions&) {
+  setup.planning.precision = name(kind);
 }
 
 constexpr auto segments = Recompute::Mode::segment, blocks = Recompute::Mode::blocks,
@@ -30,15 +35,14 @@ constexpr auto segments = Recompute::Mode::segment, blocks = Recompute::Mode::bl
 // In the order tables show them.
 const Technique table[] = {
     {"fusion", "elementwise ops run as one", Slot::fusion, true, true, always,
-     [](Setup& s, const TechniqueOptions&) { s.train.compile.fuse = true; }},
+     [](Setup& s, const TechniqueOptions&) { s.compile.fuse = true; }},
     {"fused-loss", "the loss never holds all logits", Slot::loss, true, true, has_logits,
      [](Setup& s, const TechniqueOptions&) { s.workload.fused_loss = true; }},
     {"early-updates", "a weight is updated as soon as its gradient exists", Slot::updates, true,
      true, always,
-     [](Setup& s, const TechniqueOptions&) { s.train.compile.plan.updates = UpdateTiming::early; }},
+     [](Setup& s, const TechniqueOptions&) { s.compile.plan.updates = UpdateTiming::early; }},
     {"accumulate", "the batch is computed in parts, one after the other", Slot::batch, false, true,
-     always,
-     [](Setup& s, const TechniqueOptions& options) { s.train.accumulate = options.accumulate; }},
+     always, [](Setup& s, const TechniqueOptions& options) { s.accumulate = options.accumulate; }},
     {"segment-2", "recompute all but one in 2 nodes of a block", Slot::recompute, false, false,
      always, recompute<segments, 2>},
     {"segment-4", "recompute all but one in 4 nodes of a block", Slot::recompute, false, false,
@@ -56,23 +60,32 @@ const Technique table[] = {
     {"auto", "recompute what costs least time, in no more memory than \"blocks\" takes",
      Slot::recompute, false, true, always,
      [](Setup& s, const TechniqueOptions& options) {
-       s.train.compile.plan.recompute = {automatic};
-       s.train.compile.plan.budget = options.budget;
+       s.compile.plan.recompute = {automatic};
+       s.compile.plan.budget = options.budget;
        if (!options.budget) s.budget = BudgetRule::as_blocks;
      }},
     {"least", "recompute whatever the smallest budget asks for", Slot::recompute, false, false,
      always,
      [](Setup& s, const TechniqueOptions&) {
-       s.train.compile.plan.recompute = {automatic};
+       s.compile.plan.recompute = {automatic};
        s.budget = BudgetRule::least;
      }},
     {"adamw8bit", "AdamW with a byte for each moment", Slot::optimizer, false, false,
-     trains_with_adam, [](Setup& s, const TechniqueOptions&) { s.optimizer = "adamw8bit"; }},
+     trains_with_adam,
+     [](Setup& s, const TechniqueOptions&) { s.planning.optimizer = "adamw8bit"; }},
     {"adafactor", "mean squares of rows and columns in place of Adam's moments", Slot::optimizer,
      false, true, trains_with_adam,
-     [](Setup& s, const TechniqueOptions&) { s.optimizer = "adafactor"; }},
+     [](Setup& s, const TechniqueOptions&) { s.planning.optimizer = "adafactor"; }},
     {"lomo", "plain gradient descent without any state", Slot::optimizer, false, false,
-     trains_with_adam, [](Setup& s, const TechniqueOptions&) { s.optimizer = "lomo"; }},
+     trains_with_adam, [](Setup& s, const TechniqueOptions&) { s.planning.optimizer = "lomo"; }},
+    {"fp16", "products and activations in float16, the loss scaled", Slot::precision, false, false,
+     always, precision<Precision::mixed_fp16>},
+    {"bf16", "products and activations in bfloat16", Slot::precision, false, true, always,
+     precision<Precision::mixed_bf16>},
+    {"pure-bf16", "weights, gradients and moments in bfloat16 too, rounded by chance",
+     Slot::precision, false, false, always, precision<Precision::pure_bf16>},
+    {"split-bf16", "weights in bfloat16, and the bits that complete them beside", Slot::precision,
+     false, false, always, precision<Precision::split_bf16>},
 };
 
 const Technique& technique_named(std::string_view name) {
@@ -122,13 +135,13 @@ RowSpec parse_row(const std::string& text, const Workload& task) {
 
 }  // namespace
 
-Setup baseline_setup(const workloads::Options& workload) {
-  Setup setup{workload, {}, {}, BudgetRule::none};
+Setup baseline_setup(const workloads::Options& workload, const PlanningOptions& planning) {
+  Setup setup{workload, planning, {}, 1, BudgetRule::none};
   setup.workload.fused_loss = false;
-  setup.train.compile.fuse = false;
-  setup.train.compile.seed = workload.seed;
-  setup.train.compile.plan.updates = UpdateTiming::last;
-  setup.train.compile.plan.recompute = {Recompute::Mode::none};
+  setup.compile.fuse = false;
+  setup.compile.seed = workload.seed;
+  setup.compile.plan.updates = UpdateTiming::last;
+  setup.compile.plan.recompute = {Recompute::Mode::none};
   return setup;
 }
 
@@ -158,8 +171,8 @@ std::vector<RowSpec> applicable_rows(const std::string& text, const Workload& ta
 }
 
 Setup make_setup(const RowSpec& row, const workloads::Options& workload,
-                 const TechniqueOptions& options) {
-  Setup setup = baseline_setup(workload);
+                 const PlanningOptions& planning, const TechniqueOptions& options) {
+  Setup setup = baseline_setup(workload, planning);
   for (const Technique* technique : row.techniques) technique->apply(setup, options);
   return setup;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/planning.h"
 #include "ebb/train/train_step.h"
 #include "ebb/workloads/workload.h"
 
@@ -24,11 +25,12 @@ enum class BudgetRule : std::uint8_t {
 // gradients exist before the first update.
 struct Setup {
   workloads::Options workload;
-  std::optional<std::string> optimizer;  // by name; none: the workload's own
-  TrainOptions train;
+  PlanningOptions planning;  // optimizer, precision and device count
+  CompileOptions compile;
+  std::int64_t accumulate = 1;
   BudgetRule budget = BudgetRule::none;
 };
-Setup baseline_setup(const workloads::Options& workload);
+Setup baseline_setup(const workloads::Options& workload, const PlanningOptions& planning);
 
 // Numbers that techniques take from the command line.
 struct TechniqueOptions {
@@ -66,6 +68,6 @@ std::vector<RowSpec> parse_rows(const std::string& text, const workloads::Worklo
 std::vector<RowSpec> applicable_rows(const std::string& text, const workloads::Workload& task);
 
 Setup make_setup(const RowSpec& row, const workloads::Options& workload,
-                 const TechniqueOptions& options);
+                 const PlanningOptions& planning, const TechniqueOptions& options);
 
 }  // namespace ebb::cli
