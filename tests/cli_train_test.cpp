@@ -1,4 +1,4 @@
-// `ebb train`, `ebb eval` and `ebb ablate` as a user meets them.
+// `ebb train` and `ebb eval` as a user meets them.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -126,14 +126,6 @@ TEST(CommandLineTrain, BadInputIsOneLine) {
                  "three.bin");
   expect_failure("eval --model " EBB_GOLDEN_FOLDER "/models/gpt2 --tokens " + empty, 1,
                  "empty.bin");
-}
-
-TEST(CommandLineAblate, RowsAgreeAndShrink) {
-  const Json r = result_of(
-      "ablate --layers 1 --width 16 --heads 2 --sequence 16 --vocabulary 40 --batch 2 --steps 2");
-  ASSERT_GE(r["rows"].size(), 3u);
-  for (const Json& row : r["rows"]) EXPECT_EQ(row["losses"], r["rows"][0]["losses"]);
-  EXPECT_LT(r["rows"].back()["planned_peak_bytes"], r["rows"][0]["planned_peak_bytes"]);
 }
 
 }  // namespace

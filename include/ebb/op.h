@@ -195,6 +195,13 @@ struct InPlace {
   int input = 0;
 };
 
+// What training in half precision does to an op (passes/precision.h).
+enum class Narrowing : std::uint8_t {
+  follows,  // it takes what its inputs have; arithmetic inside kernels is in float32 anyway
+  sought,   // it is done on halves: products, whose time and results are worth it
+  refused,  // it is done on float32: results that need the range or the digits
+};
+
 struct PointwiseRow;
 
 // The definition of an op with attributes of type A. Function pointers left null take the default
@@ -233,6 +240,7 @@ struct OpSpec {
                const A&) = nullptr;
 
   bool recomputable = true;  // running it again in the same step gives the same bits
+  Narrowing narrowing = Narrowing::follows;
   const PointwiseRow* pointwise = nullptr;
 };
 
@@ -255,6 +263,7 @@ class Op {
   const Saved& saved() const { return saved_; }
   const std::vector<InPlace>& in_place() const { return in_place_; }
   bool recomputable() const { return recomputable_; }
+  Narrowing narrowing() const { return narrowing_; }
   bool is_view() const { return is_view_; }
   bool has_reference() const { return has_reference_; }
   bool has_gradient() const { return has_gradient_ || has_reference_; }
@@ -280,6 +289,7 @@ class Op {
   Saved saved_;
   std::vector<InPlace> in_place_;
   bool recomputable_ = true, is_view_ = false, has_reference_ = false, has_gradient_ = false;
+  Narrowing narrowing_ = Narrowing::follows;
   const PointwiseRow* pointwise_ = nullptr;
 };
 
@@ -292,6 +302,7 @@ class TypedOp final : public Op {
     saved_ = spec.saved;
     in_place_ = spec.in_place;
     recomputable_ = spec.recomputable;
+    narrowing_ = spec.narrowing;
     is_view_ = spec.view != nullptr;
     has_reference_ = spec.reference != nullptr;
     has_gradient_ = spec.gradient != nullptr;

@@ -102,7 +102,8 @@ enum class Keep : bool { no, yes };  // whether reduced axes stay, with size 1
 
 Tensor sum(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
 Tensor mean(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
-Tensor sum_squares(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
+Tensor sum_squares(const Tensor& x, const Axes& axes = {},
+                   Keep keep = Keep::no);  // of half types in float32
 Tensor max(const Tensor& x, const Axes& axes = {},
            Keep keep = Keep::no);  // ties share the gradient
 Tensor min(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);

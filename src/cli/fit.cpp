@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include "cli/curve.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
@@ -37,7 +38,7 @@ class Fit : public Verb {
     fixed_ = planning_.whole_process ? measure_fixed_cost() : Bytes{};
     compile_ = compile_options(planning_, workload_.seed, rates_, fixed_);
     const std::int64_t largest = find_largest();
-    const std::vector<Point> curve = trade(graph_of(largest));
+    const std::vector<CurvePoint> curve = frontier_curve(graph_of(largest), compile_, points_);
     const Plan plan = plan_program(graph_of(largest), compile_);
     if (json())
       print_json(largest, plan, curve);
@@ -47,11 +48,6 @@ class Fit : public Verb {
   }
 
  private:
-  struct Point {
-    Bytes budget, peak;
-    double ms, overhead;
-  };
-
   workloads::Options sized(std::int64_t size) const {
     workloads::Options options = workload_;
     (vary_ == "batch"      ? options.batch
@@ -87,49 +83,23 @@ class Fit : public Verb {
     return good;
   }
 
-  // From the smallest budget that can be kept to the one that keeps all.
-  std::vector<Point> trade(const Graph& graph) const {
-    CompileOptions compile = compile_;
-    compile.plan.budget.reset();
-    compile.plan.recompute = Recompute::parse("none");
-    const std::int64_t most = plan_program(graph, compile).peak.count;
-    const std::int64_t least = least_budget(graph, compile).count;
-    compile.plan.recompute = Recompute::parse("auto");
-    std::vector<Point> points;
-    for (int i = 0; i < points_; ++i) {
-      compile.plan.budget = {least + (most - least) * i / (points_ - 1)};
-      const Plan plan = plan_program(graph, compile);
-      points.push_back({*compile.plan.budget, plan.peak, plan.predicted_ms, plan.overhead()});
-    }
-    return points;
-  }
-
-  void print_json(std::int64_t largest, const Plan& plan, const std::vector<Point>& curve) const {
-    nlohmann::ordered_json points = nlohmann::ordered_json::array();
-    for (const Point& p : curve)
-      points.push_back({{"budget_bytes", p.budget.count},
-                        {"planned_peak_bytes", p.peak.count},
-                        {"predicted_step_ms", p.ms},
-                        {"overhead", p.overhead}});
+  void print_json(std::int64_t largest, const Plan& plan,
+                  const std::vector<CurvePoint>& curve) const {
     nlohmann::ordered_json result{{"workload", workload_.name},
                                   {"device", rates_.name},
                                   {"budget_bytes", parse_bytes(*planning_.budget).count},
                                   {"vary", vary_},
                                   {"largest", largest}};
     result.update(plan_fields(plan));
-    result["curve"] = points;
+    result["curve"] = to_json(curve);
     std::cout << result.dump() << "\n";
   }
 
-  void print(std::int64_t largest, const Plan& plan, const std::vector<Point>& curve) const {
+  void print(std::int64_t largest, const Plan& plan, const std::vector<CurvePoint>& curve) const {
     fmt::print("{}: the largest {} within {} is {}{}\n{}\n", workload_.name, vary_,
                to_string(parse_bytes(*planning_.budget)), largest,
                largest == most_ ? ", the most that was tried" : "", plan_summary(plan));
-    fmt::print("at that size, less memory for more time\n  {:>12}  {:>12}  {:>10}  {:>8}\n",
-               "budget", "peak", "ms a step", "of least");
-    for (const Point& p : curve)
-      fmt::print("  {:>12}  {:>12}  {:>10.2f}  {:>8.3f}\n", to_string(p.budget), to_string(p.peak),
-                 p.ms, p.overhead);
+    fmt::print("at that size, less memory for more time\n{}", to_table(curve));
   }
 
   workloads::Options workload_;

@@ -1,9 +1,9 @@
 // `ebb info`: what this build is and what it runs on.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <iostream>
 
+#include "cli/run_facts.h"
 #include "cli/verb.h"
 #include "ebb/bytes.h"
 #include "ebb/threads.h"
@@ -11,8 +11,6 @@
 
 namespace ebb::cli {
 namespace {
-
-Bytes physical_memory() { return sysconf(_SC_PHYS_PAGES) * Bytes{sysconf(_SC_PAGESIZE)}; }
 
 class Info : public Verb {
  public:

@@ -5,6 +5,8 @@
   X(ablate)          \
   X(plan)            \
   X(fit)             \
+  X(frontier)        \
+  X(profile)         \
   X(train)           \
   X(eval)            \
   X(probe)           \

@@ -38,13 +38,13 @@ class PlanVerb : public Verb {
     }
     const Rates rates = rates_for(planning_);
     const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
-    const CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed);
+    CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed);
     const std::int64_t parts = accumulation(workload_, planning_, compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, parts);
+    settle_budget(planning_, traced.graph, compile);
     const Plan plan = plan_or_explain(workload_, planning_, traced.graph, compile);
-    const std::int64_t state = optim::state_bytes(optimizer_of(*traced.task, planning_),
-                                                  traced.task->model().trainable_parameters())
-                                   .count;
+    const std::int64_t state =
+        optim::state_bytes(traced.optimizer, traced.task->model().trainable_parameters()).count;
     const double state_per_parameter =
         static_cast<double>(state) / static_cast<double>(traced.task->model().parameter_count());
     const Bytes least = least_budget(traced.graph, compile);
@@ -59,9 +59,10 @@ class PlanVerb : public Verb {
                                     {"device", rates.name},
                                     {"params", traced.task->model().parameter_count()},
                                     {"batch", traced.batch},
+                                    {"precision", planning_.precision},
                                     {"accumulate", parts},
                                     {"state_bytes_per_parameter", state_per_parameter}};
-      if (planning_.budget) result["budget_bytes"] = parse_bytes(*planning_.budget).count;
+      if (compile.plan.budget) result["budget_bytes"] = (*compile.plan.budget + fixed).count;
       if (planning_.whole_process) result["fixed_bytes"] = fixed.count;
       result.update(plan_fields(plan));
       result["min_feasible_bytes"] = least.count;

@@ -45,8 +45,11 @@ std::optional<Device> named_device(const std::string& text) {
 
 void add_planning_options(CLI::App& app, PlanningOptions& options) {
   const char* group = "Memory";
-  app.add_option("--budget", options.budget, "Bytes the step may take, such as 2GiB or 300MB")
-      ->check(accepted_by([](const std::string& text) { parse_bytes(text); }))
+  app.add_option("--budget", options.budget,
+                 "Bytes the step may take, such as 2GiB or 300MB, or least: the fewest it can")
+      ->check(accepted_by([](const std::string& text) {
+        if (text != "least") parse_bytes(text);
+      }))
       ->type_name("SIZE")
       ->group(group);
   app.add_flag("--whole-process", options.whole_process,
@@ -73,6 +76,29 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       })
       ->capture_default_str()
       ->group(group);
+  app.add_option("--precision", options.precision,
+                 "fp32, fp16 or bf16 with weights in float32, pure-bf16, or split-bf16: weights in "
+                 "bfloat16 and the bits that complete them")
+      ->check(accepted_by([](const std::string& text) { precision_by_name(text); }))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--rounding", options.rounding,
+                 "How weights in pure-bf16 are rounded: stochastic, kahan or nearest")
+      ->check(CLI::IsMember({"stochastic", "kahan", "nearest"}))
+      ->group(group);
+  app.add_option("--master-bits", options.master_bits,
+                 "Bits kept beside each weight in split-bf16: 16 or 8")
+      ->check(CLI::IsMember({8, 16}))
+      ->group(group);
+  app.add_option("--clip", options.clip, "Scale gradients down to this norm")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  app.add_option("--clip-by", options.clip_by,
+                 "Whose norm: this-norm (gradients wait for it), two-backwards (backward is run "
+                 "once more for it) or last-norm (of the step before)")
+      ->check(CLI::IsMember({"this-norm", "two-backwards", "last-norm"}))
+      ->needs("--clip")
+      ->group(group);
   app.add_option(
          "--device", options.device,
          "cpu, cuda, cuda:N, or a file that describes the device to plan for (see ebb probe)")
@@ -94,11 +120,48 @@ Device device_of(const PlanningOptions& options) {
   return named_device(options.device).value_or(device::cpu);
 }
 
+workloads::Options placed(const workloads::Options& options, const PlanningOptions& planning) {
+  workloads::Options result = options;
+  result.device = device_of(planning);
+  result.dtype = parameter_dtype(precision_by_name(planning.precision));
+  return result;
+}
+
+TrainOptions step_options(const PlanningOptions& options) {
+  TrainOptions train;
+  train.precision = precision_by_name(options.precision);
+  if (options.rounding) {
+    if (train.precision != Precision::pure_bf16)
+      throw UsageError(
+          fmt::format("--rounding is of pure-bf16, but the precision is {}", options.precision));
+    train.form.emplace();
+    train.form->kind = *options.rounding == "kahan"        ? ParameterForm::Kind::compensated
+                       : *options.rounding == "stochastic" ? ParameterForm::Kind::stochastic
+                                                           : ParameterForm::Kind::plain;
+  }
+  if (options.master_bits) {
+    if (train.precision != Precision::split_bf16)
+      throw UsageError(fmt::format("--master-bits is of split-bf16, but the precision is {}",
+                                   options.precision));
+    train.form = {.kind = ParameterForm::Kind::completed, .bits = *options.master_bits};
+  }
+  train.clip_norm = options.clip;
+  train.clip_by = options.clip_by == "last-norm"       ? ClipBy::last_norm
+                  : options.clip_by == "two-backwards" ? ClipBy::two_backwards
+                                                       : ClipBy::this_norm;
+  return train;
+}
+
 optim::Optimizer optimizer_of(const workloads::Workload& task, const PlanningOptions& options,
                               std::optional<double> rate) {
-  if (options.optimizer)
-    return optim::by_name(*options.optimizer, rate).with(optim::no_decay_for_vectors());
-  return rate ? task.optimizer().with_rate(*rate) : task.optimizer();
+  const bool pure = precision_by_name(options.precision) == Precision::pure_bf16;
+  const optim::Optimizer own = rate ? task.optimizer().with_rate(*rate) : task.optimizer();
+  const std::string_view rule = own.rule().name();
+  // In pure bfloat16 moments are too; momentum, which SGD adds up, stays in float32.
+  if (!options.optimizer && !(pure && (rule == "adam" || rule == "adamw"))) return own;
+  const std::optional<double> given = options.optimizer ? rate : own.rate();
+  return optim::by_name(options.optimizer.value_or(std::string(rule)), given, pure ? bf16 : f32)
+      .with(optim::no_decay_for_vectors());
 }
 
 Rates rates_for(const PlanningOptions& options) {
@@ -113,7 +176,7 @@ CompileOptions compile_options(const PlanningOptions& options, std::uint64_t see
   compile.machine = options.machine;
   compile.plan.rates = rates;
   if (options.recompute) compile.plan.recompute = Recompute::parse(*options.recompute);
-  if (options.budget) {
+  if (options.budget && *options.budget != "least") {
     const Bytes budget = parse_bytes(*options.budget);
     if (options.whole_process && budget <= fixed)
       throw MemoryError(
@@ -136,25 +199,24 @@ Bytes measure_fixed_cost() {
   return process_peak() + still_to_come;
 }
 
+void settle_budget(const PlanningOptions& options, const Graph& graph, CompileOptions& compile) {
+  if (options.budget == "least") compile.plan.budget = least_budget(graph, compile);
+}
+
 TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,
                               std::int64_t accumulate) {
-  TracedWorkload traced;
-  workloads::Options placed = options;
-  placed.device = device_of(planning);
-  traced.task = workloads::make_workload(placed);
-  workloads::Workload& task = *traced.task;
-  traced.batch = task.batch_size;
+  std::unique_ptr<workloads::Workload> made = workloads::make_workload(placed(options, planning));
+  workloads::Workload& task = *made;
   const data::Loader loader(task.train, {.batch = task.batch_size,
                                          .shuffle = false,
                                          .seed = options.seed,
                                          .last = data::LastBatch::drop});
-  TrainOptions train;
+  TrainOptions train = step_options(planning);
   train.accumulate = accumulate;
   TrainStep step(
       task.model(), optimizer_of(task, planning), [&](const Batch& b) { return task.loss(b); },
       train);
-  traced.graph = step.trace(loader.types().front());
-  return traced;
+  return {std::move(made), task.batch_size, step.optimizer(), step.trace(loader.types().front())};
 }
 
 std::int64_t accumulation(const workloads::Options& options, const PlanningOptions& planning,
@@ -198,6 +260,12 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
     workloads::Options shorter = options;
     shorter.sequence = *options.sequence / 2;
     offer(fmt::format("--sequence {}", *shorter.sequence), shorter, planning, parts);
+  }
+  for (const char* name : {"bf16", "split-bf16"}) {
+    PlanningOptions leaner = planning;
+    leaner.precision = name;
+    if (planning.precision == "fp32")
+      offer(fmt::format("--precision {}", name), options, leaner, parts);
   }
   for (const char* name : {"adamw8bit", "adafactor"}) {
     PlanningOptions leaner = planning;

@@ -23,6 +23,11 @@ struct PlanningOptions {
   MachineOptions machine;
   std::optional<std::string> optimizer;
   std::string accumulate = "1";  // or auto
+  std::string precision = "fp32";
+  std::optional<std::string> rounding;  // of parameters in pure-bf16
+  std::optional<int> master_bits;       // beside those in split-bf16
+  std::optional<double> clip;
+  std::string clip_by = "this-norm";
 
   // Whether anything asks the planner to choose by time.
   bool needs_rates() const {
@@ -30,8 +35,8 @@ struct PlanningOptions {
   }
 };
 
-// Adds --budget, --whole-process, --recompute, --optimizer, --accumulate, --device and the wishes
-// for the machine.
+// Adds --budget, --whole-process, --recompute, --optimizer, --accumulate, --precision, --clip,
+// --device and the wishes for the machine.
 void add_planning_options(CLI::App& app, PlanningOptions& options);
 
 // The device that "cpu", "cuda" or "cuda:1" names.
@@ -39,6 +44,12 @@ std::optional<Device> named_device(const std::string& text);
 
 // Where tensors are: a device that is only described in a file is stood in for by the CPU.
 Device device_of(const PlanningOptions& options);
+
+// The workload's options with the device and the dtype that the plan is for.
+workloads::Options placed(const workloads::Options& options, const PlanningOptions& planning);
+
+// How a step is made: precision and clipping. Compilation and accumulation are the caller's to add.
+TrainOptions step_options(const PlanningOptions& options);
 
 // The workload's own optimizer or the one asked for, with `rate` if there is one.
 optim::Optimizer optimizer_of(const workloads::Workload& task, const PlanningOptions& options,
@@ -51,6 +62,9 @@ Rates rates_for(const PlanningOptions& options);
 CompileOptions compile_options(const PlanningOptions& options, std::uint64_t seed,
                                const Rates& rates, Bytes fixed);
 
+// Where the budget asked for is the least there can be, finds it for this graph.
+void settle_budget(const PlanningOptions& options, const Graph& graph, CompileOptions& compile);
+
 // What this process takes beside any plan, once its libraries have been used: code, buffers of
 // their threads, the graph. Measured.
 Bytes measure_fixed_cost();
@@ -59,6 +73,7 @@ Bytes measure_fixed_cost();
 struct TracedWorkload {
   std::unique_ptr<workloads::Workload> task;
   std::int64_t batch = 0;
+  optim::Optimizer optimizer;  // with the form parameters are kept in
   Graph graph;
 };
 TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,

@@ -61,8 +61,6 @@ class Train : public Verb {
     app.add_option("--schedule", schedule_, "How the rate goes on")
         ->check(CLI::IsMember({"constant", "cosine", "linear"}))
         ->capture_default_str();
-    app.add_option("--clip", clip_, "Scale gradients down to this norm")
-        ->check(CLI::PositiveNumber);
     app.add_option("--eval-batches", eval_batches_, "Test batches to judge the result by; 0: none")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
@@ -88,7 +86,7 @@ class Train : public Verb {
                       resume_->string(), checkpoint_->string()));
     if (resume_) checkpoint_ = resume_;
     if (is_multilevel(workload_.name)) return run_multilevel();
-    workload_.device = device_of(planning_);
+    workload_ = placed(workload_, planning_);
     if (planning_.needs_rates()) rates_ = rates_for(planning_);
     if (planning_.whole_process) fixed_ = measure_fixed_cost();
     std::optional<PinnedThreads> pinned;
@@ -123,7 +121,7 @@ class Train : public Verb {
  private:
   int run_multilevel() {
     for (const auto& [given, option] : {std::pair{rate_.has_value(), "--lr"},
-                                        {clip_.has_value(), "--clip"},
+                                        {planning_.clip.has_value(), "--clip"},
                                         {warmup_ > 0, "--warmup"},
                                         {schedule_ != "constant", "--schedule"},
                                         {save_.has_value(), "--save"}})
@@ -142,15 +140,17 @@ class Train : public Verb {
   }
 
   TrainOptions train_options() const {
-    TrainOptions options;
+    TrainOptions options = step_options(planning_);
     const std::int64_t rest = std::max<std::int64_t>(1, steps_ - warmup_);
     optim::SchedulePtr schedule = schedule_ == "cosine"   ? optim::cosine(rest, 0.1)
                                   : schedule_ == "linear" ? optim::linear_decay(rest)
                                                           : optim::constant();
     options.schedule = warmup_ > 0 ? optim::linear_warmup(warmup_, schedule) : schedule;
-    options.clip_norm = clip_;
     options.compile = compile_options(planning_, workload_.seed, rates_, fixed_);
     options.accumulate = accumulation(workload_, planning_, options.compile);
+    if (planning_.budget == "least")
+      settle_budget(planning_, trace_workload(workload_, planning_, options.accumulate).graph,
+                    options.compile);
     return options;
   }
 
@@ -207,7 +207,10 @@ class Train : public Verb {
       losses_.push_back(result.loss);
       log->scalar("loss", step.step(), result.loss);
       log->scalar("rate", step.step(), result.rate);
-      if (clip_) log->scalar("gradient_norm", step.step(), result.gradient_norm);
+      if (planning_.clip) log->scalar("gradient_norm", step.step(), result.gradient_norm);
+      if (result.skipped) ++skipped_;
+      loss_scale_ = result.loss_scale;
+      if (planning_.precision == "fp16") log->scalar("loss_scale", step.step(), loss_scale_);
       progress.update(step.step(), result.loss, plan.peak);
       if (checkpoint_every_ && step.step() % *checkpoint_every_ == 0 && step.step() < steps_)
         keep(loader, step);
@@ -251,6 +254,8 @@ class Train : public Verb {
     fmt::print("{}: {} parameters, batch {}, {} steps of {:.1f} ms\n", workload_.name,
                task_->model().parameter_count(), task_->batch_size, losses_.size(), step_ms_);
     fmt::print("loss {:.6g} at first, {:.6g} at last\n", losses_.front(), losses_.back());
+    if (planning_.precision == "fp16")
+      fmt::print("{} of the steps skipped, loss scale {} at last\n", skipped_, loss_scale_);
     if (!eval_.empty())
       fmt::print("test loss {:.6g}{}\n", eval_[0],
                  eval_.size() > 1 ? fmt::format(", accuracy {:.2f}%", 100.0 * eval_[1]) : "");
@@ -278,6 +283,7 @@ class Train : public Verb {
                 {"threads", threads()},
                 {"params", task_->model().parameter_count()},
                 {"batch", task_->batch_size},
+                {"precision", planning_.precision},
                 {"steps", steps_},
                 {"losses", losses},
                 {"step_ms", step_ms_},
@@ -285,6 +291,8 @@ class Train : public Verb {
                 {"fixed_bytes", fixed.count},
                 {"process_peak_bytes", process_peak().count}};
     result.update(plan_fields(plan));
+    if (planning_.precision == "fp16")
+      result["skipped_steps"] = skipped_, result["loss_scale"] = loss_scale_;
     if (!eval_.empty()) result["eval_loss"] = nine_digits(eval_[0]);
     if (eval_.size() > 1) result["eval_accuracy"] = eval_[1];
     if (task_->limit)
@@ -301,13 +309,14 @@ class Train : public Verb {
   MachineReport machine_;
   std::int64_t steps_ = 100, warmup_ = 0, eval_batches_ = 8;
   std::string schedule_ = "constant";
-  std::optional<double> rate_, clip_;
+  std::optional<double> rate_;
   std::optional<std::int64_t> checkpoint_every_;
   std::optional<fs::path> checkpoint_, resume_, save_, log_;
 
   std::unique_ptr<workloads::Workload> task_;
   std::vector<double> losses_, eval_;
-  double step_ms_ = 0.0;
+  double step_ms_ = 0.0, loss_scale_ = 1.0;
+  std::int64_t skipped_ = 0;
 };
 
 }  // namespace

@@ -38,8 +38,9 @@ BatchNorm2d::BatchNorm2d(Place place, std::int64_t channels, double eps, double 
     : Module(std::move(place)),
       weight(parameter("weight", {channels}, Initial::constant(1.0))),
       bias(parameter("bias", {channels}, Initial::constant(0.0))),
-      running_mean(buffer("running_mean", {{channels}, dtype()}, 0.0)),
-      running_var(buffer("running_var", {{channels}, dtype()}, 1.0)),
+      // Running means move by less than the last digit of a half.
+      running_mean(buffer("running_mean", {{channels}, dtype() == f64 ? f64 : f32}, 0.0)),
+      running_var(buffer("running_var", {{channels}, dtype() == f64 ? f64 : f32}, 1.0)),
       eps_(eps),
       momentum_(momentum) {}
 

@@ -49,10 +49,12 @@ class AdafactorRule : public Rule {
          .momentum = o_.beta1.has_value(),
          .beta1 = o_.beta1.value_or(0.0),
          .weight_decay = in.overrides.weight_decay.value_or(o_.weight_decay),
-         .decay_by_step = o_.decay_by_step});
+         .decay_by_step = o_.decay_by_step,
+         .form = in.form},
+        in.companion);
     std::vector<Update> updates{{p, out[0]}};
     for (std::size_t i = 0; i < state.size(); ++i) updates.push_back({state[i], out[i + 1]});
-    return updates;
+    return with_companion(in, in.companion ? out.back() : Tensor{}, std::move(updates));
   }
 
  private:

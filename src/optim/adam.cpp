@@ -30,10 +30,12 @@ class AdamRule : public Rule {
     const Variable& p = in.parameter.variable;
     AdamAttributes attributes = attributes_;
     attributes.weight_decay = in.overrides.weight_decay.value_or(attributes.weight_decay);
+    attributes.form = in.form;
     if (attributes.stochastic) attributes.key = next_random_key().value;
     const AdamResult r = adam_update(p, in.gradient, state[0], state[1], in.rate, in.step,
-                                     in.gradient_scale, attributes);
-    return {{p, r.parameter}, {state[0], r.mean}, {state[1], r.square}};
+                                     in.gradient_scale, attributes, in.companion);
+    return with_companion(in, r.companion,
+                          {{p, r.parameter}, {state[0], r.mean}, {state[1], r.square}});
   }
   // The step is rate · m / (r + eps) with the new moments m and v = r², both corrected for their
   // start. Where r is not small beside eps its derivative in the gradient g is this; where it is,

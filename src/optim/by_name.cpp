@@ -10,12 +10,16 @@ namespace {
 
 struct Row {
   std::string_view name;
-  Optimizer (*make)();
+  Optimizer (*make)(DType state);
 };
 
 template <class Options>
-Optimizer with_defaults() {
-  return Options{};
+Optimizer with_defaults(DType state) {
+  Options options;
+  if constexpr (requires { options.state; }) options.state = state;
+  if constexpr (requires { options.rounding; })
+    if (state == bf16) options.rounding = Rounding::stochastic;
+  return options;
 }
 
 constexpr Row rows[] = {
@@ -38,9 +42,9 @@ std::vector<std::string_view> names() {
   return all;
 }
 
-Optimizer by_name(std::string_view name, std::optional<double> rate) {
+Optimizer by_name(std::string_view name, std::optional<double> rate, DType state) {
   for (const Row& row : rows)
-    if (row.name == name) return rate ? row.make().with_rate(*rate) : row.make();
+    if (row.name == name) return rate ? row.make(state).with_rate(*rate) : row.make(state);
   throw ValueError(fmt::format("there is no optimizer \"{}\"; the optimizers are {}", name,
                                fmt::join(names(), ", ")));
 }

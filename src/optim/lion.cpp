@@ -25,8 +25,10 @@ class LionRule : public Rule {
         lion_update(p, in.gradient, state[0], in.rate, in.gradient_scale,
                     {.beta1 = o_.beta1,
                      .beta2 = o_.beta2,
-                     .weight_decay = in.overrides.weight_decay.value_or(o_.weight_decay)});
-    return {{p, r.parameter}, {state[0], r.mean}};
+                     .weight_decay = in.overrides.weight_decay.value_or(o_.weight_decay),
+                     .form = in.form},
+                    in.companion);
+    return with_companion(in, r.companion, {{p, r.parameter}, {state[0], r.mean}});
   }
 
  private:

@@ -25,8 +25,10 @@ class LomoRule : public Rule {
     const SgdResult r =
         sgd_update(p, in.gradient, {}, in.rate, scale_of(in),
                    {.weight_decay = in.overrides.weight_decay.value_or(o_.weight_decay),
-                    .clip_value = o_.clip_value.value_or(std::numeric_limits<double>::infinity())});
-    return {{p, r.parameter}};
+                    .clip_value = o_.clip_value.value_or(std::numeric_limits<double>::infinity()),
+                    .form = in.form},
+                   in.companion);
+    return with_companion(in, r.companion, {{p, r.parameter}});
   }
   Tensor precondition(const UpdateInputs&, std::span<const Variable>,
                       const Tensor& vector) const override {
@@ -38,7 +40,7 @@ class LomoRule : public Rule {
   Tensor scale_of(const UpdateInputs& in) const {
     if (!o_.clip_parameter_norm) return in.gradient_scale;
     const Tensor norm =
-        sqrt(sum_squares(cast(in.gradient, in.gradient_scale.dtype()))) * abs(in.gradient_scale);
+        cast(sqrt(sum_squares(in.gradient)), in.gradient_scale.dtype()) * abs(in.gradient_scale);
     return in.gradient_scale *
            minimum(scalar_like(norm, 1.0), *o_.clip_parameter_norm / (norm + 1e-6));
   }

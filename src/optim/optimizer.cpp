@@ -1,6 +1,8 @@
 #include "ebb/optim/optimizer.h"
 
+#include "ebb/node.h"
 #include "ebb/ops.h"
+#include "ops/pointwise/pointwise.h"
 #include "optim/state.h"
 
 namespace ebb::optim {
@@ -27,43 +29,76 @@ const Group& Optimizer::group_of(const nn::NamedVariable& parameter) const {
   return none;
 }
 
+Optimizer Optimizer::with_form(const ParameterForm& form) const {
+  Optimizer copy = *this;
+  copy.form_ = form;
+  return copy;
+}
+
+ParameterForm Optimizer::form_of(const nn::NamedVariable& parameter) const {
+  return parameter.variable.dtype() == bf16 ? form_ : ParameterForm{};
+}
+
 std::vector<StateField> Optimizer::state(const nn::NamedVariable& parameter) const {
   const Group& group = group_of(parameter);
-  return rule_->state(parameter, {group.weight_decay, group.quantise});
+  std::vector<StateField> fields = rule_->state(parameter, {group.weight_decay, group.quantise});
+  if (const ParameterForm form = form_of(parameter); form.has_companion())
+    fields.push_back({form.kind == ParameterForm::Kind::completed ? "lower_bits" : "rounded_off",
+                      form.companion(parameter.variable.type())});
+  return fields;
 }
 
 Optimizer::Parts Optimizer::parts_of(const nn::NamedVariable& parameter, const Tensor& gradient,
                                      const Tensor& rate, const Tensor& step,
-                                     const Tensor& clip_scale, StateStore& store) const {
+                                     const Tensor& gradient_scale, StateStore& store) const {
   const DType dtype = state_dtype(parameter.variable.dtype());
   const Device device = parameter.variable.device();
   const Group& group = group_of(parameter);
-  Parts parts{
-      {.parameter = parameter,
-       .gradient = gradient,
-       .rate = group.rate_factor != 1.0 ? rate * group.rate_factor : rate,
-       .step = step,
-       .gradient_scale = clip_scale ? cast(clip_scale, dtype) : full({}, 1.0, dtype, device),
-       .overrides = {group.weight_decay, group.quantise}},
-      {}};
-  for (const StateField& field : rule_->state(parameter, parts.inputs.overrides))
+  Parts parts{{.parameter = parameter,
+               .gradient = as_made(gradient),
+               .rate = group.rate_factor != 1.0 ? rate * group.rate_factor : rate,
+               .step = step,
+               .gradient_scale = gradient_scale ? gradient_scale : full({}, 1.0, dtype, device),
+               .overrides = {group.weight_decay, group.quantise},
+               .form = form_of(parameter)},
+              {}};
+  for (const StateField& field : state(parameter))
     parts.state.push_back(store.get(parameter.path + '.' + std::string(field.name), field.type,
                                     device, field.initial));
+  ParameterForm& form = parts.inputs.form;
+  if (form.draws()) form.key = next_random_key().value;
+  if (form.has_companion()) {
+    parts.inputs.companion = parts.state.back();
+    parts.state.pop_back();
+  }
   return parts;
 }
 
 std::vector<Update> Optimizer::updates(const std::vector<nn::NamedVariable>& parameters,
                                        const std::vector<Tensor>& gradients, const Tensor& rate,
-                                       const Tensor& step, const Tensor& clip_scale,
+                                       const Tensor& step, const Tensor& gradient_scale,
                                        StateStore& store) const {
   std::vector<Update> all;
+  std::map<DType, Tensor> scales;  // one for all parameters of a dtype
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const TraceScope scope(parameters[i].path);
-    const Parts parts = parts_of(parameters[i], gradients[i], rate, step, clip_scale, store);
+    const DType dtype = state_dtype(parameters[i].variable.dtype());
+    Tensor& scale = scales[dtype];
+    if (!scale)
+      scale = gradient_scale ? cast(gradient_scale, dtype)
+                             : full({}, 1.0, dtype, parameters[i].variable.device());
+    const Parts parts = parts_of(parameters[i], gradients[i], rate, step, scale, store);
     for (Update& update : rule_->update(parts.inputs, parts.state))
       all.push_back(std::move(update));
   }
   return all;
+}
+
+Tensor as_made(const Tensor& gradient) {
+  const Node& node = *gradient.node();
+  if (&node.op() != &cast_op() || gradient.dtype() != f32) return gradient;
+  const Tensor& source = node.inputs()[0];
+  return source.dtype() == f16 || source.dtype() == bf16 ? source : gradient;
 }
 
 std::vector<Tensor> Optimizer::preconditioned(const std::vector<nn::NamedVariable>& parameters,
@@ -98,7 +133,7 @@ Bytes state_bytes(const Optimizer& optimizer, const std::vector<nn::NamedVariabl
 Tensor global_norm(const std::vector<Tensor>& gradients) {
   std::vector<Tensor> squares;
   for (const Tensor& gradient : gradients)
-    squares.push_back(reshape(cast(sum_squares(gradient), f32), {1}));
+    squares.push_back(reshape(cast(sum_squares(as_made(gradient)), f32), {1}));
   return sqrt(sum(concat(squares, 0)));
 }
 

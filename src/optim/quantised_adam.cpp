@@ -40,19 +40,22 @@ class QuantisedAdamRule : public Rule {
     const Variable& p = in.parameter.variable;
     QuantisedAdamAttributes attributes = attributes_;
     attributes.adam.weight_decay = in.overrides.weight_decay.value_or(attributes.adam.weight_decay);
+    attributes.adam.form = in.form;
     if (!quantises(in.parameter, in.overrides)) {
       const AdamResult r = adam_update(p, in.gradient, state[0], state[1], in.rate, in.step,
-                                       in.gradient_scale, attributes.adam);
-      return {{p, r.parameter}, {state[0], r.mean}, {state[1], r.square}};
+                                       in.gradient_scale, attributes.adam, in.companion);
+      return with_companion(in, r.companion,
+                            {{p, r.parameter}, {state[0], r.mean}, {state[1], r.square}});
     }
     const QuantisedAdamResult r =
         quantised_adam_update(p, in.gradient, {state[0], state[1]}, {state[2], state[3]}, in.rate,
-                              in.step, in.gradient_scale, attributes);
-    return {{p, r.parameter},
-            {state[0], r.mean.codes},
-            {state[1], r.mean.absmax},
-            {state[2], r.square.codes},
-            {state[3], r.square.absmax}};
+                              in.step, in.gradient_scale, attributes, in.companion);
+    return with_companion(in, r.companion,
+                          {{p, r.parameter},
+                           {state[0], r.mean.codes},
+                           {state[1], r.mean.absmax},
+                           {state[2], r.square.codes},
+                           {state[3], r.square.absmax}});
   }
 
  private:

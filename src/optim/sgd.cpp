@@ -23,10 +23,12 @@ class SgdRule : public Rule {
         p, in.gradient, state.empty() ? Variable{} : state[0], in.rate, in.gradient_scale,
         {.momentum = o_.momentum,
          .weight_decay = in.overrides.weight_decay.value_or(o_.weight_decay),
-         .nesterov = o_.nesterov});
+         .nesterov = o_.nesterov,
+         .form = in.form},
+        in.companion);
     std::vector<Update> updates{{p, r.parameter}};
     if (!state.empty()) updates.push_back({state[0], r.velocity});
-    return updates;
+    return with_companion(in, r.companion, std::move(updates));
   }
   Tensor precondition(const UpdateInputs&, std::span<const Variable>,
                       const Tensor& vector) const override {

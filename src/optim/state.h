@@ -25,6 +25,13 @@ inline void require_state_dtype(DType dtype) {
         fmt::format("state is kept in float32 or bfloat16, but {} is asked for", name(dtype)));
 }
 
+// `updates` and that of the companion, if there is one.
+inline std::vector<Update> with_companion(const UpdateInputs& in, const Tensor& companion,
+                                          std::vector<Update> updates) {
+  if (companion) updates.push_back({in.companion, companion});
+  return updates;
+}
+
 // State with an element for each of the parameter's, in `dtype` as options give it.
 inline TensorType like_parameter(const nn::NamedVariable& parameter, DType dtype = f32) {
   const DType own = parameter.variable.dtype();

@@ -6,7 +6,9 @@
 
 #include "ebb/error.h"
 #include "ebb/grad.h"
+#include "ebb/node.h"
 #include "ebb/ops.h"
+#include "ops/loss/loss.h"
 #include "train/programs_by_shape.h"
 
 namespace ebb {
@@ -23,6 +25,33 @@ struct MicroBatch {
   Batch batch;
   double share = 1.0;  // of the whole batch's items
 };
+
+ParameterForm form_of(const TrainOptions& options) {
+  if (options.form) return *options.form;
+  if (options.precision == Precision::pure_bf16) return {.kind = ParameterForm::Kind::stochastic};
+  if (options.precision == Precision::split_bf16)
+    return {.kind = ParameterForm::Kind::completed, .bits = 16};
+  return {};
+}
+
+void check_options(const nn::ModuleBase& model, const TrainOptions& options) {
+  if (options.precision != Precision::fp32) {
+    const DType expected = parameter_dtype(options.precision);
+    for (const nn::NamedVariable& p : model.trainable_parameters())
+      if (p.variable.dtype() != expected)
+        throw DTypeError(fmt::format("training in {} needs a model made in {}, but {} is {}",
+                                     name(options.precision), name(expected), p.path,
+                                     to_string(p.variable.type())));
+  }
+  if (!options.clip_norm) return;
+  if (options.clip_by == ClipBy::last_norm && options.precision == Precision::mixed_fp16)
+    throw ValueError(
+        "clipping by the last step's norm cannot go with fp16: whether a step overflowed is only "
+        "known from its own");
+  if (options.clip_by == ClipBy::two_backwards && options.accumulate > 1)
+    throw ValueError(
+        "clipping by two backwards cannot go with accumulation, which keeps all gradients anyway");
+}
 
 // At most `parts` of them, nearly equal: 10 items in 4 parts are 3, 3, 2 and 2.
 std::vector<MicroBatch> micro_batches(const Batch& whole, std::int64_t parts) {
@@ -71,8 +100,8 @@ struct TrainStep::State {
     return programs.program(like, [&](const auto& types) { return trace(types); });
   }
 
-  // Inputs: the batch, then the rate and the step count. Outputs: the loss and, with clipping, the
-  // norm.
+  // Inputs: the batch, then the rate and the step count. Outputs: the loss, then the norm with
+  // clipping, then the scale and whether the step was taken with fp16.
   Graph trace(const std::vector<TensorType>& types) {
     const TraceScope fresh;
     const nn::ForwardScope forward(nn::Mode::train);
@@ -84,57 +113,145 @@ struct TrainStep::State {
     graph.inputs.push_back(rate);
     graph.inputs.push_back(count);
 
+    std::optional<HalfPrecision> half;
+    if (options.precision != Precision::fp32) half.emplace(product_dtype(options.precision));
+    std::optional<LossScaler> scaler;
+    if (options.precision == Precision::mixed_fp16)
+      scaler.emplace(options.loss_scale, store, model.device());
+
     const auto parameters = model.trainable_parameters();
     std::vector<Tensor> targets, gradients;
     for (const nn::NamedVariable& p : parameters) targets.push_back(p.variable);
-    Tensor total;
+    Tensor total, last;  // last: of the parts, scaled
     for (const MicroBatch& part : micro_batches(batch, options.accumulate)) {
-      const Tensor mean = loss(part.batch), share = part.share == 1.0 ? mean : mean * part.share;
+      Tensor mean = loss(part.batch);
+      if (half) mean = cast((*half)({mean})[0], statistics_dtype(mean.dtype()));
+      const Tensor share = share_of(part, batch, mean);
       total = total ? total + share : share;
-      gradients = gradients.empty() ? grad(share, targets) : grad_onto(gradients, share, targets);
-      for (const Tensor& gradient : gradients) gradient.node()->set_category(Category::gradients);
+      last = scaler ? scaler->scaled(share) : share;
+      gradients = gradients.empty() ? grad(last, targets) : grad_onto(gradients, last, targets);
+      for (const Tensor& g : gradients) optim::as_made(g).node()->set_category(Category::gradients);
     }
-
     graph.outputs.push_back(cast(total, f64));
-    Tensor scale;
-    if (options.clip_norm) {
-      const Tensor norm = optim::global_norm(gradients);
-      graph.outputs.push_back(cast(norm, f64));
-      scale = optim::clip_scale(norm, *options.clip_norm);
+
+    const Scaling scaling = scale_gradients(gradients, count, scaler, graph);
+    if (options.clip_norm && options.clip_by == ClipBy::two_backwards) {
+      gradients = grad(last, targets);
+      for (const Tensor& g : gradients) optim::as_made(g).node()->set_category(Category::gradients);
     }
-    graph.updates = optimizer.updates(parameters, gradients, rate, count, scale, store);
-    for (const Update& update : forward.updates()) graph.updates.push_back(update);
+    for (const Update& update :
+         optimizer.updates(parameters, gradients, rate, scaling.step, scaling.factor, store))
+      graph.updates.push_back(update);
+    for (const Update& update : forward.updates()) {
+      const Tensor value = half ? (*half)({update.value})[0] : update.value;
+      graph.updates.push_back({update.target, cast(value, update.target.dtype())});
+    }
     return graph;
+  }
+
+ private:
+  // A part's share of the whole batch's mean.
+  Tensor share_of(const MicroBatch& part, const Batch& whole, const Tensor& mean) const {
+    if (part.share == 1.0) return mean;
+    if (!options.weight) return mean * part.share;
+    const auto weight = [&](const Batch& b) {
+      return cast(stop_gradient(options.weight(b)), mean.dtype());
+    };
+    // A part in which nothing counts has no mean.
+    const Tensor own = weight(part.batch), none = scalar_like(own, 0.0);
+    return where(greater(own, none), mean, none) * (own / weight(whole));
+  }
+
+  // What gradients are multiplied by, and the number of the step among those taken.
+  struct Scaling {
+    Tensor factor, step;
+  };
+  Scaling scale_gradients(const std::vector<Tensor>& gradients, const Tensor& count,
+                          const std::optional<LossScaler>& scaler, Graph& graph) {
+    Scaling scaling{{}, count};
+    if (!scaler && !options.clip_norm) return scaling;
+    Tensor norm = optim::global_norm(gradients);
+    std::optional<LossScaler::Decision> decision;
+    if (scaler) {
+      decision = scaler->decide(norm);
+      norm = decision->norm;
+      scaling = {decision->gradient_scale, decision->step};
+      graph.updates.insert(graph.updates.end(), decision->updates.begin(), decision->updates.end());
+    }
+    if (options.clip_norm) {
+      graph.outputs.push_back(cast(norm, f64));
+      const Tensor clip = clip_factor(norm, graph);
+      scaling.factor = decision ? where(decision->taken, decision->gradient_scale * clip,
+                                        decision->gradient_scale)
+                                : clip;
+    }
+    if (decision) {
+      graph.outputs.push_back(cast(decision->scale, f64));
+      graph.outputs.push_back(cast(decision->taken, f64));
+    }
+    return scaling;
+  }
+
+  Tensor clip_factor(const Tensor& norm, Graph& graph) {
+    if (options.clip_by != ClipBy::last_norm) return optim::clip_scale(norm, *options.clip_norm);
+    const Variable last = store.get("clip.last_norm", norm.type(), model.device());
+    graph.updates.push_back({last, norm});
+    return optim::clip_scale(last, *options.clip_norm);
   }
 };
 
 TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunction loss,
                      TrainOptions options)
     : state_(new State{model,
-                       std::move(optimizer),
+                       optimizer.with_form(form_of(options)),
                        std::move(loss),
                        options,
                        {},
                        0,
-                       ProgramsByShape(model.device(), options.compile)}) {}
+                       ProgramsByShape(model.device(), options.compile)}) {
+  check_options(model, options);
+}
 TrainStep::~TrainStep() = default;
 TrainStep::TrainStep(TrainStep&&) noexcept = default;
+
+namespace {
+
+// In the order of `State::trace`.
+void feed(Program& program, const Batch& batch, double rate, std::int64_t step) {
+  const int fields = static_cast<int>(batch.tensors.size());
+  for (int i = 0; i < fields; ++i) program.feed(i, batch.tensors[static_cast<std::size_t>(i)]);
+  program.feed(fields, rate);
+  program.feed(fields + 1, static_cast<double>(step + 1));
+  program.set_step(static_cast<std::uint64_t>(step));
+}
+
+}  // namespace
 
 StepResult TrainStep::operator()(const Batch& batch) {
   State& s = *state_;
   Program& program = s.program_for(batch);
   StepResult result;
   result.rate = s.optimizer.rate() * s.options.schedule->factor(s.step);
-  const int fields = static_cast<int>(batch.tensors.size());
-  for (int i = 0; i < fields; ++i) program.feed(i, batch.tensors[static_cast<std::size_t>(i)]);
-  program.feed(fields, result.rate);
-  program.feed(fields + 1, static_cast<double>(s.step + 1));
-  program.set_step(static_cast<std::uint64_t>(s.step));
+  feed(program, batch, result.rate, s.step);
   program.run();
   ++s.step;
   result.loss = program.scalar(0);
-  if (s.options.clip_norm) result.gradient_norm = program.scalar(1);
+  int next = 1;
+  if (s.options.clip_norm) result.gradient_norm = program.scalar(next++);
+  if (s.options.precision == Precision::mixed_fp16) {
+    result.loss_scale = program.scalar(next++);
+    result.skipped = program.scalar(next++) == 0.0;
+  }
   return result;
+}
+
+std::vector<double> TrainStep::timed(const Batch& batch) {
+  State& s = *state_;
+  Program& program = s.program_for(batch);
+  feed(program, batch, s.optimizer.rate() * s.options.schedule->factor(s.step), s.step);
+  std::vector<double> times = program.timed_run();
+  ++s.step;
+  return times;
 }
 
 const Plan& TrainStep::plan(const std::vector<TensorType>& batch) {
@@ -146,6 +263,7 @@ Bytes TrainStep::resident(const std::vector<TensorType>& batch) {
   return state_->program_for(batch).resident();
 }
 optim::StateStore& TrainStep::optimizer_state() { return state_->store; }
+const optim::Optimizer& TrainStep::optimizer() const { return state_->optimizer; }
 std::int64_t TrainStep::step() const { return state_->step; }
 void TrainStep::set_step(std::int64_t step) { state_->step = step; }
 const TrainOptions& TrainStep::options() const { return state_->options; }

@@ -82,12 +82,17 @@ class LanguageWorkload : public Workload {
   template <class Config>
   LanguageWorkload(const Options& options, const Config& config, std::int64_t default_batch,
                    const TextData& text, double rate)
-      : model_(make<Model>(options.device, options.dtype, config)), rate_(rate) {
+      : model_(make<Model>(options.device, options.dtype, config)),
+        rate_(rate),
+        fused_loss_(options.fused_loss) {
     train = text.train, test = text.test, limit = text.limit;
+    fuses_loss = true;
     batch_size = options.batch.value_or(default_batch);
   }
   nn::ModuleBase& model() override { return model_; }
-  Tensor loss(const Batch& b) override { return model_.loss(b.x(), b.y()); }
+  Tensor loss(const Batch& b) override {
+    return fused_loss_ ? model_.loss(b.x(), b.y()) : cross_entropy(model_.logits(b.x()), b.y());
+  }
   optim::Optimizer optimizer() const override {
     return optim::Optimizer(optim::AdamW{.lr = rate_}).with(optim::no_decay_for_vectors());
   }
@@ -101,6 +106,7 @@ class LanguageWorkload : public Workload {
  private:
   Model model_;
   double rate_;
+  bool fused_loss_;
 };
 
 }  // namespace

@@ -39,16 +39,19 @@ class Optimizer {
   // The same with another learning rate.
   Optimizer with_rate(double rate) const;
   Optimizer& with(Group group) { return groups_.push_back(std::move(group)), *this; }
+  // The same with parameters in bfloat16 kept in another form. Others stay plain.
+  Optimizer with_form(const ParameterForm& form) const;
 
   const Rule& rule() const { return *rule_; }
   double rate() const { return rate_; }
-  // What is kept for a parameter between steps.
+  // What is kept for a parameter between steps, its companion last.
   std::vector<StateField> state(const nn::NamedVariable& parameter) const;
   // The updates of all parameters. `rate` is the scheduled rate, `step` the count from 1,
-  // `clip_scale` a float32 scalar that multiplies every gradient, or empty.
+  // `gradient_scale` a float32 scalar that multiplies every gradient, or empty; at 0 the step is
+  // not taken.
   std::vector<Update> updates(const std::vector<nn::NamedVariable>& parameters,
                               const std::vector<Tensor>& gradients, const Tensor& rate,
-                              const Tensor& step, const Tensor& clip_scale,
+                              const Tensor& step, const Tensor& gradient_scale,
                               StateStore& state) const;
   // Vectors like the gradients, each multiplied by the derivative of the parameter's step in its
   // gradient (Rule::precondition).
@@ -63,16 +66,22 @@ class Optimizer {
     std::vector<Variable> state;
   };
   Parts parts_of(const nn::NamedVariable& parameter, const Tensor& gradient, const Tensor& rate,
-                 const Tensor& step, const Tensor& clip_scale, StateStore& store) const;
+                 const Tensor& step, const Tensor& gradient_scale, StateStore& store) const;
   const Group& group_of(const nn::NamedVariable& parameter) const;  // the first that matches
+  ParameterForm form_of(const nn::NamedVariable& parameter) const;
 
   RulePtr rule_;
   double rate_;
+  ParameterForm form_;
   std::vector<Group> groups_;
 };
 
 // The bytes of all state the optimizer would keep for these parameters. Makes nothing.
 Bytes state_bytes(const Optimizer& optimizer, const std::vector<nn::NamedVariable>& parameters);
+
+// A gradient as backward made it: before it was only widened to a float32 parameter's dtype. It has
+// the same values in half the bytes.
+Tensor as_made(const Tensor& gradient);
 
 // The norm of all gradients together, a float32 scalar.
 Tensor global_norm(const std::vector<Tensor>& gradients);

@@ -13,6 +13,7 @@
 
 #include "ebb/graph.h"
 #include "ebb/nn/module.h"
+#include "ebb/parameter_form.h"
 #include "ebb/tensor.h"
 
 namespace ebb::optim {
@@ -46,12 +47,15 @@ struct StateField {
 // What one parameter's update is made from.
 struct UpdateInputs {
   nn::NamedVariable parameter;
-  Tensor gradient;
-  Tensor rate;            // scalar, float64: after schedule and group
-  Tensor step;            // scalar, float64: 1 in the first step
-  Tensor gradient_scale;  // scalar, float64 for float64 parameters and else float32: clipping and
-                          // loss scaling
+  Tensor gradient;  // in the parameter's dtype, or in half of a float32 parameter
+  Tensor rate;      // scalar, float64: after schedule and group
+  Tensor step;      // scalar, float64: 1 in the first step
+  // Scalar, float64 for float64 parameters and else float32: clipping and loss scaling. At 0 the
+  // step is not taken: parameter and state stay as they are.
+  Tensor gradient_scale;
   Overrides overrides;
+  ParameterForm form = {};
+  Variable companion = {};  // of a form that has one
 };
 
 // One algorithm.
@@ -63,7 +67,8 @@ class Rule {
   // What is kept for a parameter between steps. Asking makes nothing.
   virtual std::vector<StateField> state(const nn::NamedVariable& parameter,
                                         const Overrides& overrides) const = 0;
-  // The updates of the parameter and of its state: the variables that `state` names, in its order.
+  // The updates of the parameter, of its state (the variables that `state` names, in its order) and
+  // of its companion.
   virtual std::vector<Update> update(const UpdateInputs& inputs,
                                      std::span<const Variable> state) const = 0;
   // The derivative of the step in the gradient, times `vector`: how far the parameter would follow

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "ebb/bytes.h"
 
@@ -41,6 +42,9 @@ class Progress {
   // ten seconds or ten steps, whichever is longer; what came before the first update, such as
   // compiling, is left out of it.
   void update(std::int64_t step, double loss, Bytes memory, Clock::time_point now = Clock::now());
+
+  // Another label from the next update on.
+  void relabel(std::string label) { options_.label = std::move(label); }
 
   // Writes a line of the caller's above the progress line, without tearing it.
   void print(std::string_view line);

@@ -9,7 +9,9 @@
 #include "ebb/nn/module.h"
 #include "ebb/optim/optimizer.h"
 #include "ebb/optim/schedule.h"
+#include "ebb/precision.h"
 #include "ebb/program.h"
+#include "ebb/train/loss_scale.h"
 
 namespace ebb {
 
@@ -24,13 +26,31 @@ struct Batch {
 
 using LossFunction = std::function<Tensor(const Batch&)>;
 
+// Whose norm gradients are clipped by. Updates need the clipping scale, so waiting for it means
+// that no gradient can be used up and freed before all of them are there.
+enum class ClipBy : std::uint8_t {
+  this_norm,      // exact; all gradients are kept until the last is there
+  two_backwards,  // exact; backward is run once for the norm and again for the updates
+  last_norm,      // the norm of the step before: gradients are used up as they come
+};
+
 struct TrainOptions {
   optim::SchedulePtr schedule = optim::constant();
   std::optional<double> clip_norm;  // gradients are scaled down when their norm together exceeds it
+  ClipBy clip_by = ClipBy::this_norm;
   // Micro-batches a step computes one after the other, with gradients added up: the batch is cut
   // along the first axis of all its tensors into so many parts, nearly equal. The loss must be a
-  // mean over items; parts count by their items, so that the sum is the whole batch's mean.
+  // mean; parts count by their weight, so that the sum is the whole batch's mean.
   std::int64_t accumulate = 1;
+  // What the loss is a mean over: a scalar of a batch or a part of one, such as the number of
+  // targets that are not ignored. Without it, items.
+  std::function<Tensor(const Batch&)> weight = {};
+  // See precision.h. The model must be made in parameter_dtype(precision).
+  Precision precision = Precision::fp32;
+  // How parameters in bfloat16 are kept; without one, pure_bf16 rounds by chance and split_bf16
+  // keeps 16 completing bits.
+  std::optional<ParameterForm> form = {};
+  LossScale loss_scale = {};  // of fp16
   CompileOptions compile;
 };
 
@@ -38,6 +58,8 @@ struct StepResult {
   double loss = 0.0;
   double gradient_norm = 0.0;  // before clipping; only with clip_norm
   double rate = 0.0;
+  double loss_scale = 1.0;
+  bool skipped = false;  // gradients overflowed float16: nothing was updated but the scale
 };
 
 class TrainStep {
@@ -49,6 +71,9 @@ class TrainStep {
   TrainStep(TrainStep&&) noexcept;
 
   StepResult operator()(const Batch& batch);
+  // The same step with a clock around every kernel: the milliseconds of each instruction of the
+  // plan (Program::timed_run).
+  std::vector<double> timed(const Batch& batch);
 
   // The plan for batches of these types; made, not run, and no tensor takes memory for it.
   const Plan& plan(const std::vector<TensorType>& batch);
@@ -64,6 +89,7 @@ class TrainStep {
 
   // Everything beside the weights that a resumed run needs to repeat the same bits.
   optim::StateStore& optimizer_state();
+  const optim::Optimizer& optimizer() const;
   std::int64_t step() const;  // steps taken
   void set_step(std::int64_t step);
   const TrainOptions& options() const;

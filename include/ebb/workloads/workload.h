@@ -25,6 +25,7 @@ struct Options {
   Device device;
   DType dtype = f32;
   std::uint64_t seed = 0;
+  bool fused_loss = true;  // false: where there is a choice, the loss is computed from all logits
 };
 
 // The best that any model can do on generated data.
@@ -48,6 +49,7 @@ class Workload {
   data::DatasetPtr train, test;
   std::int64_t batch_size = 1;
   std::optional<Limit> limit;
+  bool fuses_loss = false;  // whether Options::fused_loss makes a difference
 };
 
 std::unique_ptr<Workload> make_workload(const Options& options);

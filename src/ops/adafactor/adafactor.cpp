@@ -26,7 +26,7 @@ std::vector<TensorType> infer(const Call& call, const AdafactorAttributes& a) {
   check(call, a);
   const DType state = state_dtype(call.dtype(0));
   const bool factored = call.shape(0).rank() >= 2;
-  require_like_parameter(call, 1, call.dtype(0), "the gradient");
+  require_gradient(call);
   require_scalar(call, 2, f64, "the rate");
   require_scalar(call, 3, f64, "the step");
   require_scalar(call, 4, state, "the gradient scale");
@@ -41,17 +41,20 @@ std::vector<TensorType> infer(const Call& call, const AdafactorAttributes& a) {
   if (a.momentum) kept.push_back({call.shape(0), state});
   std::string expected;
   for (const TensorType& type : kept) expected += (expected.empty() ? "" : ", ") + to_string(type);
-  if (!std::equal(call.inputs.begin() + first_state, call.inputs.end(), kept.begin(), kept.end()))
+  const auto state_end = call.inputs.end() - (a.form.has_companion() ? 1 : 0);
+  if (!std::equal(call.inputs.begin() + first_state, state_end, kept.begin(), kept.end()))
     call.fail_shape("the state must be " + expected);
 
+  const int companion = first_state + static_cast<int>(kept.size());
   kept.insert(kept.begin(), call.inputs[0]);
+  require_form(call, companion, a.form, kept);
   return kept;
 }
 
 std::vector<Tensor> reference(std::span<const Tensor> in, const AdafactorAttributes& a) {
   const DType compute = state_dtype(in[0].dtype());
   const bool factored = in[0].rank() >= 2;
-  const Tensor p = cast(in[0], compute), g = cast(in[1], compute) * in[4];
+  const Tensor p = opened(in, a.form), g = cast(in[1], compute) * in[4];
   const Tensor &rate = in[2], &step = in[3];
 
   const Tensor rest = pow(step, a.beta2_decay);  // 1 - beta2
@@ -82,11 +85,11 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const AdafactorAttribu
   if (a.scale_by_parameter) size = size * maximum(scalar_like(p, a.eps_scale), root_mean_square(p));
   Tensor taken = u * size;
   if (a.momentum) {
-    taken = in[in.size() - 1] * a.beta1 + taken * (1.0 - a.beta1);
+    taken = in[first_state + out.size() - 1] * a.beta1 + taken * (1.0 - a.beta1);
     out.push_back(taken);
   }
   const Tensor decay = (a.decay_by_step ? size : cast(rate, compute)) * a.weight_decay;
-  out[0] = cast(p * (1.0 - decay) - taken, in[0].dtype());
+  close(p * (1.0 - decay) - taken, in[0].dtype(), a.form, out);
   return out;
 }
 
@@ -119,7 +122,8 @@ const Op& adafactor_op() {
       .in_place = {{.output = 0, .input = 0},
                    {.output = 1, .input = first_state},
                    {.output = 2, .input = first_state + 1},
-                   {.output = 3, .input = first_state + 2}},
+                   {.output = 3, .input = first_state + 2},
+                   {.output = 4, .input = first_state + 3}},
       .cpu = bind_adafactor_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_adafactor_cuda),
       .cost = cost,
@@ -130,9 +134,11 @@ const Op& adafactor_op() {
 std::vector<Tensor> adafactor_update(const Tensor& parameter, const Tensor& gradient,
                                      const Tensor& rate, const Tensor& step,
                                      const Tensor& gradient_scale, const std::vector<Tensor>& state,
-                                     const AdafactorAttributes& attributes) {
+                                     const AdafactorAttributes& attributes,
+                                     const Tensor& companion) {
   std::vector<Tensor> inputs{parameter, gradient, rate, step, gradient_scale};
   inputs.insert(inputs.end(), state.begin(), state.end());
+  if (companion) inputs.push_back(companion);
   return apply(adafactor_op(), std::move(inputs), attributes);
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ebb/op.h"
+#include "ebb/parameter_form.h"
 
 namespace ebb {
 
@@ -16,6 +17,7 @@ struct AdafactorAttributes {
   double beta1 = 0.0;  // of the momentum
   double weight_decay = 0.0;
   bool decay_by_step = true;
+  ParameterForm form = {};
   bool operator==(const AdafactorAttributes&) const = default;
   void visit(auto&& field) const {
     field("relative_step", relative_step);
@@ -29,6 +31,7 @@ struct AdafactorAttributes {
     field("beta1", beta1);
     field("weight_decay", weight_decay);
     field("decay_by_step", decay_by_step);
+    form.visit(field);
   }
 };
 
@@ -43,12 +46,14 @@ FactorShapes factor_shapes(const Shape& shape);
 
 // `state` holds the mean squares of rows and columns, or, for a parameter of rank below 2, of every
 // element; then, with momentum, the mean of the steps. The result is the parameter and the state
-// after the step. `rate` and `step` (counted from 1) are float64 scalars; the gradient is
-// multiplied by the scalar `gradient_scale` first.
+// after the step, and the companion of a parameter that has one, which comes last in both. `rate`
+// and `step` (counted from 1) are float64 scalars; the gradient is multiplied by the scalar
+// `gradient_scale` first.
 std::vector<Tensor> adafactor_update(const Tensor& parameter, const Tensor& gradient,
                                      const Tensor& rate, const Tensor& step,
                                      const Tensor& gradient_scale, const std::vector<Tensor>& state,
-                                     const AdafactorAttributes& attributes);
+                                     const AdafactorAttributes& attributes,
+                                     const Tensor& companion = {});
 
 const Op& adafactor_op();
 Kernel bind_adafactor_cpu(const KernelRequest& request, const AdafactorAttributes& attributes);

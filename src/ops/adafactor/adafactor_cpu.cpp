@@ -5,6 +5,8 @@
 
 #include "core/parallel.h"
 #include "ops/adafactor/adafactor.h"
+#include "ops/optimizer_step.h"
+#include "ops/parameter_cpu.h"
 #include "ops/row_math.h"
 
 namespace ebb {
@@ -84,13 +86,19 @@ struct Sizes {
   }
 };
 
-template <class T>
+// G is the gradient's type.
+template <class G>
 class Runner {
  public:
-  using C = Compute<T>;
+  using C = Compute<G>;
 
-  Runner(const Shape& shape, const AdafactorAttributes& a)
-      : a_(a), elements_(shape.elements()), factored_(shape.rank() >= 2), workers_(threads()) {
+  Runner(const KernelRequest& request, const AdafactorAttributes& a)
+      : a_(a),
+        runs_(request, a.form),
+        elements_(runs_.elements()),
+        factored_(request.out().shape().rank() >= 2),
+        workers_(threads()) {
+    const Shape& shape = request.out().shape();
     const auto take = [&](std::int64_t count, std::size_t size) {
       const Bytes at = space_.total;
       space_.total += round_up({count * static_cast<std::int64_t>(size)}, 64_B);
@@ -139,9 +147,16 @@ class Runner {
   static constexpr auto add_square = [](auto& total, const auto& x) { total += x * x; };
 
   double root_mean_square(const KernelArgs& args) const {
-    const T* p = args.in<T>(0);
     const double total = sum_of_runs(args, [&](std::int64_t begin, std::int64_t end) {
-      return rows::sum_of(end - begin, add_square, p + begin);
+      constexpr std::int64_t run = ParameterRuns<C>::run;
+      double squares = 0.0;
+      C area[run] = {};
+      for (std::int64_t at = begin; at < end; at += run) {
+        const std::int64_t count = std::min(run, end - at);
+        squares += static_cast<double>(
+            rows::sum_of(count, add_square, runs_.rounded(args, at, count, area)));
+      }
+      return squares;
     });
     return std::sqrt(total / static_cast<double>(elements_));
   }
@@ -157,29 +172,30 @@ class Runner {
   template <class Factor>
   void take(const KernelArgs& args, std::int64_t at, std::int64_t count, C size, C kept,
             const Factor& factor) const {
-    const T *p = args.in<T>(0) + at, *g = args.in<T>(1) + at;
-    T* p_out = args.out<T>(0) + at;
-    if (!a_.momentum) {
-#pragma GCC ivdep  // outputs may be the inputs themselves, never parts of them
-      for (std::int64_t j = 0; j < count; ++j)
-        p_out[j] =
-            static_cast<T>(kept * static_cast<C>(p[j]) - size * static_cast<C>(g[j]) * factor(j));
-      return;
-    }
-    const int number = factored_ ? 2 : 1;  // among the state
-    const C* m = args.in<C>(first_state + number) + at;
-    C* m_out = args.out<C>(1 + number) + at;
+    const int number = factored_ ? 2 : 1;  // of the momentum among the state
     const C beta1 = static_cast<C>(a_.beta1), rest1 = static_cast<C>((1.0 - a_.beta1)) * size;
+    runs_.for_range(args, at, at + count,
+                    [&](std::int64_t first, std::int64_t n, const C* p, const C* g, C* p_out) {
+                      const std::int64_t from = first - at;
+                      if (!a_.momentum) {
+#pragma GCC ivdep  // outputs may be the inputs themselves, never parts of them
+                        for (std::int64_t j = 0; j < n; ++j)
+                          p_out[j] = kept * p[j] - size * g[j] * factor(from + j);
+                        return;
+                      }
+                      const C* m = args.in<C>(first_state + number) + first;
+                      C* m_out = args.out<C>(1 + number) + first;
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < count; ++j) {
-      const C taken = m[j] * beta1 + rest1 * static_cast<C>(g[j]) * factor(j);
-      m_out[j] = taken;
-      p_out[j] = static_cast<T>(kept * static_cast<C>(p[j]) - taken);
-    }
+                      for (std::int64_t j = 0; j < n; ++j) {
+                        const C taken = m[j] * beta1 + rest1 * g[j] * factor(from + j);
+                        m_out[j] = taken;
+                        p_out[j] = kept * p[j] - taken;
+                      }
+                    });
   }
 
   void vector(const KernelArgs& args, const Sizes& s) const {
-    const T* g = args.in<T>(1);
+    const G* g = args.in<G>(1);
     const C* v = args.in<C>(first_state);
     C* v_out = args.out<C>(1);
     const C scale = *args.in<C>(4), eps = static_cast<C>(a_.eps_square);
@@ -215,7 +231,7 @@ class Runner {
     else
       for (std::int64_t matrix = 0; matrix < q.batch; ++matrix) means_by_pieces(args, s, matrix);
 
-    const T* g = args.in<T>(1);
+    const G* g = args.in<G>(1);
     const C scale = *args.in<C>(4);
     double squares = 0.0;
     if (std::isfinite(a_.clip_threshold))
@@ -243,8 +259,8 @@ class Runner {
   }
 
   // Σ (x · factor)²
-  static double sum_of_products(const T* x, const C* factors, std::int64_t count) {
-    rows::TileReader<T> read;
+  static double sum_of_products(const G* x, const C* factors, std::int64_t count) {
+    rows::TileReader<G> read;
     double total = 0.0;
     rows::for_tiles(count, [&](std::int64_t at, std::int64_t width) {
       const auto step = [](auto& sum, const auto& value, const auto& factor) {
@@ -276,8 +292,8 @@ class Runner {
   }
 
   // Adds squares of a row's scaled gradient to `columns` and gives their sum.
-  static C add_squares(const T* g, C scale, C* columns, std::int64_t count) {
-    rows::TileReader<T> read;
+  static C add_squares(const G* g, C scale, C* columns, std::int64_t count) {
+    rows::TileReader<G> read;
     double total = 0.0;
     rows::for_tiles(count, [&](std::int64_t at, std::int64_t width) {
       const C* x = read(g + at, width);
@@ -310,7 +326,7 @@ class Runner {
         q.items(), 1, workers_, [&](int worker, std::int64_t begin, std::int64_t end) {
           C* sums = args.scratch<C>(space_.factors) + worker * q.width();
           for (std::int64_t m = q.item(begin).first; m < q.item(end - 1).last; ++m) {
-            const T* g = args.in<T>(1) + m * q.rows * q.columns;
+            const G* g = args.in<G>(1) + m * q.rows * q.columns;
             const C *row = args.in<C>(first_state) + m * q.rows,
                     *column = args.in<C>(first_state + 1) + m * q.columns;
             C *row_out = args.out<C>(1) + m * q.rows, *column_out = args.out<C>(2) + m * q.columns;
@@ -326,7 +342,7 @@ class Runner {
   // One large matrix by all workers.
   void means_by_pieces(const KernelArgs& args, const Sizes& s, std::int64_t matrix) const {
     const Geometry& q = *geometry_;
-    const T* g = args.in<T>(1);
+    const G* g = args.in<G>(1);
     const C scale = *args.in<C>(4);
     C *row_sums = args.scratch<C>(space_.rows), *column_sums = args.scratch<C>(space_.columns);
     parallel_for_workers(q.pieces(), 1, workers_, [&](int, std::int64_t begin, std::int64_t end) {
@@ -356,6 +372,7 @@ class Runner {
   }
 
   AdafactorAttributes a_;
+  ParameterRuns<C> runs_;
   std::int64_t elements_;
   bool factored_;
   int workers_;
@@ -366,10 +383,10 @@ class Runner {
 }  // namespace
 
 Kernel bind_adafactor_cpu(const KernelRequest& request, const AdafactorAttributes& a) {
-  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const Runner<T> runner(request.out().shape(), a);
-    return Kernel{runner, runner.workspace()};
+  return dispatch_floating(request, request.in(1).dtype(), [&](auto tag) {
+    using G = typename decltype(tag)::type;
+    const Runner<G> runner(request, a);
+    return skippable<Compute<G>>(request, 4, {runner, runner.workspace()});
   });
 }
 

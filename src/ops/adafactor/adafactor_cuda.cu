@@ -9,6 +9,7 @@
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/group.cuh"
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/parameter.cuh"
 #include "ops/cuda/strided.cuh"
 
 namespace ebb {
@@ -48,14 +49,15 @@ struct Sizes {
   C kept;  // factor on the parameter
 };
 
-template <class T>
+// T is the parameter's type, G the gradient's.
+template <class T, class G>
 struct State {
   using C = Compute<T>;
-  const T *p, *g;
+  StoredParameter<T> p;
+  const G* g;
   const double *rate, *step;
   const C* scale;
   const C *rows, *columns, *momentum;  // of a vector only `rows`; momentum may be null
-  T* p_out;
   C *rows_out, *columns_out, *momentum_out;
 
   Sizes<C>* sizes;
@@ -64,20 +66,28 @@ struct State {
   C* row_means;               // (batch): of the rows' mean squares
 };
 
-template <class T>
-__global__ void __launch_bounds__(threads) parameter_squares(Extent e, State<T> s) {
+// Whether the step is not taken: every kernel then leaves all as it is.
+template <class T, class G>
+__device__ bool skipped(const State<T, G>& s) {
+  return *s.scale == Compute<T>(0);
+}
+
+template <class T, class G>
+__global__ void __launch_bounds__(threads) parameter_squares(Extent e, State<T, G> s) {
+  if (skipped(s)) return;
   const std::int64_t end = e.elements * (blockIdx.x + 1) / e.runs;
   double total = 0.0;
   for (std::int64_t i = e.elements * blockIdx.x / e.runs + threadIdx.x; i < end; i += threads) {
-    const double x = static_cast<double>(widen(s.p[i]));
+    const double x = static_cast<double>(widen(s.p.in[i]));
     total += x * x;
   }
   total = Group<threads>{static_cast<int>(threadIdx.x)}.sum(total);
   if (threadIdx.x == 0) s.squares[blockIdx.x] = total;
 }
 
-template <class T>
-__global__ void first_sizes(State<T> s, AdafactorAttributes a) {
+template <class T, class G>
+__global__ void first_sizes(State<T, G> s, AdafactorAttributes a) {
+  if (skipped(s)) return;
   using C = Compute<T>;
   const double rest = ::pow(*s.step, a.beta2_decay);
   s.sizes->beta2 = static_cast<C>(1.0 - rest);
@@ -100,9 +110,10 @@ struct RowGroup : Group<group> {
         row(static_cast<std::int64_t>(blockIdx.x) * (threads / group) + threadIdx.x / group) {}
 };
 
-template <class T, int group>
+template <class T, class G, int group>
 __global__ void __launch_bounds__(threads)
-    row_means_kernel(Extent e, State<T> s, AdafactorAttributes a) {
+    row_means_kernel(Extent e, State<T, G> s, AdafactorAttributes a) {
+  if (skipped(s)) return;
   using C = Compute<T>;
   const RowGroup<group> own;
   const std::int64_t row = own.row;
@@ -119,8 +130,9 @@ __global__ void __launch_bounds__(threads)
 }
 
 // A thread for each column of a slice of a matrix.
-template <class T>
-__global__ void column_sums_kernel(Extent e, State<T> s) {
+template <class T, class G>
+__global__ void column_sums_kernel(Extent e, State<T, G> s) {
+  if (skipped(s)) return;
   using C = Compute<T>;
   for_items(e.batch * e.slices * e.columns, [&](std::int64_t item) {
     const std::int64_t part = quotient(item, e.columns), j = item - part * e.columns;
@@ -135,8 +147,9 @@ __global__ void column_sums_kernel(Extent e, State<T> s) {
   });
 }
 
-template <class T>
-__global__ void column_means_kernel(Extent e, State<T> s, AdafactorAttributes a) {
+template <class T, class G>
+__global__ void column_means_kernel(Extent e, State<T, G> s, AdafactorAttributes a) {
+  if (skipped(s)) return;
   using C = Compute<T>;
   for_items(e.batch * e.columns, [&](std::int64_t item) {
     const std::int64_t matrix = quotient(item, e.columns), j = item - matrix * e.columns;
@@ -148,8 +161,9 @@ __global__ void column_means_kernel(Extent e, State<T> s, AdafactorAttributes a)
 }
 
 // The mean of a matrix's rows, a block each.
-template <class T>
-__global__ void __launch_bounds__(threads) mean_of_rows(Extent e, State<T> s) {
+template <class T, class G>
+__global__ void __launch_bounds__(threads) mean_of_rows(Extent e, State<T, G> s) {
+  if (skipped(s)) return;
   using C = Compute<T>;
   const std::int64_t matrix = blockIdx.x;
   double total = 0.0;
@@ -160,21 +174,22 @@ __global__ void __launch_bounds__(threads) mean_of_rows(Extent e, State<T> s) {
 }
 
 // The factor of a row of a matrix, and of a column.
-template <class T>
-__device__ Compute<T> row_factor(const Extent& e, const State<T>& s, std::int64_t row) {
+template <class T, class G>
+__device__ Compute<T> row_factor(const Extent& e, const State<T, G>& s, std::int64_t row) {
   using C = Compute<T>;
   return C(1) / square_root(s.rows_out[row] / s.row_means[row / e.rows]);
 }
-template <class T>
-__device__ Compute<T> column_factor(const Extent& e, const State<T>& s, std::int64_t row,
+template <class T, class G>
+__device__ Compute<T> column_factor(const Extent& e, const State<T, G>& s, std::int64_t row,
                                     std::int64_t j) {
   using C = Compute<T>;
   return C(1) / square_root(s.columns_out[row / e.rows * e.columns + j]);
 }
 
 // Σ of the squares of a row's update.
-template <class T, int group>
-__global__ void __launch_bounds__(threads) row_updates(Extent e, State<T> s) {
+template <class T, class G, int group>
+__global__ void __launch_bounds__(threads) row_updates(Extent e, State<T, G> s) {
+  if (skipped(s)) return;
   using C = Compute<T>;
   const RowGroup<group> own;
   const std::int64_t row = own.row;
@@ -190,9 +205,10 @@ __global__ void __launch_bounds__(threads) row_updates(Extent e, State<T> s) {
 }
 
 // A run of a vector: its mean squares, and Σ of the squares of its update.
-template <class T>
+template <class T, class G>
 __global__ void __launch_bounds__(threads)
-    vector_means(Extent e, State<T> s, AdafactorAttributes a) {
+    vector_means(Extent e, State<T, G> s, AdafactorAttributes a) {
+  if (skipped(s)) return;
   using C = Compute<T>;
   const Sizes<C> z = *s.sizes;
   const C eps = static_cast<C>(a.eps_square), scale = *s.scale;
@@ -209,8 +225,10 @@ __global__ void __launch_bounds__(threads)
 }
 
 // One block: the size of the step from the sums.
-template <class T>
-__global__ void __launch_bounds__(threads) last_sizes(Extent e, State<T> s, AdafactorAttributes a) {
+template <class T, class G>
+__global__ void __launch_bounds__(threads)
+    last_sizes(Extent e, State<T, G> s, AdafactorAttributes a) {
+  if (skipped(s)) return;
   using C = Compute<T>;
   const Group<threads> group{static_cast<int>(threadIdx.x)};
   const auto sum = [&](const double* parts, std::int64_t count) {
@@ -237,22 +255,27 @@ __global__ void __launch_bounds__(threads) last_sizes(Extent e, State<T> s, Adaf
   s.sizes->kept = static_cast<C>(1.0 - decay);
 }
 
-template <class T>
-__device__ void take(const State<T>& s, const AdafactorAttributes& a, std::int64_t i,
+template <class T, class G>
+__device__ void take(const State<T, G>& s, const AdafactorAttributes& a, std::int64_t i,
                      Compute<T> size, Compute<T> kept, Compute<T> factor) {
   using C = Compute<T>;
-  const C x = widen(s.p[i]), g = widen(s.g[i]);
+  C x[1];
+  s.p.template load<1>(i, x);
+  const C g = widen(s.g[i]);
   C taken = size * g * factor;
   if (a.momentum) {
     taken =
         s.momentum[i] * static_cast<C>(a.beta1) + static_cast<C>(1.0 - a.beta1) * size * g * factor;
     s.momentum_out[i] = taken;
   }
-  s.p_out[i] = narrow<T>(kept * x - taken);
+  x[0] = kept * x[0] - taken;
+  s.p.template store<1>(i, x);
 }
 
-template <class T, int group>
-__global__ void __launch_bounds__(threads) step_rows(Extent e, State<T> s, AdafactorAttributes a) {
+template <class T, class G, int group>
+__global__ void __launch_bounds__(threads)
+    step_rows(Extent e, State<T, G> s, AdafactorAttributes a) {
+  if (skipped(s)) return;
   using C = Compute<T>;
   const RowGroup<group> own;
   const std::int64_t row = own.row;
@@ -262,15 +285,16 @@ __global__ void __launch_bounds__(threads) step_rows(Extent e, State<T> s, Adafa
     take(s, a, row * e.columns + j, size, kept, column_factor(e, s, row, j));
 }
 
-template <class T>
-__global__ void step_vector(Extent e, State<T> s, AdafactorAttributes a) {
+template <class T, class G>
+__global__ void step_vector(Extent e, State<T, G> s, AdafactorAttributes a) {
+  if (skipped(s)) return;
   using C = Compute<T>;
   const C size = s.sizes->size, kept = s.sizes->kept;
   for_items(e.elements,
             [&](std::int64_t i) { take(s, a, i, size, kept, C(1) / square_root(s.rows_out[i])); });
 }
 
-template <class T>
+template <class T, class G>
 struct Runner {
   using C = Compute<T>;
   Extent e;
@@ -293,23 +317,22 @@ struct Runner {
   void operator()(const KernelArgs& args) const {
     if (e.elements == 0) return;
     const int momentum = e.factored ? 2 : 1;
-    const State<T> s{args.in<T>(0),
-                     args.in<T>(1),
-                     args.in<double>(2),
-                     args.in<double>(3),
-                     args.in<C>(4),
-                     args.in<C>(first_state),
-                     e.factored ? args.in<C>(first_state + 1) : nullptr,
-                     a.momentum ? args.in<C>(first_state + momentum) : nullptr,
-                     args.out<T>(0),
-                     args.out<C>(1),
-                     e.factored ? args.out<C>(2) : nullptr,
-                     a.momentum ? args.out<C>(1 + momentum) : nullptr,
-                     args.scratch<Sizes<C>>(),
-                     args.scratch<double>(squares_at),
-                     args.scratch<double>(updates_at),
-                     args.scratch<C>(columns_at),
-                     args.scratch<C>(means_at)};
+    const State<T, G> s{{args, a.form},
+                        args.in<G>(1),
+                        args.in<double>(2),
+                        args.in<double>(3),
+                        args.in<C>(4),
+                        args.in<C>(first_state),
+                        e.factored ? args.in<C>(first_state + 1) : nullptr,
+                        a.momentum ? args.in<C>(first_state + momentum) : nullptr,
+                        args.out<C>(1),
+                        e.factored ? args.out<C>(2) : nullptr,
+                        a.momentum ? args.out<C>(1 + momentum) : nullptr,
+                        args.scratch<Sizes<C>>(),
+                        args.scratch<double>(squares_at),
+                        args.scratch<double>(updates_at),
+                        args.scratch<C>(columns_at),
+                        args.scratch<C>(means_at)};
     const auto start = [&](auto kernel, dim3 grid, auto... more) {
       launch({args, "adafactor", grid, dim3(threads)}, kernel, more...);
     };
@@ -317,33 +340,34 @@ struct Runner {
     const dim3 runs(static_cast<unsigned>(e.runs));
     const dim3 rows(static_cast<unsigned>(short_rows ? ceil_div(e.batch * e.rows, threads / 32)
                                                      : e.batch * e.rows));
-    launch({args, "adafactor", dim3(1), dim3(1)}, first_sizes<T>, s, a);
-    if (a.scale_by_parameter) start(parameter_squares<T>, runs, e, s);
+    launch({args, "adafactor", dim3(1), dim3(1)}, first_sizes<T, G>, s, a);
+    if (a.scale_by_parameter) start(parameter_squares<T, G>, runs, e, s);
     if (e.factored) {
-      start(short_rows ? row_means_kernel<T, 32> : row_means_kernel<T, threads>, rows, e, s, a);
-      start(column_sums_kernel<T>, item_grid(e.batch * e.slices * e.columns), e, s);
-      start(column_means_kernel<T>, item_grid(e.batch * e.columns), e, s, a);
-      start(mean_of_rows<T>, dim3(static_cast<unsigned>(e.batch)), e, s);
+      start(short_rows ? row_means_kernel<T, G, 32> : row_means_kernel<T, G, threads>, rows, e, s,
+            a);
+      start(column_sums_kernel<T, G>, item_grid(e.batch * e.slices * e.columns), e, s);
+      start(column_means_kernel<T, G>, item_grid(e.batch * e.columns), e, s, a);
+      start(mean_of_rows<T, G>, dim3(static_cast<unsigned>(e.batch)), e, s);
       if (!std::isinf(a.clip_threshold))
-        start(short_rows ? row_updates<T, 32> : row_updates<T, threads>, rows, e, s);
+        start(short_rows ? row_updates<T, G, 32> : row_updates<T, G, threads>, rows, e, s);
     } else {
-      start(vector_means<T>, runs, e, s, a);
+      start(vector_means<T, G>, runs, e, s, a);
     }
-    start(last_sizes<T>, dim3(1), e, s, a);
+    start(last_sizes<T, G>, dim3(1), e, s, a);
     if (e.factored)
-      start(short_rows ? step_rows<T, 32> : step_rows<T, threads>, rows, e, s, a);
+      start(short_rows ? step_rows<T, G, 32> : step_rows<T, G, threads>, rows, e, s, a);
     else
-      start(step_vector<T>, item_grid(e.elements), e, s, a);
+      start(step_vector<T, G>, item_grid(e.elements), e, s, a);
   }
 };
 
 }  // namespace
 
 Kernel bind_adafactor_cuda(const KernelRequest& request, const AdafactorAttributes& a) {
-  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const Runner<T> runner(request.out().shape(), a);
-    return Kernel{runner, runner.workspace};
+  return dispatch_gradient(request, [&](auto parameter, auto gradient) {
+    const Runner<typename decltype(parameter)::type, typename decltype(gradient)::type> runner(
+        request.out().shape(), a);
+    return skippable_on_device(request, {runner, runner.workspace});
   });
 }
 

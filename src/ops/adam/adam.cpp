@@ -8,10 +8,10 @@
 namespace ebb {
 namespace {
 
-// Inputs: parameter, gradient, mean, square, rate, step, gradient_scale.
+// Inputs: parameter, gradient, mean, square, rate, step, gradient_scale[, companion].
 std::vector<TensorType> infer(const Call& call, const AdamAttributes& a) {
   call.require_floating(0);
-  require_like_parameter(call, 1, call.dtype(0), "the gradient");
+  require_gradient(call);
   require_like_parameter(call, 2, kept_dtype(call, 2), "the mean");
   require_like_parameter(call, 3, call.dtype(2), "the mean square");
   require_scalar(call, 4, f64, "the rate");
@@ -20,16 +20,19 @@ std::vector<TensorType> infer(const Call& call, const AdamAttributes& a) {
   check_adam(call, a);
   if (a.stochastic && call.dtype(2) != bf16)
     call.fail_dtype("only moments in bfloat16 are rounded stochastically");
-  return {call.inputs[0], call.inputs[2], call.inputs[3]};
+  std::vector<TensorType> outputs{call.inputs[0], call.inputs[2], call.inputs[3]};
+  require_form(call, 7, a.form, outputs);
+  return outputs;
 }
 
-// Stochastic rounding is not described: its expectation is the value before rounding.
 std::vector<Tensor> reference(std::span<const Tensor> in, const AdamAttributes& a) {
   const DType compute = state_dtype(in[0].dtype()), state = in[2].dtype();
   const AdamResult r =
-      adam_in_primitives(cast(in[0], compute), cast(in[1], compute) * in[6], cast(in[2], compute),
+      adam_in_primitives(opened(in, a.form), cast(in[1], compute) * in[6], cast(in[2], compute),
                          cast(in[3], compute), in[4], in[5], a);
-  return {cast(r.parameter, in[0].dtype()), cast(r.mean, state), cast(r.square, state)};
+  std::vector<Tensor> out{{}, cast(r.mean, state), cast(r.square, state)};
+  close(r.parameter, in[0].dtype(), a.form, out);
+  return out;
 }
 
 }  // namespace
@@ -62,7 +65,10 @@ const Op& adam_op() {
       .summary = "one step of Adam or AdamW on a parameter and its moments",
       .infer = infer,
       .reference = reference,
-      .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 2}, {.output = 2, .input = 3}},
+      .in_place = {{.output = 0, .input = 0},
+                   {.output = 1, .input = 2},
+                   {.output = 2, .input = 3},
+                   {.output = 3, .input = 7}},
       .cpu = bind_adam_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_adam_cuda),
       .cost = cost_per_element<AdamAttributes, 14>,
@@ -72,10 +78,12 @@ const Op& adam_op() {
 
 AdamResult adam_update(const Tensor& parameter, const Tensor& gradient, const Tensor& mean,
                        const Tensor& square, const Tensor& rate, const Tensor& step,
-                       const Tensor& gradient_scale, const AdamAttributes& attributes) {
-  const auto out =
-      apply(adam_op(), {parameter, gradient, mean, square, rate, step, gradient_scale}, attributes);
-  return {out[0], out[1], out[2]};
+                       const Tensor& gradient_scale, const AdamAttributes& attributes,
+                       const Tensor& companion) {
+  std::vector<Tensor> inputs{parameter, gradient, mean, square, rate, step, gradient_scale};
+  if (companion) inputs.push_back(companion);
+  const auto out = apply(adam_op(), std::move(inputs), attributes);
+  return {out[0], out[1], out[2], companion ? out[3] : Tensor{}};
 }
 
 }  // namespace ebb

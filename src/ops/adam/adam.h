@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ebb/op.h"
+#include "ebb/parameter_form.h"
 
 namespace ebb {
 
@@ -14,6 +15,7 @@ struct AdamAttributes {
   bool decoupled = true;    // AdamW: decay acts on the parameter, not through the gradient
   bool stochastic = false;  // moments in bfloat16 are rounded by chance, not to nearest
   std::uint64_t key = 0;    // of that chance
+  ParameterForm form = {};
   bool operator==(const AdamAttributes&) const = default;
   void visit(auto&& field) const {
     field("beta1", beta1);
@@ -23,18 +25,21 @@ struct AdamAttributes {
     field("decoupled", decoupled);
     field("stochastic", stochastic);
     field("key", key);
+    form.visit(field);
   }
 };
 
 struct AdamResult {
   Tensor parameter, mean, square;
+  Tensor companion = {};
 };
 
 // The moments are float32 (float64 for a float64 parameter) or bfloat16. `rate` and `step` (counted
 // from 1) are float64 scalars; the gradient is multiplied by the scalar `gradient_scale` first.
 AdamResult adam_update(const Tensor& parameter, const Tensor& gradient, const Tensor& mean,
                        const Tensor& square, const Tensor& rate, const Tensor& step,
-                       const Tensor& gradient_scale, const AdamAttributes& attributes);
+                       const Tensor& gradient_scale, const AdamAttributes& attributes,
+                       const Tensor& companion = {});
 
 // A step in primitive ops on tensors that all have the dtype the step is computed in, the gradient
 // scaled already.

@@ -1,34 +1,22 @@
 #include "ops/adam/adam.h"
-#include "ops/cuda/update.cuh"
-#include "ops/optimizer_step.h"
+#include "ops/cuda/parameter.cuh"
 
 namespace ebb {
 namespace {
 
 using namespace cuda;
 
-// T is the parameter's type, S the state's.
-template <class T, class S>
+// T is the parameter's type, G the gradient's, S the state's.
+template <class T, class G, class S>
 struct State {
   using C = Compute<T>;
-  const T *p, *g;
+  StoredParameter<T> p;
+  const G* g;
   const S *m, *v;
   const double *rate, *step;
   const C* scale;
-  T* p_out;
   S *m_out, *v_out;
-  const RandomState* random;
 };
-
-// To bfloat16, up with the probability that makes it right on average: `chance` is uniform in
-// [0, 2^16).
-__device__ BFloat16 round_by_chance(float value, std::uint32_t chance) {
-  const std::uint32_t bits = __float_as_uint(value);
-  if ((bits & 0x7f800000u) == 0x7f800000u) return narrow<BFloat16>(value);  // infinities and NaN
-  BFloat16 rounded;
-  rounded.bits = static_cast<std::uint16_t>((bits + chance) >> 16);
-  return rounded;
-}
 
 // Element i takes the halves of word i % 4 of Philox counter i / 4.
 template <int n, class C>
@@ -47,16 +35,17 @@ __device__ void store_by_chance(const Philox& philox, std::int64_t i, BFloat16* 
   }
 }
 
-template <class T, class S>
+template <class T, class G, class S>
 __global__ void __launch_bounds__(item_threads)
-    adam_kernel(State<T, S> s, AdamAttributes a, std::int64_t count, bool wide) {
+    adam_kernel(State<T, G, S> s, AdamAttributes a, std::int64_t count, bool wide) {
   using C = Compute<T>;
+  const C scale = *s.scale;
+  if (scale == C(0)) return;
   const AdamCoefficients<C> f =
       made_once<AdamCoefficients<C>>([&] { return AdamCoefficients<C>(a, *s.rate, *s.step); });
-  const C scale = *s.scale;
   for_groups(count, wide, [&]<int n>(Number<n>, std::int64_t i) {
     C x[n], g[n], m[n], v[n];
-    load_group<n>(s.p + i, x);
+    s.p.template load<n>(i, x);
     load_group<n>(s.g + i, g);
     load_state<n>(s.m + i, m);
     load_state<n>(s.v + i, v);
@@ -70,14 +59,14 @@ __global__ void __launch_bounds__(item_threads)
     bool kept = false;
     if constexpr (std::is_same_v<S, BFloat16>)
       if (a.stochastic) {
-        store_by_chance(Philox(*s.random, RandomKey{a.key}), i, s.m_out + i, s.v_out + i, m, v);
+        store_by_chance(Philox(*s.p.random, RandomKey{a.key}), i, s.m_out + i, s.v_out + i, m, v);
         kept = true;
       }
     if (!kept) {
       store_state<n>(s.m_out + i, m);
       store_state<n>(s.v_out + i, v);
     }
-    store_group<n>(s.p_out + i, x);
+    s.p.template store<n>(i, x);
   });
 }
 
@@ -85,21 +74,22 @@ __global__ void __launch_bounds__(item_threads)
 
 Kernel bind_adam_cuda(const KernelRequest& request, const AdamAttributes& a) {
   const std::int64_t count = request.out().shape().elements();
-  return dispatch_state(
-      request, request.out().dtype(), request.in(2).dtype(), [&](auto parameter, auto state) {
+  return dispatch_update(
+      request, request.in(2).dtype(), [&](auto parameter, auto gradient, auto state) {
         using T = typename decltype(parameter)::type;
+        using G = typename decltype(gradient)::type;
         using S = typename decltype(state)::type;
         using C = Compute<T>;
-        return Kernel{[count, a](const KernelArgs& args) {
-          const State<T, S> s{args.in<T>(0),  args.in<T>(1),        args.in<S>(2),
-                              args.in<S>(3),  args.in<double>(4),   args.in<double>(5),
-                              args.in<C>(6),  args.out<T>(0),       args.out<S>(1),
-                              args.out<S>(2), &args.control->random};
-          launch({args, "adam", update_grid(count), dim3(item_threads)}, adam_kernel<T, S>, s, a,
-                 count,
-                 aligned_for_packs(s.p, s.g) && aligned_for_packs(s.m, s.v) &&
-                     aligned_for_packs(s.p_out) && aligned_for_packs(s.m_out, s.v_out));
-        }};
+        return skippable_on_device(
+            request, {[count, a](const KernelArgs& args) {
+              const State<T, G, S> s{{args, a.form}, args.in<G>(1),      args.in<S>(2),
+                                     args.in<S>(3),  args.in<double>(4), args.in<double>(5),
+                                     args.in<C>(6),  args.out<S>(1),     args.out<S>(2)};
+              launch({args, "adam", update_grid(count), dim3(item_threads)}, adam_kernel<T, G, S>,
+                     s, a, count,
+                     s.p.aligned() && aligned_for_packs(s.g) && aligned_for_packs(s.m, s.v) &&
+                         aligned_for_packs(s.m_out, s.v_out));
+            }});
       });
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ebb/ops.h"
@@ -52,7 +53,7 @@ DType statistics_dtype(DType dtype) { return dtype == f64 ? f64 : f32; }
 
 std::vector<TensorType> infer(const Call& call, const AttentionAttributes& a) {
   const Shape scores = check_inputs(call, a, 3);
-  return {{{scores[0], scores[1], scores[2], call.shape(2)[3]}, call.dtype(0)},
+  return {{{scores[0], scores[2], scores[1], call.shape(2)[3]}, call.dtype(0)},
           {{scores[0], scores[1], scores[2]}, statistics_dtype(call.dtype(0))}};
 }
 
@@ -64,17 +65,25 @@ std::vector<TensorType> infer_grad(const Call& call, const AttentionAttributes& 
     call.fail_shape(fmt::format("the result and its gradient must be {}", to_string(o)));
   if (call.inputs[4] != logsumexp)
     call.fail_shape(fmt::format("the logsumexp must be {}", to_string(logsumexp)));
-  return {call.inputs[0], call.inputs[1], call.inputs[2]};
+  std::vector<TensorType> outputs;
+  for (int i = 0; i < 3; ++i) {
+    const Shape& s = call.shape(i);
+    outputs.push_back({{s[0], s[2], s[1], s[3]}, call.dtype(0)});
+  }
+  return outputs;
 }
+
+// (B, H, T, D) as (B, T, H, D) and back, a view.
+Tensor swapped(const Tensor& x) { return permute(x, {0, 2, 1, 3}); }
 
 std::vector<Tensor> gradient(const GradientCall& call, const AttentionAttributes& a) {
   std::vector<Tensor> result(static_cast<std::size_t>(call.input_count()));
   if (!call.has_grad(0)) return result;
-  std::vector<Tensor> inputs{call.input(0),  call.input(1),  call.input(2),
-                             call.output(0), call.output(1), call.grad(0)};
+  std::vector<Tensor> inputs{call.input(0),           call.input(1),  call.input(2),
+                             swapped(call.output(0)), call.output(1), swapped(call.grad(0))};
   if (call.input_count() == 4) inputs.push_back(call.input(3));
   const std::vector<Tensor> gradients = apply(attention_grad_op(), inputs, a);
-  std::copy(gradients.begin(), gradients.end(), result.begin());
+  std::transform(gradients.begin(), gradients.end(), result.begin(), swapped);
   return result;
 }
 
@@ -130,6 +139,7 @@ const Op& attention_op() {
       .cpu = bind_attention_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_attention_cuda),
       .cost = cost,
+      .narrowing = Narrowing::sought,
   });
   return op;
 }
@@ -162,7 +172,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
     while (shape.rank() < 4) shape.insert(0, 1);
     inputs.push_back(shape == options.mask.shape() ? options.mask : reshape(options.mask, shape));
   }
-  return apply(attention_op(), std::move(inputs), a).front();
+  return swapped(apply(attention_op(), std::move(inputs), a).front());
 }
 
 }  // namespace ebb

@@ -23,13 +23,13 @@ struct AttentionAttributes {
   }
 };
 
-// (q, k, v[, mask]) → (o (B, H, T, Dv), logsumexp of the scores (B, H, T)). The second output is
-// there for backward alone: it is float32 (float64 for float64), -inf where a query sees no key,
-// and has no gradient.
+// (q, k, v[, mask]) → (o (B, T, H, Dv), logsumexp of the scores (B, H, T)). Results lie token by
+// token, as the products around attention have them. The second output is there for backward alone:
+// it is float32 (float64 for float64), -inf where a query sees no key, and has no gradient.
 const Op& attention_op();
 
-// (q, k, v, o, logsumexp, do[, mask]) → (dq, dk, dv). `o` and `logsumexp` are hints: they follow
-// from the rest.
+// (q, k, v, o, logsumexp, do[, mask]) → (dq (B, T, H, D), dk (B, S, Hkv, D), dv (B, S, Hkv, Dv)),
+// with o and do as (B, H, T, Dv). `o` and `logsumexp` are hints: they follow from the rest.
 const Op& attention_grad_op();
 
 // The same in primitive ops, with every matrix in memory.

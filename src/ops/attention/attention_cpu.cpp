@@ -85,7 +85,7 @@ class Forward {
             load_keys(args.in<T>(2) + p.v.at(b, kv_head, j), p.v.row, at.keys, p.value_size, keys),
             p.value_size, at.keys, scores, width, result, width, width, Store::add);
       }
-      finish((b * p.heads + h) * p.queries + first, count, highest, total);
+      finish(b, h, first, count, highest, total);
     }
 
     // Scores become weights relative to the highest score so far; what was summed before is brought
@@ -120,8 +120,8 @@ class Forward {
       for (std::int64_t i = 0; i < at.keys * width; ++i) scores[i] *= factors[i];
     }
 
-    void finish(std::int64_t first_row, std::int64_t count, const V* highest,
-                const V* total) const {
+    void finish(std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t count,
+                const V* highest, const V* total) const {
       C logsumexp[width];
       for (int n = 0; n < vectors; ++n) {
         const V inverse = total[n] == C(0) ? V{} : C(1) / total[n];
@@ -136,9 +136,10 @@ class Forward {
       const std::int64_t columns = simd::padded<C>(p.value_size);
       simd::transpose(result, columns, width, rows);
       for (std::int64_t i = 0; i < count; ++i)
-        narrow_row(rows + i * columns, args.out<T>(0) + (first_row + i) * p.value_size,
+        narrow_row(rows + i * columns,
+                   args.out<T>(0) + ((b * p.queries + first + i) * p.heads + h) * p.value_size,
                    p.value_size);
-      std::copy_n(logsumexp, count, args.out<C>(1) + first_row);
+      std::copy_n(logsumexp, count, args.out<C>(1) + (b * p.heads + h) * p.queries + first);
     }
   };
 

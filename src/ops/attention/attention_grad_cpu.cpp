@@ -60,6 +60,7 @@ class Backward {
     std::int64_t size, value_size;  // padded
     C *rows, *columns, *grad_rows, *grad_columns, *dq, *weights, *dscores, *keys, *values, *factors;
     C *dk, *dv;
+    std::int64_t dk_row, dv_row;  // elements from one row to the next
     const std::byte* mask;
 
     Worker(const Backward& backward, const KernelArgs& a, int worker)
@@ -73,25 +74,29 @@ class Backward {
       dq = area(f.dq_), weights = area(f.weights_), dscores = area(f.dscores_);
       keys = area(f.keys_), values = area(f.values_), factors = area(f.factors_);
       dk = area(f.dk_), dv = area(f.dv_);
+      dk_row = size, dv_row = value_size;
       mask = p.masked ? args.inputs[6] : nullptr;
     }
 
     void head(std::int64_t b, std::int64_t kv_head) {
-      const std::int64_t first_row = (b * p.kv_heads + kv_head) * p.keys;
+      // Row j of the head is row j · Hkv from here.
+      const std::int64_t first_row = b * p.keys * p.kv_heads + kv_head;
       if constexpr (std::is_same_v<T, C>)
         if (f.direct_) {
-          dk = args.out<T>(1) + first_row * p.size;
-          dv = args.out<T>(2) + first_row * p.value_size;
+          dk = args.out<T>(1) + first_row * p.size, dk_row = p.kv_heads * p.size;
+          dv = args.out<T>(2) + first_row * p.value_size, dv_row = p.kv_heads * p.value_size;
         }
-      std::fill_n(dk, p.keys * size, C(0));
-      std::fill_n(dv, p.keys * value_size, C(0));
+      for (std::int64_t j = 0; j < p.keys; ++j) {
+        std::fill_n(dk + j * dk_row, size, C(0));
+        std::fill_n(dv + j * dv_row, value_size, C(0));
+      }
       for (std::int64_t h = kv_head * p.group(); h < (kv_head + 1) * p.group(); ++h)
         for (std::int64_t first = 0; first < p.queries; first += width) block(b, h, kv_head, first);
       if (f.direct_) return;
       for (std::int64_t j = 0; j < p.keys; ++j) {
-        narrow_row(dk + j * size, args.out<T>(1) + (first_row + j) * p.size, p.size);
-        narrow_row(dv + j * value_size, args.out<T>(2) + (first_row + j) * p.value_size,
-                   p.value_size);
+        const std::int64_t row = first_row + j * p.kv_heads;
+        narrow_row(dk + j * size, args.out<T>(1) + row * p.size, p.size);
+        narrow_row(dv + j * value_size, args.out<T>(2) + row * p.value_size, p.value_size);
       }
     }
 
@@ -122,10 +127,10 @@ class Backward {
              logsumexp, delta);
 
       simd::transpose(dq, size, width, rows);
-      T* out = args.out<T>(0) + ((b * p.heads + h) * p.queries + first) * p.size;
+      T* out = args.out<T>(0) + ((b * p.queries + first) * p.heads + h) * p.size;
       for (std::int64_t i = 0; i < count; ++i) {
         for (std::int64_t d = 0; d < p.size; ++d) rows[i * size + d] *= static_cast<C>(p.scale);
-        narrow_row(rows + i * size, out + i * p.size, p.size);
+        narrow_row(rows + i * size, out + i * p.heads * p.size, p.size);
       }
     }
 
@@ -147,8 +152,8 @@ class Backward {
       }
       const simd::Factor<C> w{weights, width}, ds{dscores, width};
       simd::product<Order::rows>(w, at.keys, at.queries, grad_rows, value_size,
-                                 dv + at.key * value_size, value_size, value_size, Store::add);
-      simd::product<Order::rows>(ds, at.keys, at.queries, rows, size, dk + at.key * size, size,
+                                 dv + at.key * dv_row, dv_row, value_size, Store::add);
+      simd::product<Order::rows>(ds, at.keys, at.queries, rows, size, dk + at.key * dk_row, dk_row,
                                  size, Store::add);
       simd::product<Order::columns>(k, p.size, at.keys, dscores, width, dq, width, width,
                                     Store::add);

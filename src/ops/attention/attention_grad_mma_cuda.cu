@@ -120,10 +120,10 @@ __global__ void __launch_bounds__(threads)
     __syncthreads();  // before the side is loaded again
   }
   wait_groups<0>();
-  const std::int64_t row = (static_cast<std::int64_t>(b) * p.kv_heads + kv) * p.keys + key0;
+  const std::int64_t row = p.key_row(b, kv, key0), rows = p.kv_heads;
   const float scale = static_cast<float>(p.scale);
-  write_rows(a.dk + row * p.size, p.size, p.keys - key0, p.size, dk, {scale, scale});
-  write_rows(a.dv + row * p.value_size, p.value_size, p.keys - key0, p.value_size, dv,
+  write_rows(a.dk + row * p.size, rows * p.size, p.keys - key0, p.size, dk, {scale, scale});
+  write_rows(a.dv + row * p.value_size, rows * p.value_size, p.keys - key0, p.value_size, dv,
              {1.0f, 1.0f});
 }
 
@@ -191,7 +191,8 @@ __global__ void __launch_bounds__(threads)
   }
   wait_groups<0>();
   const float scale = static_cast<float>(p.scale);
-  write_rows(a.dq + (head + row0) * p.size, p.size, p.queries - row0, p.size, dq, {scale, scale});
+  write_rows(a.dq + p.query_row(b, h, row0) * p.size, static_cast<std::int64_t>(p.heads) * p.size,
+             p.queries - row0, p.size, dq, {scale, scale});
 }
 
 template <class S, int padded>

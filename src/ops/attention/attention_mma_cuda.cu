@@ -131,7 +131,9 @@ __global__ void __launch_bounds__(threads)
       a.logsumexp[row + g + 8 * half] =
           total[half] == 0.0f ? -infinity<float>() : most[half] * ln_2 + logf(total[half]);
   }
-  write_rows(a.o + row * p.value_size, p.value_size, p.queries - row0, p.value_size, out, inverse);
+  write_rows(a.o + p.query_row(b, h, row0) * p.value_size,
+             static_cast<std::int64_t>(p.heads) * p.value_size, p.queries - row0, p.value_size, out,
+             inverse);
 }
 
 }  // namespace

@@ -194,7 +194,9 @@ __global__ void __launch_bounds__(threads)
           total[i] == T(0) ? -infinity<T>()
                            : most[i] + static_cast<T>(logarithm(static_cast<double>(total[i])));
   }
-  write_tile(a.o + row0 * p.value_size, p.value_size, rows, column, p.value_size, out, T(1), lane);
+  write_tile(a.o + p.query_row(b, h, first) * p.value_size,
+             static_cast<std::int64_t>(p.heads) * p.value_size, rows, column, p.value_size, out,
+             T(1), lane);
 }
 
 // Σ o · do of each query, a warp each.
@@ -279,9 +281,11 @@ __global__ void __launch_bounds__(threads)
       add_products<Side::columns>(tiles.dscores, tiles.values, lane, dk);
     }
   }
-  const std::int64_t row = (static_cast<std::int64_t>(b) * p.kv_heads + kv) * p.keys + j0;
-  write_tile(a.dk + row * p.size, p.size, count, column, p.size, dk, static_cast<T>(p.scale), lane);
-  write_tile(a.dv + row * p.value_size, p.value_size, count, column, p.value_size, dv, T(1), lane);
+  const std::int64_t row = p.key_row(b, kv, j0), step = p.kv_heads;
+  write_tile(a.dk + row * p.size, step * p.size, count, column, p.size, dk, static_cast<T>(p.scale),
+             lane);
+  write_tile(a.dv + row * p.value_size, step * p.value_size, count, column, p.value_size, dv, T(1),
+             lane);
 }
 
 // blockIdx: queries by tiles and columns by 64, heads, batches.
@@ -314,8 +318,8 @@ __global__ void __launch_bounds__(threads)
     load_values(tiles, k, column);
     add_products<Side::rows>(tiles.dscores, tiles.values, lane, dq);
   }
-  write_tile(a.dq + (row0 + i0) * p.size, p.size, rows, column, p.size, dq, static_cast<T>(p.scale),
-             lane);
+  write_tile(a.dq + p.query_row(b, h, i0) * p.size, static_cast<std::int64_t>(p.heads) * p.size,
+             rows, column, p.size, dq, static_cast<T>(p.scale), lane);
 }
 
 dim3 grid(int rows, int columns, int heads, int batches) {

@@ -48,6 +48,14 @@ struct CudaProblem {
     for (int i = 0; i < 4; ++i) mask_stride[i] = arg.shape()[i] == 1 ? 0 : arg.strides[i];
   }
 
+  // Where row i of head h of batch b begins in a result that lies token by token, in rows.
+  __device__ std::int64_t query_row(int b, int h, int i) const {
+    return (static_cast<std::int64_t>(b) * queries + i) * heads + h;
+  }
+  __device__ std::int64_t key_row(int b, int h, int j) const {
+    return (static_cast<std::int64_t>(b) * keys + j) * kv_heads + h;
+  }
+
   bool plain() const { return !masked && dropout == 0.0; }
   __host__ __device__ int group() const { return kv_heads > 0 ? heads / kv_heads : 0; }
   // Keys that some query before `end` sees, and the first query that sees some key from `begin` on.

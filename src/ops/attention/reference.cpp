@@ -66,7 +66,7 @@ std::vector<Tensor> attention_reference(std::span<const Tensor> inputs,
   const Tensor q = widened(inputs[0]), k = widened(inputs[1]), v = widened(inputs[2]);
   const Weights w = weights(q, k, inputs.size() > 3 ? inputs[3] : Tensor{}, a);
   const Tensor o = ungrouped(matmul(grouped(w.dropped(), v.shape()[1]), unsqueeze(v, 2)));
-  return {cast(o, inputs[0].dtype()), w.logsumexp};
+  return {cast(permute(o, {0, 2, 1, 3}), inputs[0].dtype()), w.logsumexp};
 }
 
 std::vector<Tensor> attention_grad_reference(std::span<const Tensor> inputs,
@@ -84,7 +84,8 @@ std::vector<Tensor> attention_grad_reference(std::span<const Tensor> inputs,
   const Tensor dk = sum(matmul(ds, grouped(q, kv_heads), Transpose::yes), {2});
   const Tensor dv = sum(matmul(grouped(w.dropped(), kv_heads), grad, Transpose::yes), {2});
   const DType dtype = inputs[0].dtype();
-  return {cast(dq, dtype), cast(dk, dtype), cast(dv, dtype)};
+  const auto token_major = [&](const Tensor& x) { return cast(permute(x, {0, 2, 1, 3}), dtype); };
+  return {token_major(dq), token_major(dk), token_major(dv)};
 }
 
 }  // namespace ebb

@@ -193,6 +193,7 @@ const Op& conv2d_op() {
           [](Types inputs, Types outputs, const Conv2dAttributes&) {
             return cost(inputs, outputs, outputs[0].shape, inputs[1].shape);
           },
+      .narrowing = Narrowing::sought,
   });
   return op;
 }

@@ -47,7 +47,8 @@ std::vector<TensorType> infer(const Call& call, const CrossEntropyAttributes& a)
   call.require_rank(0, 2);
   const std::int64_t rows = call.shape(0)[0];
   check_cross_entropy(call, 1, rows, call.shape(0)[1], a.label_smoothing);
-  return {{{rows}, call.dtype(0)}, {{rows}, statistics_dtype(call.dtype(0))}};
+  const TensorType per_row{{rows}, statistics_dtype(call.dtype(0))};
+  return {per_row, per_row};
 }
 
 std::vector<TensorType> infer_grad(const Call& call, const CrossEntropyAttributes& a) {
@@ -78,13 +79,12 @@ std::vector<Tensor> gradient(const GradientCall& call, const CrossEntropyAttribu
 std::vector<Tensor> reference(std::span<const Tensor> in, const CrossEntropyAttributes& a) {
   const std::vector<Tensor> rows =
       cross_entropy_rows(cast(in[0], statistics_dtype(in[0].dtype())), in[1], a);
-  return {cast(rows[0], in[0].dtype()), rows[1]};
+  return {rows[0], rows[1]};
 }
 
 std::vector<Tensor> reference_grad(std::span<const Tensor> in, const CrossEntropyAttributes& a) {
   const DType wide = statistics_dtype(in[0].dtype());
-  return {
-      cast(cross_entropy_rows_grad(cast(in[0], wide), in[1], cast(in[3], wide), a), in[0].dtype())};
+  return {cast(cross_entropy_rows_grad(cast(in[0], wide), in[1], in[3], a), in[0].dtype())};
 }
 
 // A maximum, a subtraction, an exponential (about ten operations) and a sum for each logit.

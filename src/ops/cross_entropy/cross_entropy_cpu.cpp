@@ -23,14 +23,15 @@ struct Problem {
 
 template <class S, class I>
 void run_forward(const Problem& p, const KernelArgs& args) {
+  using T = Compute<S>;
   p.for_rows([&](std::int64_t row) {
     const S* x = args.in<S>(0) + row * p.classes;
     const std::int64_t target = args.in<I>(1)[row];
     const auto sums = row_sums(x, p.classes, p.a.label_smoothing != 0.0);
-    args.out<Compute<S>>(1)[row] = sums.logsumexp;
-    args.out<S>(0)[row] = row_counts(row, target, p.classes, p.a.ignore_index, *args.fault)
-                              ? S(row_loss(x, p.classes, target, p.a.label_smoothing, sums))
-                              : S(0);
+    args.out<T>(1)[row] = sums.logsumexp;
+    args.out<T>(0)[row] = row_counts(row, target, p.classes, p.a.ignore_index, *args.fault)
+                              ? row_loss(x, p.classes, target, p.a.label_smoothing, sums)
+                              : T(0);
   });
 }
 
@@ -46,7 +47,7 @@ void run_backward(const Problem& p, const KernelArgs& args) {
       std::fill_n(out, p.classes, S(0));
       return;
     }
-    const T lse = args.in<T>(2)[row], g = static_cast<T>(args.in<S>(3)[row]);
+    const T lse = args.in<T>(2)[row], g = args.in<T>(3)[row];
     // p - T at the target, before the row is overwritten: in a half type the difference of the
     // rounded parts would lose what is left when p nears 1.
     const T at_target =
@@ -60,7 +61,7 @@ void run_backward(const Problem& p, const KernelArgs& args) {
 template <class Make>
 Kernel bind(const KernelRequest& request, const Make& make) {
   return dispatch_index(request, request.in(1).dtype(), [&](auto index) {
-    return dispatch_floating(request, request.out().dtype(),
+    return dispatch_floating(request, request.in(0).dtype(),
                              [&](auto element) { return make(element, index); });
   });
 }

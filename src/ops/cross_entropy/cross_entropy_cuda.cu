@@ -23,8 +23,8 @@ struct Forward {
     static_cast<T*>(logsumexps)[r] = sums.logsumexp();
     const std::int64_t target = targets[r];
     const bool counts = row_counts(r, target, walk.columns, a.ignore_index, fault);
-    static_cast<S*>(losses)[r] =
-        narrow<S>(counts ? sums.loss(widen(x[target]), a.label_smoothing, walk.columns) : T(0));
+    static_cast<T*>(losses)[r] =
+        counts ? sums.loss(widen(x[target]), a.label_smoothing, walk.columns) : T(0);
   }
 };
 
@@ -45,7 +45,7 @@ struct Backward {
     const T lse = static_cast<const T*>(logsumexps)[r];
     const LogitGradient<T> gradient(
         row_counts(r, target, walk.columns, a.ignore_index, fault, walk.lane == 0), target, lse,
-        widen(static_cast<const S*>(grads)[r]), a.label_smoothing, walk.columns);
+        static_cast<const T*>(grads)[r], a.label_smoothing, walk.columns);
     walk.slots([&](int, std::int64_t column) {
       T v[Walk::width];
       walk.load(x + column, v);

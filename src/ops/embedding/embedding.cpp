@@ -67,6 +67,7 @@ const Op& embedding_op() {
       .cpu = bind_embedding_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_embedding_cuda),
       .cost = cost,
+      .narrowing = Narrowing::sought,
   });
   return op;
 }

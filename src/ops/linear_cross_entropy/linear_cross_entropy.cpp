@@ -28,7 +28,8 @@ std::vector<TensorType> infer(const Call& call, const LinearCrossEntropyAttribut
     call.fail_shape(fmt::format("the weight must have shape (classes, {})", features));
   check_cross_entropy(call, 2, rows, call.shape(1)[0], a.loss.label_smoothing);
   if (a.chunk < 1) call.fail_value(fmt::format("a chunk must have rows, but chunk is {}", a.chunk));
-  return {{{rows}, call.dtype(0)}, {{rows}, statistics_dtype(call.dtype(0))}};
+  const TensorType per_row{{rows}, statistics_dtype(call.dtype(0))};
+  return {per_row, per_row};
 }
 
 std::vector<TensorType> infer_grad(const Call& call, const LinearCrossEntropyGradAttributes& a) {
@@ -82,16 +83,16 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const LinearCrossEntro
   const DType wide = statistics_dtype(in[0].dtype());
   const std::vector<Tensor> rows =
       cross_entropy_rows(linear(cast(in[0], wide), cast(in[1], wide)), in[2], a.loss);
-  return {cast(rows[0], in[0].dtype()), rows[1]};
+  return {rows[0], rows[1]};
 }
 
 std::vector<Tensor> reference_grad(std::span<const Tensor> in,
                                    const LinearCrossEntropyGradAttributes& a) {
   const DType wide = statistics_dtype(in[0].dtype());
   const Tensor x = cast(in[0], wide), weight = cast(in[1], wide);
-  std::vector<Tensor> result = from_logits(
-      cross_entropy_rows_grad(linear(x, weight), in[2], cast(in[4], wide), a.forward.loss), x,
-      weight, a.x, a.weight);
+  std::vector<Tensor> result =
+      from_logits(cross_entropy_rows_grad(linear(x, weight), in[2], in[4], a.forward.loss), x,
+                  weight, a.x, a.weight);
   for (Tensor& t : result) t = cast(t, in[0].dtype());
   return result;
 }
@@ -140,6 +141,7 @@ const Op& linear_cross_entropy_op() {
       .cpu = bind_linear_cross_entropy_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_linear_cross_entropy_cuda),
       .cost = cost,
+      .narrowing = Narrowing::sought,
   });
   return op;
 }

@@ -119,9 +119,9 @@ struct Forward {
     const std::int64_t target = args.in<I>(2)[row];
     const RowSums<T> sums = row_sums(logits, p.classes, smoothing != 0.0);
     args.out<T>(1)[row] = sums.logsumexp;
-    args.out<S>(0)[row] = row_counts(row, target, p.classes, p.loss.ignore_index, *args.fault)
-                              ? S(row_loss(logits, p.classes, target, smoothing, sums))
-                              : S(0);
+    args.out<T>(0)[row] = row_counts(row, target, p.classes, p.loss.ignore_index, *args.fault)
+                              ? row_loss(logits, p.classes, target, smoothing, sums)
+                              : T(0);
   }
 };
 
@@ -199,7 +199,7 @@ struct Backward {
       std::fill_n(logits, width, T(0));
       return;
     }
-    const T g = static_cast<T>(args.in<S>(4)[row]);
+    const T g = args.in<T>(4)[row];
     row_gradient(logits, logits, width, args.in<T>(3)[row], g, static_cast<T>(shares.each));
     if (target >= v && target < v + width) logits[target - v] -= g * static_cast<T>(shares.target);
   }

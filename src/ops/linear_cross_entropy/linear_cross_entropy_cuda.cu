@@ -132,8 +132,7 @@ struct FoldTile {
   bool first, last;  // block of the rows
   Indices targets;
   RowState<T>* states;  // of the tile's rows
-  S* losses;
-  T* logsumexps;
+  T *losses, *logsumexps;
   CrossEntropyAttributes a;
   FaultSlot fault;
 
@@ -151,8 +150,7 @@ struct FoldTile {
     if (!last) return;
     logsumexps[row] = state.sums.logsumexp();
     const bool counts = row_counts(row, target, classes, a.ignore_index, fault);
-    losses[row] =
-        narrow<S>(counts ? state.sums.loss(state.at_target, a.label_smoothing, classes) : T(0));
+    losses[row] = counts ? state.sums.loss(state.at_target, a.label_smoothing, classes) : T(0);
   }
 };
 
@@ -187,7 +185,7 @@ struct Forward {
                                b == p.blocks() - 1,
                                Indices(args.inputs[2], p.index),
                                args.scratch<RowState<T>>(states_at),
-                               args.out<S>(0),
+                               args.out<T>(0),
                                args.out<T>(1),
                                p.loss,
                                FaultSlot(args)};
@@ -207,8 +205,7 @@ struct DifferentiateTile {
   S* out;
   std::int64_t lead, first_row, first_class, classes;
   Indices targets;
-  const T* logsumexps;
-  const S* grads;
+  const T *logsumexps, *grads;
   CrossEntropyAttributes a;
   FaultSlot fault;
 
@@ -217,7 +214,7 @@ struct DifferentiateTile {
     const std::int64_t row = first_row + r, target = targets[row];
     const LogitGradient<T> gradient(
         row_counts(row, target, classes, a.ignore_index, fault, walk.lane == 0), target,
-        logsumexps[row], widen(grads[row]), a.label_smoothing, classes);
+        logsumexps[row], grads[row], a.label_smoothing, classes);
     walk.slots([&](int, std::int64_t column) {
       T v[Walk::width];
       walk.load(logits + r * lead + column, v);
@@ -330,7 +327,7 @@ struct Backward {
              args.scratch<std::byte>(gemm_at));
     const DifferentiateTile<S> turn{
         tile_logits,    args.scratch<S>(half_tile_at),    p.lead,        row,           v,
-        p.classes,      Indices(args.inputs[2], p.index), args.in<T>(3), args.in<S>(4), p.loss,
+        p.classes,      Indices(args.inputs[2], p.index), args.in<T>(3), args.in<T>(4), p.loss,
         FaultSlot(args)};
     launch_rows<T>(args, "linear_cross_entropy_grad", turn,
                    RowShape({p.height_of(tile), p.width_of(b)}), aligned_for_packs(tile_logits));

@@ -8,25 +8,29 @@
 namespace ebb {
 namespace {
 
-// Inputs: parameter, gradient, mean, rate, gradient_scale.
+// Inputs: parameter, gradient, mean, rate, gradient_scale[, companion].
 std::vector<TensorType> infer(const Call& call, const LionAttributes& a) {
   call.require_floating(0);
-  require_like_parameter(call, 1, call.dtype(0), "the gradient");
+  require_gradient(call);
   require_like_parameter(call, 2, kept_dtype(call, 2), "the mean");
   require_scalar(call, 3, f64, "the rate");
   require_scalar(call, 4, state_dtype(call.dtype(0)), "the gradient scale");
   if (!(a.beta1 >= 0.0 && a.beta1 < 1.0 && a.beta2 >= 0.0 && a.beta2 < 1.0))
     call.fail_value("betas must be in [0, 1); got " + Attributes(a).text());
-  return {call.inputs[0], call.inputs[2]};
+  std::vector<TensorType> outputs{call.inputs[0], call.inputs[2]};
+  require_form(call, 5, a.form, outputs);
+  return outputs;
 }
 
 std::vector<Tensor> reference(std::span<const Tensor> in, const LionAttributes& a) {
   const DType compute = state_dtype(in[0].dtype());
-  const Tensor p = cast(in[0], compute), g = cast(in[1], compute) * in[4],
+  const Tensor p = opened(in, a.form), g = cast(in[1], compute) * in[4],
                mean = cast(in[2], compute), rate = cast(in[3], compute);
   const Tensor direction = sign(mean * a.beta1 + g * (1.0 - a.beta1));
   const Tensor next = p * (1.0 - rate * a.weight_decay) - rate * direction;
-  return {cast(next, in[0].dtype()), cast(mean * a.beta2 + g * (1.0 - a.beta2), in[2].dtype())};
+  std::vector<Tensor> out{{}, cast(mean * a.beta2 + g * (1.0 - a.beta2), in[2].dtype())};
+  close(next, in[0].dtype(), a.form, out);
+  return out;
 }
 
 }  // namespace
@@ -37,7 +41,7 @@ const Op& lion_op() {
       .summary = "one step of Lion on a parameter and its mean gradient",
       .infer = infer,
       .reference = reference,
-      .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 2}},
+      .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 2}, {.output = 2, .input = 5}},
       .cpu = bind_lion_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_lion_cuda),
       .cost = cost_per_element<LionAttributes, 9>,
@@ -47,9 +51,11 @@ const Op& lion_op() {
 
 LionResult lion_update(const Tensor& parameter, const Tensor& gradient, const Tensor& mean,
                        const Tensor& rate, const Tensor& gradient_scale,
-                       const LionAttributes& attributes) {
-  const auto out = apply(lion_op(), {parameter, gradient, mean, rate, gradient_scale}, attributes);
-  return {out[0], out[1]};
+                       const LionAttributes& attributes, const Tensor& companion) {
+  std::vector<Tensor> inputs{parameter, gradient, mean, rate, gradient_scale};
+  if (companion) inputs.push_back(companion);
+  const auto out = apply(lion_op(), std::move(inputs), attributes);
+  return {out[0], out[1], companion ? out[2] : Tensor{}};
 }
 
 }  // namespace ebb

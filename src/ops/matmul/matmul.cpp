@@ -105,6 +105,7 @@ const Op& matmul_op() {
       .cpu = bind_matmul_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_matmul_cuda),
       .cost = cost,
+      .narrowing = Narrowing::sought,
   });
   return op;
 }

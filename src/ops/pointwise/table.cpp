@@ -1,6 +1,7 @@
 // Every elementwise function: its value, its gradient, and what the gradient reads.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -29,6 +30,10 @@ struct Definition {
   Saved saved;
   Gradient gradient;
 };
+
+// Functions whose results leave the range of float16, or need more digits than halves have.
+constexpr std::string_view refuse_halves[] = {"exp",    "log",  "pow",        "rsqrt",
+                                              "square", "sqrt", "reciprocal", "softplus"};
 
 Tensor to_input(const GradientCall& call, int i, const Tensor& gradient) {
   return sum_to(gradient, call.input_type(i).shape);
@@ -281,6 +286,8 @@ const OpTable& op_table() {
       spec.saved = d.saved;
       for (int i = 0; i < d.row.arity; ++i) spec.in_place.push_back({.output = 0, .input = i});
       spec.accepts = accepts_any;
+      if (std::ranges::find(refuse_halves, d.row.name) != std::end(refuse_halves))
+        spec.narrowing = Narrowing::refused;
       spec.cpu = [](const KernelRequest& r, const NoAttributes&) {
         return bind_pointwise(r, single(r));
       };

@@ -22,7 +22,7 @@ std::vector<TensorType> infer(const Call& call, const QuantisedAdamAttributes& a
   if (a.bits != 8 && a.bits != 4)
     call.fail_value("moments have 8 or 4 bits; got bits=" + std::to_string(a.bits));
   if (a.adam.stochastic) call.fail_value("codes are rounded to the nearest, never stochastically");
-  require_like_parameter(call, 1, call.dtype(0), "the gradient");
+  require_gradient(call);
   const QuantisedTypes types = quantised_types(call.shape(0).elements(), a.bits);
   const struct {
     int input;
@@ -38,7 +38,10 @@ std::vector<TensorType> infer(const Call& call, const QuantisedAdamAttributes& a
   require_scalar(call, 6, f64, "the rate");
   require_scalar(call, 7, f64, "the step");
   require_scalar(call, 8, state_dtype(call.dtype(0)), "the gradient scale");
-  return {call.inputs[0], call.inputs[2], call.inputs[3], call.inputs[4], call.inputs[5]};
+  std::vector<TensorType> outputs{call.inputs[0], call.inputs[2], call.inputs[3], call.inputs[4],
+                                  call.inputs[5]};
+  require_form(call, 9, a.adam.form, outputs);
+  return outputs;
 }
 
 // `x` (elements) in rows of blocks, filled up with zeros.
@@ -84,12 +87,14 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const QuantisedAdamAtt
   const TensorType type{in[0].shape(), state_dtype(in[0].dtype())};
   const MomentMaps& maps = MomentMaps::of(a.bits);
   const AdamResult r =
-      adam_in_primitives(cast(in[0], type.dtype), cast(in[1], type.dtype) * in[8],
+      adam_in_primitives(opened(in, a.adam.form), cast(in[1], type.dtype) * in[8],
                          decode({in[2], in[3]}, type, a.bits, maps.mean),
                          decode({in[4], in[5]}, type, a.bits, maps.square), in[6], in[7], a.adam);
   const QuantisedMoment mean = encode(r.mean, a.bits, maps.mean_midpoints),
                         square = encode(r.square, a.bits, maps.square_midpoints);
-  return {cast(r.parameter, in[0].dtype()), mean.codes, mean.absmax, square.codes, square.absmax};
+  std::vector<Tensor> out{{}, mean.codes, mean.absmax, square.codes, square.absmax};
+  close(r.parameter, in[0].dtype(), a.adam.form, out);
+  return out;
 }
 
 }  // namespace
@@ -114,7 +119,8 @@ const Op& quantised_adam_op() {
                    {.output = 1, .input = 2},
                    {.output = 2, .input = 3},
                    {.output = 3, .input = 4},
-                   {.output = 4, .input = 5}},
+                   {.output = 4, .input = 5},
+                   {.output = 5, .input = 9}},
       .cpu = bind_quantised_adam_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_quantised_adam_cuda),
       .cost = cost_per_element<QuantisedAdamAttributes, 80>,
@@ -126,12 +132,13 @@ QuantisedAdamResult quantised_adam_update(const Tensor& parameter, const Tensor&
                                           const QuantisedMoment& mean,
                                           const QuantisedMoment& square, const Tensor& rate,
                                           const Tensor& step, const Tensor& gradient_scale,
-                                          const QuantisedAdamAttributes& attributes) {
-  const auto out = apply(quantised_adam_op(),
-                         {parameter, gradient, mean.codes, mean.absmax, square.codes, square.absmax,
-                          rate, step, gradient_scale},
-                         attributes);
-  return {out[0], {out[1], out[2]}, {out[3], out[4]}};
+                                          const QuantisedAdamAttributes& attributes,
+                                          const Tensor& companion) {
+  std::vector<Tensor> inputs{parameter,     gradient, mean.codes, mean.absmax,   square.codes,
+                             square.absmax, rate,     step,       gradient_scale};
+  if (companion) inputs.push_back(companion);
+  const auto out = apply(quantised_adam_op(), std::move(inputs), attributes);
+  return {out[0], {out[1], out[2]}, {out[3], out[4]}, companion ? out[5] : Tensor{}};
 }
 
 }  // namespace ebb

@@ -33,6 +33,7 @@ int zero_code(int bits);  // of the mean: a byte whose codes all stand for zero
 struct QuantisedAdamResult {
   Tensor parameter;
   QuantisedMoment mean, square;
+  Tensor companion = {};
 };
 
 // `rate` and `step` (counted from 1) are float64 scalars; the gradient is multiplied by the scalar
@@ -41,7 +42,8 @@ QuantisedAdamResult quantised_adam_update(const Tensor& parameter, const Tensor&
                                           const QuantisedMoment& mean,
                                           const QuantisedMoment& square, const Tensor& rate,
                                           const Tensor& step, const Tensor& gradient_scale,
-                                          const QuantisedAdamAttributes& attributes);
+                                          const QuantisedAdamAttributes& attributes,
+                                          const Tensor& companion = {});
 
 const Op& quantised_adam_op();
 Kernel bind_quantised_adam_cpu(const KernelRequest& request,

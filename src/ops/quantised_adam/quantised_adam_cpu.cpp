@@ -3,9 +3,8 @@
 #include <cfloat>
 #include <cmath>
 
-#include "core/parallel.h"
-#include "ops/dispatch.h"
-#include "ops/pointwise/convert.h"
+#include "ops/optimizer_step.h"
+#include "ops/parameter_cpu.h"
 #include "ops/quantised_adam/codec.h"
 #include "ops/quantised_adam/maps.h"
 #include "ops/quantised_adam/quantised_adam.h"
@@ -34,17 +33,6 @@ void read_codes(const std::uint8_t* from, std::uint8_t* codes, std::int64_t coun
 template <class Codec>
 void write_codes(const std::uint8_t* codes, std::uint8_t* to, std::int64_t count) {
   Codec::bits == 8 ? void(std::copy_n(codes, count, to)) : pack(codes, to, count);
-}
-
-// To float or back.
-template <class From, class To>
-void convert_run(const From* from, To* to, std::int64_t count) {
-  if constexpr (std::is_same_v<From, To>)
-    std::copy_n(from, count, to);
-  else if constexpr (std::is_same_v<To, float>)
-    widen(from, to, count);
-  else
-    narrow(from, to, count);
 }
 
 // 1 / absmax, and 0 for a block that counts as zero; absmax is then made 0.
@@ -99,15 +87,14 @@ struct Tile {
   }
 };
 
-// Block number `block` of the parameter, which has `count` elements. What has the right form and is
-// whole is used where it lies.
-template <class T, class Codec>
-void step(const KernelArgs& args, std::int64_t block, std::int64_t count,
-          const AdamCoefficients<float>& k, float scale) {
-  const std::int64_t begin = block * Codec::block, at = begin * Codec::bits / 8;
-  const T *p = args.in<T>(0) + begin, *g = args.in<T>(1) + begin;
+// Block number `block` of the parameter, of which `count` elements exist. What has the right form
+// and is whole is used where it lies.
+template <class Codec>
+void step(const KernelArgs& args, std::int64_t block, std::int64_t count, const float* p,
+          const float* g, float* p_out, const AdamCoefficients<float>& k, float scale,
+          const MomentMaps&) {
+  const std::int64_t at = block * Codec::block * Codec::bits / 8;
   const std::uint8_t *mean = args.in<std::uint8_t>(2) + at, *square = args.in<std::uint8_t>(4) + at;
-  T* p_out = args.out<T>(0) + begin;
   std::uint8_t *mean_out = args.out<std::uint8_t>(1) + at,
                *square_out = args.out<std::uint8_t>(3) + at;
   float &mean_absmax = args.out<float>(2)[block], &square_absmax = args.out<float>(4)[block];
@@ -115,23 +102,17 @@ void step(const KernelArgs& args, std::int64_t block, std::int64_t count,
 
   Tile<Codec> tile;
   const bool whole = count == Codec::block, bytes = whole && Codec::bits == 8;
-  if (!whole) tile.clear();
+  if (!whole) {
+    tile.clear();
+    std::copy_n(p, count, tile.parameter), std::copy_n(g, count, tile.gradient);
+  }
   if (!bytes)
     read_codes<Codec>(mean, tile.mean, count), read_codes<Codec>(square, tile.square, count);
-  const auto update = [&](const float* from, const float* gradient, float* to) {
-    step_block<Codec>(k, scale, from, gradient, to, bytes ? mean : tile.mean,
-                      bytes ? square : tile.square, bytes ? mean_out : tile.mean,
-                      bytes ? square_out : tile.square, mean_absmax, square_absmax);
-  };
-  const auto update_in_tile = [&] {
-    convert_run(p, tile.parameter, count), convert_run(g, tile.gradient, count);
-    update(tile.parameter, tile.gradient, tile.parameter);
-    convert_run(tile.parameter, p_out, count);
-  };
-  if constexpr (std::is_same_v<T, float>)
-    whole ? update(p, g, p_out) : update_in_tile();
-  else
-    update_in_tile();
+  step_block<Codec>(k, scale, whole ? p : tile.parameter, whole ? g : tile.gradient,
+                    whole ? p_out : tile.parameter, bytes ? mean : tile.mean,
+                    bytes ? square : tile.square, bytes ? mean_out : tile.mean,
+                    bytes ? square_out : tile.square, mean_absmax, square_absmax);
+  if (!whole) std::copy_n(tile.parameter, count, p_out);
   if (!bytes)
     write_codes<Codec>(tile.mean, mean_out, count),
         write_codes<Codec>(tile.square, square_out, count);
@@ -139,11 +120,10 @@ void step(const KernelArgs& args, std::int64_t block, std::int64_t count,
 
 // The same in double, by the maps themselves.
 template <class Codec>
-void step(const KernelArgs& args, std::int64_t block, std::int64_t count,
-          const AdamCoefficients<double>& k, double scale, const MomentMaps& maps) {
-  const std::int64_t begin = block * Codec::block, at = begin * Codec::bits / 8;
-  const double *p = args.in<double>(0) + begin, *g = args.in<double>(1) + begin;
-  double* p_out = args.out<double>(0) + begin;
+void step(const KernelArgs& args, std::int64_t block, std::int64_t count, const double* p,
+          const double* g, double* p_out, const AdamCoefficients<double>& k, double scale,
+          const MomentMaps& maps) {
+  const std::int64_t at = block * Codec::block * Codec::bits / 8;
   double mean[Codec::block], square[Codec::block];
   std::uint8_t codes[Codec::block];
   const auto read = [&](int input, const std::vector<float>& map, double* moment) {
@@ -176,21 +156,17 @@ void step(const KernelArgs& args, std::int64_t block, std::int64_t count,
   write(1, maps.mean_midpoints, mean), write(3, maps.square_midpoints, square);
 }
 
-template <class T, class Codec>
-void run(const KernelArgs& args, std::int64_t elements, const AdamAttributes& a,
+template <class C, class Codec>
+void run(const KernelArgs& args, const ParameterRuns<C>& runs, const AdamAttributes& a,
          const MomentMaps& maps) {
-  using C = Compute<T>;
+  static_assert(ParameterRuns<C>::run % Codec::block == 0);  // a run is whole blocks
   const AdamCoefficients<C> k(a, *args.in<double>(6), *args.in<double>(7));
   const C scale = *args.in<C>(8);
-  const std::int64_t blocks = (elements + Codec::block - 1) / Codec::block;
-  parallel_for(blocks, (1 << 14) / Codec::block, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t block = first; block < last; ++block) {
-      const std::int64_t count =
-          std::min<std::int64_t>(Codec::block, elements - block * Codec::block);
-      if constexpr (std::is_same_v<T, double>)
-        step<Codec>(args, block, count, k, scale, maps);
-      else
-        step<T, Codec>(args, block, count, k, scale);
+  runs.for_all(args, [&](std::int64_t at, std::int64_t size, const C* p, const C* g, C* p_out) {
+    for (std::int64_t first = 0; first < size; first += Codec::block) {
+      const std::int64_t block = (at + first) / Codec::block;
+      const std::int64_t count = std::min<std::int64_t>(Codec::block, size - first);
+      step<Codec>(args, block, count, p + first, g + first, p_out + first, k, scale, maps);
     }
   });
 }
@@ -198,13 +174,14 @@ void run(const KernelArgs& args, std::int64_t elements, const AdamAttributes& a,
 }  // namespace
 
 Kernel bind_quantised_adam_cpu(const KernelRequest& request, const QuantisedAdamAttributes& a) {
-  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    return Kernel{[elements = request.out().shape().elements(), a,
-                   maps = &MomentMaps::of(a.bits)](const KernelArgs& args) {
-      a.bits == 8 ? run<T, EightBits>(args, elements, a.adam, *maps)
-                  : run<T, FourBits>(args, elements, a.adam, *maps);
-    }};
+  return dispatch_step(request, request.out().dtype(), f32, [&](auto compute, auto) {
+    using C = typename decltype(compute)::type;
+    return skippable<C>(request, 8,
+                        {[runs = ParameterRuns<C>(request, a.adam.form), a,
+                          maps = &MomentMaps::of(a.bits)](const KernelArgs& args) {
+                          a.bits == 8 ? run<C, EightBits>(args, runs, a.adam, *maps)
+                                      : run<C, FourBits>(args, runs, a.adam, *maps);
+                        }});
   });
 }
 

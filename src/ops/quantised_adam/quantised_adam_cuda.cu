@@ -4,7 +4,7 @@
 #include <cfloat>
 
 #include "ops/cuda/group.cuh"
-#include "ops/cuda/update.cuh"
+#include "ops/cuda/parameter.cuh"
 #include "ops/quantised_adam/maps.h"
 #include "ops/quantised_adam/quantised_adam.h"
 
@@ -31,15 +31,16 @@ struct Maps {
   }
 };
 
-template <class T>
+// T is the parameter's type, G the gradient's.
+template <class T, class G>
 struct State {
   using C = Compute<T>;
-  const T *p, *g;
+  StoredParameter<T> p;
+  const G* g;
   const std::uint8_t *mean, *square;
   const float *mean_absmax, *square_absmax;
   const double *rate, *step;
   const C* scale;
-  T* p_out;
   std::uint8_t *mean_out, *square_out;
   float *mean_absmax_out, *square_absmax_out;
 };
@@ -76,19 +77,40 @@ __device__ void write_codes(std::uint8_t* to, std::int64_t first, int count,
   }
 }
 
-template <class T, int bits>
+// Of two elements `count` exist.
+template <class T>
+__device__ void load_pair(const StoredParameter<T>& p, std::int64_t first, int count,
+                          Compute<T> (&x)[2]) {
+  if (count == 2) p.template load<2>(first, x);
+  if (count != 1) return;
+  Compute<T> one[1];
+  p.template load<1>(first, one);
+  x[0] = one[0];
+}
+template <class T>
+__device__ void store_pair(const StoredParameter<T>& p, std::int64_t first, int count,
+                           Compute<T> (&x)[2]) {
+  if (count == 2) p.template store<2>(first, x);
+  if (count != 1) return;
+  Compute<T> one[1] = {x[0]};
+  p.template store<1>(first, one);
+}
+
+template <int bits>
 struct Shape {
   static constexpr int block = bits == 8 ? 256 : 128, threads = block / 2, codes = 1 << bits;
 };
 
-template <class T, int bits>
-__global__ void __launch_bounds__(Shape<T, bits>::threads)
-    quantised_adam_kernel(const __grid_constant__ State<T> s, const AdamAttributes a,
+template <class T, class G, int bits>
+__global__ void __launch_bounds__(Shape<bits>::threads)
+    quantised_adam_kernel(const __grid_constant__ State<T, G> s, const AdamAttributes a,
                           std::int64_t elements,
                           const __grid_constant__ Maps<Compute<T>, 1 << bits> given) {
   using C = Compute<T>;
-  constexpr int block = Shape<T, bits>::block, threads = Shape<T, bits>::threads,
-                codes = Shape<T, bits>::codes;
+  const C scale = *s.scale;
+  if (scale == C(0)) return;
+  constexpr int block = Shape<bits>::block, threads = Shape<bits>::threads,
+                codes = Shape<bits>::codes;
   __shared__ C mean_map[codes], square_map[codes], mean_midpoints[codes], square_midpoints[codes];
   for (int i = static_cast<int>(threadIdx.x); i < codes; i += threads) {
     mean_map[i] = given.mean[i], square_map[i] = given.square[i];
@@ -96,7 +118,6 @@ __global__ void __launch_bounds__(Shape<T, bits>::threads)
   }
   const AdamCoefficients<C> k =
       made_once<AdamCoefficients<C>>([&] { return AdamCoefficients<C>(a, *s.rate, *s.step); });
-  const C scale = *s.scale;
   const Group<threads> group{static_cast<int>(threadIdx.x)};
   const std::int64_t blocks = ceil_div(elements, block);
   for (std::int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
@@ -107,13 +128,14 @@ __global__ void __launch_bounds__(Shape<T, bits>::threads)
     read_codes<bits>(s.square, first, count, square_codes);
     const C from_mean = static_cast<C>(s.mean_absmax[b]) * k.beta1,
             from_square = static_cast<C>(s.square_absmax[b]) * k.beta2;
-    C mean[2] = {}, square[2] = {};
+    C mean[2] = {}, square[2] = {}, x[2] = {};
+    load_pair(s.p, first, count, x);
     // Bits of magnitudes order as the magnitudes do, with NaN above all: one NaN marks the block.
     int largest_mean = 0, largest_square = 0;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       if (e >= count) continue;
-      const C x = widen(s.p[first + e]), d = widen(s.g[first + e]) * scale + k.coupled * x;
+      const C d = widen(s.g[first + e]) * scale + k.coupled * x[e];
       mean[e] = mean_map[mean_codes[e]] * from_mean + d * k.rest1;
       square[e] = square_map[square_codes[e]] * from_square + d * d * k.rest2;
       const auto magnitude = [](C value) {
@@ -121,9 +143,9 @@ __global__ void __launch_bounds__(Shape<T, bits>::threads)
       };
       largest_mean = Larger{}(largest_mean, magnitude(mean[e]));
       largest_square = Larger{}(largest_square, magnitude(square[e]));
-      s.p_out[first + e] =
-          narrow<T>(k.kept * x - k.step_size * mean[e] / (square_root(square[e]) * k.root + k.eps));
+      x[e] = k.kept * x[e] - k.step_size * mean[e] / (square_root(square[e]) * k.root + k.eps);
     }
+    store_pair(s.p, first, count, x);
     // Every thread has read the block's magnitudes when the joins are through.
     float mean_absmax = __uint_as_float(static_cast<unsigned>(group.largest(largest_mean))),
           square_absmax = __uint_as_float(static_cast<unsigned>(group.largest(largest_square)));
@@ -146,30 +168,40 @@ __global__ void __launch_bounds__(Shape<T, bits>::threads)
   }
 }
 
-template <class T, int bits>
+template <class T, class G, int bits>
 Kernel bind(const KernelRequest& request, const QuantisedAdamAttributes& a) {
   using C = Compute<T>;
   return {[elements = request.out().shape().elements(), adam = a.adam,
            maps = Maps<C, 1 << bits>(MomentMaps::of(bits))](const KernelArgs& args) {
-    const State<T> s{
-        args.in<T>(0),      args.in<T>(1),     args.in<std::uint8_t>(2),  args.in<std::uint8_t>(4),
-        args.in<float>(3),  args.in<float>(5), args.in<double>(6),        args.in<double>(7),
-        args.in<C>(8),      args.out<T>(0),    args.out<std::uint8_t>(1), args.out<std::uint8_t>(3),
-        args.out<float>(2), args.out<float>(4)};
-    const std::int64_t blocks = ceil_div(elements, Shape<T, bits>::block);
+    const State<T, G> s{{args, adam.form},
+                        args.in<G>(1),
+                        args.in<std::uint8_t>(2),
+                        args.in<std::uint8_t>(4),
+                        args.in<float>(3),
+                        args.in<float>(5),
+                        args.in<double>(6),
+                        args.in<double>(7),
+                        args.in<C>(8),
+                        args.out<std::uint8_t>(1),
+                        args.out<std::uint8_t>(3),
+                        args.out<float>(2),
+                        args.out<float>(4)};
+    const std::int64_t blocks = ceil_div(elements, Shape<bits>::block);
     launch(
         {args, "quantised_adam", dim3(static_cast<unsigned>(std::min<std::int64_t>(blocks, 2112))),
-         dim3(Shape<T, bits>::threads)},
-        quantised_adam_kernel<T, bits>, s, adam, elements, maps);
+         dim3(Shape<bits>::threads)},
+        quantised_adam_kernel<T, G, bits>, s, adam, elements, maps);
   }};
 }
 
 }  // namespace
 
 Kernel bind_quantised_adam_cuda(const KernelRequest& request, const QuantisedAdamAttributes& a) {
-  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    return a.bits == 8 ? bind<T, 8>(request, a) : bind<T, 4>(request, a);
+  return dispatch_gradient(request, [&](auto parameter, auto gradient) {
+    using T = typename decltype(parameter)::type;
+    using G = typename decltype(gradient)::type;
+    return skippable_on_device(request,
+                               a.bits == 8 ? bind<T, G, 8>(request, a) : bind<T, G, 4>(request, a));
   });
 }
 

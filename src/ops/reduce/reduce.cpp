@@ -6,6 +6,7 @@
 #include "ebb/node.h"
 #include "ebb/ops.h"
 #include "ops/cuda_kernels.h"
+#include "ops/dispatch.h"
 
 namespace ebb {
 namespace {
@@ -23,7 +24,9 @@ std::vector<TensorType> infer(const Call& call, const ReduceAttributes& a) {
   const bool needs_elements = call.op.name() == "max" || call.op.name() == "min";
   if (needs_elements && call.shape(0).elements() == 0)
     call.fail_shape("has no value over no elements");
-  return {{shape, call.dtype(0)}};
+  // Squares of half types leave their range, and their sum needs more digits than they have.
+  const bool widens = call.op.name() == "sum_squares" && is_floating(call.dtype(0));
+  return {{shape, widens ? compute_dtype(call.dtype(0)) : call.dtype(0)}};
 }
 
 // The gradient or output of a reduction, stretched back over the reduced axes.
@@ -38,7 +41,8 @@ std::vector<Tensor> sum_gradient(const GradientCall& call, const ReduceAttribute
 }
 
 std::vector<Tensor> sum_squares_gradient(const GradientCall& call, const ReduceAttributes& a) {
-  return {stretched(call.grad(), call, a) * call.input(0) * 2.0};
+  const Tensor& x = call.input(0);
+  return {cast(stretched(call.grad(), call, a) * cast(x, call.grad().dtype()) * 2.0, x.dtype())};
 }
 
 // Equal extremes share the gradient.
@@ -82,6 +86,7 @@ std::int64_t reduced_elements(const Tensor& x, const Tensor& result) {
 const Op& sum_op() {
   static const TypedOp<ReduceAttributes> op([] {
     auto spec = reduction("sum", "the sum over axes");
+    spec.narrowing = Narrowing::refused;
     spec.gradient = sum_gradient, spec.cpu = bind_sum, spec.cuda = EBB_CUDA_KERNEL(bind_sum_cuda);
     return spec;
   }());
@@ -90,6 +95,7 @@ const Op& sum_op() {
 const Op& sum_squares_op() {
   static const TypedOp<ReduceAttributes> op([] {
     auto spec = reduction("sum_squares", "the sum of squares over axes");
+    spec.narrowing = Narrowing::refused;
     spec.gradient = sum_squares_gradient, spec.saved = {.inputs = {0}, .outputs = {}},
     spec.cpu = bind_sum_squares, spec.cuda = EBB_CUDA_KERNEL(bind_sum_squares_cuda);
     return spec;
@@ -128,7 +134,7 @@ Tensor mean(const Tensor& x, const Axes& axes, Keep keep) {
 }
 
 Tensor norm(const Tensor& x, double p, const Axes& axes, Keep keep) {
-  if (p == 2.0) return sqrt(sum_squares(x, axes, keep));
+  if (p == 2.0) return cast(sqrt(sum_squares(x, axes, keep)), x.dtype());
   if (p == 1.0) return sum(abs(x), axes, keep);
   if (p == std::numeric_limits<double>::infinity()) return max(abs(x), axes, keep);
   return pow(sum(pow(abs(x), p), axes, keep), 1.0 / p);

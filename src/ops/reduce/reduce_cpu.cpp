@@ -26,6 +26,7 @@ constexpr int accumulator_bytes = 256;  // of a run: four vectors
 template <class T>
 struct Sum {
   using Wide = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
+  static constexpr bool widens = false;
   static constexpr T identity = T(0);
   static T fold(T acc, T x) { return static_cast<T>(acc + x); }
   template <class W>  // T or Wide
@@ -36,12 +37,14 @@ struct Sum {
 
 template <class T>
 struct SumSquares : Sum<T> {
+  static constexpr bool widens = true;  // results have the type of the arithmetic
   static T fold(T acc, T x) { return static_cast<T>(acc + x * x); }
 };
 
 template <class T>
 struct Max {
   using Wide = T;
+  static constexpr bool widens = false;
   static constexpr T identity = std::numeric_limits<T>::has_infinity
                                     ? -std::numeric_limits<T>::infinity()
                                     : std::numeric_limits<T>::lowest();
@@ -52,6 +55,7 @@ struct Max {
 template <class T>
 struct Min {
   using Wide = T;
+  static constexpr bool widens = false;
   static constexpr T identity = std::numeric_limits<T>::has_infinity
                                     ? std::numeric_limits<T>::infinity()
                                     : std::numeric_limits<T>::max();
@@ -77,6 +81,7 @@ template <class S, class T, template <class> class Reduction>
 struct Runner {
   using R = Reduction<T>;
   using Wide = typename R::Wide;
+  using Result = std::conditional_t<R::widens, T, S>;
 
   // Folds `count` elements into `lanes` accumulators, enough vectors of them to hide the latency of
   // one operation, and those pairwise into one: joining them in turn would take as long as the
@@ -134,11 +139,11 @@ struct Runner {
 
   static void run_all(const Geometry& g, const KernelArgs& args) {
     const S* x = args.in<S>(0);
-    S* y = args.out<S>();
+    Result* y = args.out<Result>();
     Wide* partial = args.scratch<Wide>();  // (slices, results)
     const auto write = [&](std::int64_t slice, std::int64_t result, Wide value) {
       if (g.slices == 1)
-        y[result] = static_cast<S>(static_cast<T>(value));
+        y[result] = static_cast<Result>(static_cast<T>(value));
       else
         partial[slice * g.results + result] = value;
     };
@@ -169,14 +174,14 @@ struct Runner {
       Wide total = static_cast<Wide>(R::identity);
       for (std::int64_t slice = 0; slice < g.slices; ++slice)
         total = R::join(total, partial[slice * g.results + result]);
-      y[result] = static_cast<S>(static_cast<T>(total));
+      y[result] = static_cast<Result>(static_cast<T>(total));
     }
   }
 };
 
 template <template <class> class Reduction>
 Kernel bind(const KernelRequest& request, const ReduceAttributes& a) {
-  return dispatch_numeric(request, request.out().dtype(), [&](auto tag) {
+  return dispatch_numeric(request, request.in(0).dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     using R = Runner<S, Compute<S>, Reduction>;
     const Geometry geometry(request.in(0), a.axes);

@@ -19,6 +19,7 @@ using namespace cuda;
 template <class T>
 struct Sum {
   using Wide = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
+  static constexpr bool widens = false;
   __device__ static T identity() { return T(0); }
   __device__ static T fold(T acc, T x) { return static_cast<T>(acc + x); }
   __device__ static Wide join(Wide a, Wide b) { return a + b; }
@@ -26,12 +27,14 @@ struct Sum {
 
 template <class T>
 struct SumSquares : Sum<T> {
+  static constexpr bool widens = true;  // results have the type of the arithmetic
   __device__ static T fold(T acc, T x) { return static_cast<T>(acc + x * x); }
 };
 
 template <class T>
 struct Max {
   using Wide = T;
+  static constexpr bool widens = false;
   __device__ static T identity() {
     if constexpr (std::is_floating_point_v<T>)
       return -infinity<T>();
@@ -45,6 +48,7 @@ struct Max {
 template <class T>
 struct Min {
   using Wide = T;
+  static constexpr bool widens = false;
   __device__ static T identity() {
     if constexpr (std::is_floating_point_v<T>)
       return infinity<T>();
@@ -78,6 +82,10 @@ struct Problem {
   }
 };
 
+// Results have the elements' type, or that of the arithmetic.
+template <class S, class R>
+using ResultOf = std::conditional_t<R::widens, Compute<S>, S>;
+
 // Writes a result, or a slice of it.
 template <class S, class W>
 struct Output {
@@ -99,7 +107,7 @@ using Shuffled = std::conditional_t<sizeof(W) < 4, std::int32_t, W>;
 
 template <class S, class R, int threads>
 __global__ void __launch_bounds__(256)
-    reduce_rows(Problem p, const S* x, Output<S, typename R::Wide> output) {
+    reduce_rows(Problem p, const S* x, Output<ResultOf<S, R>, typename R::Wide> output) {
   using T = Compute<S>;
   using W = typename R::Wide;
   const std::int64_t task =
@@ -139,7 +147,7 @@ __global__ void __launch_bounds__(256)
 // `width` neighbouring columns a thread; blockIdx: columns, kept row, slice.
 template <class S, class R, int width>
 __global__ void __launch_bounds__(256)
-    reduce_columns(Problem p, const S* x, Output<S, typename R::Wide> output) {
+    reduce_columns(Problem p, const S* x, Output<ResultOf<S, R>, typename R::Wide> output) {
   using T = Compute<S>;
   using W = typename R::Wide;
   __shared__ W parts[8][32 * width];
@@ -179,8 +187,8 @@ __global__ void __launch_bounds__(256)
 }
 
 template <class S, class R>
-__global__ void join_slices(const typename R::Wide* partial, S* out, std::int64_t results,
-                            std::int64_t slices) {
+__global__ void join_slices(const typename R::Wide* partial, ResultOf<S, R>* out,
+                            std::int64_t results, std::int64_t slices) {
   using W = typename R::Wide;
   const std::int64_t result = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
   if (result >= results) return;
@@ -191,7 +199,7 @@ __global__ void join_slices(const typename R::Wide* partial, S* out, std::int64_
       static_cast<W>(warp_join(static_cast<Shuffled<W>>(total), [](Shuffled<W> a, Shuffled<W> b) {
         return static_cast<Shuffled<W>>(R::join(static_cast<W>(a), static_cast<W>(b)));
       }));
-  if (threadIdx.x % 32 == 0) out[result] = narrow<S>(static_cast<Compute<S>>(total));
+  if (threadIdx.x % 32 == 0) out[result] = narrow<ResultOf<S, R>>(static_cast<Compute<S>>(total));
 }
 
 constexpr std::int64_t wanted_blocks = 528;    // four for each of an H200's multiprocessors
@@ -200,6 +208,7 @@ constexpr std::int64_t least_elements = 2048;  // of a slice of a result, or of 
 template <class S, class R>
 struct Reduction {
   using W = typename R::Wide;
+  using Result = ResultOf<S, R>;
   static constexpr int wide_columns =
       std::is_floating_point_v<Compute<S>> && sizeof(S) <= 4 ? pack<S> : 1;
   Problem p;
@@ -236,7 +245,7 @@ struct Reduction {
     if (p.results == 0) return;
     Problem now = p;
     now.packs = p.packs && aligned_for_packs(args.inputs[0]);
-    const Output<S, W> output{args.out<S>(), p.slices > 1 ? args.scratch<W>() : nullptr};
+    const Output<Result, W> output{args.out<Result>(), p.slices > 1 ? args.scratch<W>() : nullptr};
     const S* x = args.in<S>(0);
     if (inner_reduced) {
       const std::int64_t tasks = p.results * p.slices;
@@ -261,7 +270,7 @@ struct Reduction {
 
 template <template <class> class R>
 Kernel bind(const KernelRequest& request, const ReduceAttributes& a) {
-  return dispatch_numeric(request, request.out().dtype(), [&](auto tag) {
+  return dispatch_numeric(request, request.in(0).dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     const Reduction<S, R<Compute<S>>> reduction(request, a);
     return Kernel{reduction, reduction.workspace()};

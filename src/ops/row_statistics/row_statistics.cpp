@@ -86,6 +86,7 @@ const Op& logsumexp_op() {
       .cpu = bind_logsumexp_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_logsumexp_cuda),
       .cost = cost_per_element<NoAttributes, 12>,
+      .narrowing = Narrowing::refused,
   });
   return op;
 }
@@ -101,6 +102,7 @@ const Op& var_op() {
       .cpu = bind_var_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_var_cuda),
       .cost = cost_per_element<VarAttributes, 4>,
+      .narrowing = Narrowing::refused,
   });
   return op;
 }

@@ -7,11 +7,11 @@
 namespace ebb {
 namespace {
 
-// Inputs: parameter, gradient, rate, gradient_scale and, with momentum, velocity.
+// Inputs: parameter, gradient, rate, gradient_scale[, velocity][, companion].
 std::vector<TensorType> infer(const Call& call, const SgdAttributes& a) {
   call.require_floating(0);
   const DType state = state_dtype(call.dtype(0));
-  require_like_parameter(call, 1, call.dtype(0), "the gradient");
+  require_gradient(call);
   require_scalar(call, 2, f64, "the rate");
   require_scalar(call, 3, state, "the gradient scale");
   if (!(a.momentum >= 0.0 && a.momentum < 1.0))
@@ -19,23 +19,31 @@ std::vector<TensorType> infer(const Call& call, const SgdAttributes& a) {
   if (!(a.clip_value > 0.0))
     call.fail_value("the bound of clipping must be positive; got " + Attributes(a).text());
   if (a.nesterov && a.momentum == 0.0) call.fail_value("Nesterov's form needs momentum");
-  if ((a.momentum > 0.0) != (call.count() == 5))
-    call.fail_value("a velocity goes with momentum, and only then");
-  if (call.count() == 4) return {call.inputs[0]};
-  require_like_parameter(call, 4, state, "the velocity");
-  return {call.inputs[0], call.inputs[4]};
+  const bool moving = a.momentum > 0.0;
+  if (call.count() != 4 + (moving ? 1 : 0) + (a.form.has_companion() ? 1 : 0))
+    call.fail_value("a velocity goes with momentum, and a companion with a form that has one");
+  std::vector<TensorType> outputs{call.inputs[0]};
+  if (moving) {
+    require_like_parameter(call, 4, state, "the velocity");
+    outputs.push_back(call.inputs[4]);
+  }
+  require_form(call, moving ? 5 : 4, a.form, outputs);
+  return outputs;
 }
 
 std::vector<Tensor> reference(std::span<const Tensor> in, const SgdAttributes& a) {
   const DType state = state_dtype(in[0].dtype());
-  const Tensor p = cast(in[0], state), rate = cast(in[2], state);
+  const Tensor p = opened(in, a.form), rate = cast(in[2], state);
   Tensor g = cast(in[1], state) * in[3];
   if (std::isfinite(a.clip_value)) g = clamp(g, -a.clip_value, a.clip_value);
   g = g + p * a.weight_decay;
-  if (a.momentum == 0.0) return {cast(p - rate * g, in[0].dtype())};
-  const Tensor velocity = in[4] * a.momentum + g;
-  const Tensor direction = a.nesterov ? g + velocity * a.momentum : velocity;
-  return {cast(p - rate * direction, in[0].dtype()), velocity};
+  std::vector<Tensor> out(1);
+  if (a.momentum > 0.0) {
+    out.push_back(in[4] * a.momentum + g);
+    g = a.nesterov ? g + out[1] * a.momentum : out[1];
+  }
+  close(p - rate * g, in[0].dtype(), a.form, out);
+  return out;
 }
 
 }  // namespace
@@ -46,7 +54,7 @@ const Op& sgd_op() {
       .summary = "one step of gradient descent with momentum on a parameter",
       .infer = infer,
       .reference = reference,
-      .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 4}},
+      .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 4}, {.output = 2, .input = 5}},
       .cpu = bind_sgd_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_sgd_cuda),
   });
@@ -55,11 +63,12 @@ const Op& sgd_op() {
 
 SgdResult sgd_update(const Tensor& parameter, const Tensor& gradient, const Tensor& velocity,
                      const Tensor& rate, const Tensor& gradient_scale,
-                     const SgdAttributes& attributes) {
+                     const SgdAttributes& attributes, const Tensor& companion) {
   std::vector<Tensor> inputs{parameter, gradient, rate, gradient_scale};
   if (velocity) inputs.push_back(velocity);
+  if (companion) inputs.push_back(companion);
   const auto out = apply(sgd_op(), inputs, attributes);
-  return {out[0], velocity ? out[1] : Tensor{}};
+  return {out[0], velocity ? out[1] : Tensor{}, companion ? out.back() : Tensor{}};
 }
 
 }  // namespace ebb

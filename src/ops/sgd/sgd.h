@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ebb/op.h"
+#include "ebb/parameter_form.h"
 
 namespace ebb {
 
@@ -12,24 +13,26 @@ struct SgdAttributes {
   bool nesterov = false;
   // Elements of the scaled gradient are held in [-clip_value, clip_value].
   double clip_value = std::numeric_limits<double>::infinity();
+  ParameterForm form = {};
   bool operator==(const SgdAttributes&) const = default;
   void visit(auto&& field) const {
     field("momentum", momentum);
     field("weight_decay", weight_decay);
     field("nesterov", nesterov);
     field("clip_value", clip_value);
+    form.visit(field);
   }
 };
 
 struct SgdResult {
-  Tensor parameter, velocity;
+  Tensor parameter, velocity, companion;
 };
 
 // `velocity` is empty when there is no momentum. `rate` is a float64 scalar; the gradient is
 // multiplied by the scalar `gradient_scale` first.
 SgdResult sgd_update(const Tensor& parameter, const Tensor& gradient, const Tensor& velocity,
                      const Tensor& rate, const Tensor& gradient_scale,
-                     const SgdAttributes& attributes);
+                     const SgdAttributes& attributes, const Tensor& companion = {});
 
 const Op& sgd_op();
 Kernel bind_sgd_cpu(const KernelRequest& request, const SgdAttributes& attributes);

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Training steps on a GPU beside PyTorch's: the table of docs/performance.md, in one command.
+
+  bench/cuda.py --ebb build/release/ebb --json results.json            all rows
+  bench/cuda.py --ebb build/release/ebb gpt2 bert                      rows whose name holds a word
+
+Every row is a step of `ebb train` and the same step in PyTorch on the same machine, one after the other. Ratios are of
+times and of peaks, below 1 ebb needs less. ebb's peak is what the plan says; `taken` is what the driver says was taken.
+Figures are for reading: none makes the command fail.
+"""
+import argparse
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+GPT2 = "train --workload gpt2 --batch 16 --steps 25 --eval-batches 0 --device cuda --json"
+XL = "train --workload gpt2 --layers 48 --heads 25 --width 1600 --batch 4 --steps 15 --eval-batches 0 --device cuda --json"
+RESNET = "train --workload resnet --depth 50 --batch 256 --steps 25 --eval-batches 0 --device cuda --json"
+BERT = "train --workload bert --batch 32 --sequence 512 --steps 15 --eval-batches 0 --device cuda --json"
+
+# Name, ebb's command, the peer's case, and the ratios aimed at: time, memory.
+ROWS = [
+    ("gpt2 bf16, keep all", f"{GPT2} --precision bf16", "gpt2:bf16+compile", 0.85, 0.5),
+    ("gpt2 bf16, budget 3GiB", f"{GPT2} --precision bf16 --budget 3GiB", "gpt2:bf16+compile", 1.05, 0.3),
+    ("gpt2 split-bf16, 8-bit state, smallest", f"{GPT2} --precision split-bf16 --optimizer adamw8bit --budget least",
+     "gpt2:bf16+compile", 1.4, 0.15),
+    ("gpt2-xl bf16", f"{XL} --precision bf16", "gpt2-xl:bf16+compile", 0.9, 0.7),
+    ("resnet50 bf16", f"{RESNET} --precision bf16", "resnet50:bf16", 0.9, 0.7),
+    ("bert fp16", f"{BERT} --precision fp16", "bert:fp16", 0.8, 0.5),
+]
+
+
+def last_json(text):
+    for line in reversed(text.strip().splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    return None
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = last_json(done.stdout)
+    if result is None:
+        print(f"{shlex.join(map(str, command))} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", help="parts of the names of the rows to run (default: all)")
+    parser.add_argument("--ebb", nargs="+", default=[str(HERE.parent / "build/release/ebb")], help="the program, or a command that starts it")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch (default: this one)")
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    options = parser.parse_args()
+
+    peers, results = {}, []
+    print(f"{'':<40} {'ms':>8} {'torch':>8} {'ratio':>6} {'aim':>5} {'MiB':>8} {'taken':>8} {'torch':>8} {'ratio':>6} {'aim':>5}")
+    for name, command, peer, time_aim, memory_aim in ROWS:
+        if options.rows and not any(word in name for word in options.rows):
+            continue
+        if peer not in peers:
+            peers[peer] = run([options.python, str(HERE / "torch_cuda.py"), peer])
+        ours, theirs = run(options.ebb + command.split()), peers[peer]
+        row = {"name": name, "command": "ebb " + command, "peer": peer, "ebb": ours, "torch": theirs}
+        if ours:
+            ours["losses"] = [ours["losses"][0], ours["losses"][-1]]
+        if ours and theirs:
+            row["time_ratio"] = ours["step_ms"] / theirs["step_ms"]
+            row["memory_ratio"] = ours["planned_peak_bytes"] / theirs["peak_bytes"]
+            mib = 1 << 20
+            print(f"{name:<40} {ours['step_ms']:8.2f} {theirs['step_ms']:8.2f} {row['time_ratio']:6.3f} {time_aim:5.2f} "
+                  f"{ours['planned_peak_bytes'] / mib:8.0f} {ours['measured_peak_bytes'] / mib:8.0f} {theirs['peak_bytes'] / mib:8.0f} "
+                  f"{row['memory_ratio']:6.3f} {memory_aim:5.2f}", flush=True)
+        results.append(row)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

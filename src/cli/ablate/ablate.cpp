@@ -1,0 +1,228 @@
+// `ebb ablate`: what each technique saves and costs, alone and together, on one workload. Every
+// row trains the same samples from the same weights.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "cli/ablate/published.h"
+#include "cli/ablate/results.h"
+#include "cli/ablate/study.h"
+#include "cli/curve.h"
+#include "cli/interrupt.h"
+#include "cli/run_facts.h"
+#include "cli/verb.h"
+#include "cli/workload_options.h"
+#include "ebb/report/progress.h"
+#include "ebb/threads.h"
+
+namespace ebb::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int interrupted = 130;  // what shells expect of a program that Ctrl-C ended
+
+std::vector<std::string> names_of(const RowSpec& row) {
+  std::vector<std::string> names;
+  for (const Technique* t : row.techniques) names.emplace_back(t->name);
+  return names;
+}
+
+class Ablate : public Verb {
+ public:
+  Ablate()
+      : Verb("ablate", "Measure what each technique saves and costs, and show it on a page",
+             "ebb ablate --workload gpt2 --out study") {
+    options_.workload.name = "gpt2";
+  }
+
+ protected:
+  void configure(CLI::App& app) override {
+    add_workload_options(app, options_.workload);
+    app.add_option("--device", options_.planning.device, "cpu, cuda or cuda:N")
+        ->check([](const std::string& text) -> std::string {
+          return named_device(text) ? "" : fmt::format("\"{}\" is neither cpu nor cuda", text);
+        })
+        ->capture_default_str();
+    app.add_option("--techniques", techniques_, technique_help())->type_name("ROWS");
+    app.add_option("--runs", runs_, "Runs of every row, which take turns")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    app.add_option("--steps", steps_, "Steps of a run; default: 8, or 20 on a GPU")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--items", options_.items, "Train on the first so many items only")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--epochs", epochs_, "In place of --steps: passes over the items")
+        ->check(CLI::PositiveNumber)
+        ->needs("--items")
+        ->excludes("--steps");
+    app.add_option("--accumulate", options_.techniques.accumulate,
+                   "Micro-batches of the row \"accumulate\"")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--budget", budget_,
+                   "Bytes for the row \"auto\"; default: what the row \"blocks\" takes")
+        ->type_name("SIZE");
+    app.add_option("--points", points_, "Budgets on the curves of peak against time; 0: no curves")
+        ->check(CLI::Range(0, 100))
+        ->capture_default_str();
+    app.add_option("--out", out_, "Folder for the table, the data and the page")
+        ->type_name("DIR")
+        ->capture_default_str();
+    app.add_flag("--resume", resume_, "Go on with the study in that folder");
+  }
+
+  int run() override {
+    prepare();
+    const Interrupt interrupt;
+    measure(interrupt);
+    const bool ended_early = interrupt.asked();
+    if (!ended_early && points_ > 1) add_curves();
+    save(results_, out_);
+    if (json())
+      std::cout << to_json(results_).dump() << "\n";
+    else
+      fmt::print("{}\n{}\n", to_table(results_), farewell(ended_early));
+    return ended_early ? interrupted : success;
+  }
+
+ private:
+  static std::string technique_help() {
+    std::string text =
+        "Rows to measure beside the baseline, joined by commas; techniques in a row "
+        "are joined by +. \"defaults\" is what ebb does unless told otherwise, "
+        "\"all\" is everything together:";
+    for (const Technique& t : techniques()) text += fmt::format("\n{}: {}", t.name, t.about);
+    return text;
+  }
+
+  void prepare() {
+    workloads::Options& workload = options_.workload;
+    workload.device = device_of(options_.planning);
+    fill_in_sizes(workload);
+    if (budget_) options_.techniques.budget = parse_bytes(*budget_);
+    const auto task = workloads::make_workload(workload);
+    rows_ = techniques_ ? parse_rows(*techniques_, *task)
+                        : applicable_rows(study_rows(workload.name), *task);
+    const bool on_cuda = workload.device.kind == Device::Kind::cuda;
+    options_.steps = steps_.value_or(on_cuda ? 20 : 8);
+    if (epochs_) options_.steps = *epochs_ * (*options_.items / task->batch_size);
+    if (options_.steps < 1)
+      throw UsageError(fmt::format("--items {} is less than one batch of {}", *options_.items,
+                                   task->batch_size));
+    const Rates rates = rates_for(options_.planning);
+    study_.emplace(options_, rates);
+    results_.facts = run_facts(rates.name);
+    results_.settings = settings();
+    if (resume_) kept_ = load_rows(out_, results_.settings);
+    for (const RowSpec& spec : rows_) {
+      Row row{spec.name, names_of(spec)};
+      for (const Row& old : kept_)
+        if (old.name == spec.name) row = old;
+      results_.rows.push_back(std::move(row));
+    }
+  }
+
+  Json settings() const {
+    const workloads::Options& w = options_.workload;
+    Json all{{"workload", w.name},
+             {"device", options_.planning.device},
+             {"threads", threads()},
+             {"parameters", study_->parameters()},
+             {"batch", study_->batch()},
+             {"steps", options_.steps},
+             {"samples", options_.steps * study_->batch()},
+             {"seed", w.seed},
+             {"accumulate", options_.techniques.accumulate}};
+    const auto add = [&](const char* key, const auto& value) {
+      if (value) all[key] = *value;
+    };
+    add("layers", w.layers), add("width", w.width), add("hidden", w.hidden), add("heads", w.heads);
+    add("kv_heads", w.key_value_heads), add("vocabulary", w.vocabulary);
+    add("sequence", w.sequence), add("classes", w.classes), add("depth", w.depth);
+    add("dropout", w.dropout), add("items", options_.items);
+    if (w.data) all["data"] = w.data->string();
+    if (options_.techniques.budget) all["budget_bytes"] = options_.techniques.budget->count;
+    return all;
+  }
+
+  // Rows take turns, so that what else the machine does falls on all alike.
+  void measure(const Interrupt& interrupt) {
+    std::int64_t total = 0, done = 0;
+    for (const Row& row : results_.rows)
+      total += std::max<std::int64_t>(0, runs_ - static_cast<std::int64_t>(row.run_ms.size()));
+    report::Progress progress(total * options_.steps, {.label = options_.workload.name});
+    for (int turn = 1; turn <= runs_; ++turn)
+      for (std::size_t i = 0; i < rows_.size(); ++i) {
+        Row& row = results_.rows[i];
+        if (interrupt.asked()) return;
+        if (row.error || static_cast<int>(row.run_ms.size()) >= turn) continue;
+        progress.relabel(fmt::format("{}, run {} of {}", row.name, turn, runs_));
+        std::int64_t step = done;
+        try {
+          const auto run = study_->run(rows_[i], [&](double loss, Bytes peak) {
+            progress.update(++step, loss, peak);
+            return !interrupt.asked();
+          });
+          if (!run) return;
+          add(row, *run);
+        } catch (const Error& error) {  // one row that cannot be is no reason to lose the others
+          row.error = error.what();
+        }
+        done += options_.steps;
+        save_rows(results_, out_);
+      }
+  }
+
+  static void add(Row& row, const Run& run) {
+    // On a GPU the first run also loads code; what the driver holds for the step is the least.
+    if (!row.done() || run.measured.total < row.measured.total) row.measured = run.measured;
+    if (row.done() && row.losses != run.losses)
+      throw Error("two runs from the same seed gave different losses: this is a fault in ebb");
+    row.planned = run.planned;
+    row.losses = run.losses;
+    row.run_ms.push_back(run.step_ms);
+  }
+
+  // Automatic plans for ebb's defaults and for everything together, at several budgets. Predicted
+  // times are scaled to what the row itself took.
+  void add_curves() {
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const Row& row = results_.rows[i];
+      if ((row.name != "defaults" && row.name != "all") || !row.done()) continue;
+      const Study::Traced traced = study_->trace(rows_[i]);
+      const double scale = row.median_ms() / row.planned.predicted_ms;
+      Json points = cli::to_json(frontier_curve(traced.graph, traced.compile, points_));
+      for (Json& point : points)
+        point["step_ms"] = point["predicted_step_ms"].get<double>() * scale;
+      results_.curves.push_back({row.name, points});
+    }
+  }
+
+  std::string farewell(bool ended_early) const {
+    const fs::path page = out_ / "report.html";
+    if (!ended_early)
+      return fmt::format("{}; also results.md, results.csv and results.json there", page.string());
+    return fmt::format("ended early; --resume goes on. What is done: {}", page.string());
+  }
+
+  StudyOptions options_;
+  std::optional<std::string> techniques_, budget_;
+  std::optional<std::int64_t> steps_, epochs_;
+  int runs_ = 3, points_ = 8;
+  fs::path out_ = "ablation";
+  bool resume_ = false;
+
+  std::vector<RowSpec> rows_;
+  std::vector<Row> kept_;
+  std::optional<Study> study_;
+  Results results_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> ablate_verb() { return std::make_unique<Ablate>(); }
+
+}  // namespace ebb::cli

@@ -1,0 +1,77 @@
+#include "cli/ablate/published.h"
+
+namespace ebb::cli {
+namespace {
+
+using workloads::Options;
+
+struct Sizes {
+  std::optional<std::int64_t> layers = {}, width = {}, hidden = {}, heads = {},
+                              key_value_heads = {}, vocabulary = {}, sequence = {}, depth = {},
+                              batch = {};
+};
+
+struct Study {
+  const char* workload;
+  Sizes cpu, gpu;
+};
+
+const Study studies[] = {
+    {"lm",
+     {.hidden = 128, .vocabulary = 2000, .sequence = 20, .batch = 64},
+     {.hidden = 2048, .vocabulary = 10000, .sequence = 20, .batch = 2048}},
+    {"gpt2",
+     {.layers = 4, .width = 128, .heads = 4, .vocabulary = 16000, .sequence = 128, .batch = 8},
+     {.sequence = 1024, .batch = 16}},
+    {"bert",
+     {.layers = 4, .width = 128, .heads = 4, .vocabulary = 5000, .sequence = 128, .batch = 8},
+     {.sequence = 512, .batch = 32}},
+    {"llama",
+     {.layers = 4,
+      .width = 128,
+      .hidden = 352,
+      .heads = 4,
+      .key_value_heads = 2,
+      .vocabulary = 5000,
+      .sequence = 128,
+      .batch = 8},
+     {.sequence = 2048, .batch = 1}},
+    {"resnet", {.depth = 32, .batch = 16}, {.depth = 50, .batch = 128}},
+    {"mlp",
+     {.layers = 4, .hidden = 512, .batch = 256},
+     {.layers = 8, .hidden = 4096, .batch = 4096}},
+};
+
+}  // namespace
+
+std::string study_rows(const std::string& workload) {
+  const std::string recompute = workload == "lm"
+                                    ? "segment-2,segment-4,segment-8,segment-all,auto,least"
+                                    : "segment-4,blocks,auto,least";
+  const std::string pairs = workload == "lm" ? "accumulate+segment-all,segment-all+adafactor"
+                                             : "accumulate+blocks,blocks+adafactor,auto+adamw8bit";
+  return "fusion,fused-loss,early-updates,accumulate," + recompute +
+         ",adamw8bit,adafactor,early-updates+adafactor,fused-loss+accumulate," + pairs +
+         ",defaults,all";
+}
+
+void fill_in_sizes(Options& options) {
+  for (const Study& study : studies) {
+    if (options.name != study.workload) continue;
+    const Sizes& sizes = options.device.kind == Device::Kind::cuda ? study.gpu : study.cpu;
+    const auto fill = [](std::optional<std::int64_t>& option, std::optional<std::int64_t> size) {
+      if (!option) option = size;
+    };
+    fill(options.layers, sizes.layers);
+    fill(options.width, sizes.width);
+    fill(options.hidden, sizes.hidden);
+    fill(options.heads, sizes.heads);
+    fill(options.key_value_heads, sizes.key_value_heads);
+    if (!options.data) fill(options.vocabulary, sizes.vocabulary);
+    fill(options.sequence, sizes.sequence);
+    fill(options.depth, sizes.depth);
+    fill(options.batch, sizes.batch);
+  }
+}
+
+}  // namespace ebb::cli

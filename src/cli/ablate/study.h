@@ -1,0 +1,89 @@
+// An ablation study: its rows, what was measured of each, and the measuring.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/ablate/technique.h"
+#include "cli/measure.h"
+#include "cli/planning.h"
+#include "ebb/plan.h"
+
+namespace ebb::cli {
+
+struct StudyOptions {
+  workloads::Options workload;  // with sizes and device
+  PlanningOptions planning;     // device and wishes for the machine
+  TechniqueOptions techniques;
+  std::int64_t steps = 0;                  // of each run
+  std::optional<std::int64_t> items = {};  // train on the first so many only
+};
+
+// What a row's plan says. The same for all its runs.
+struct Planned {
+  Bytes peak, arena;
+  CategoryBytes at_peak;
+  double predicted_ms = 0.0, overhead = 1.0, plan_ms = 0.0;
+  int instructions = 0, recomputed = 0;
+  std::optional<Bytes> budget = {};
+  std::string timeline;  // report::timeline_json
+};
+
+struct Row {
+  std::string name;
+  std::vector<std::string> techniques;
+  std::optional<std::string> error = {};  // why there is nothing else
+  Planned planned = {};
+  Measured measured = {};
+  std::vector<double> run_ms = {};  // of each run: its median step
+  std::vector<double> losses = {};  // of each step; the same in every run
+
+  bool done() const { return !run_ms.empty(); }
+  double median_ms() const;
+  double low_ms() const;
+  double high_ms() const;
+  double loss() const;  // mean over the last quarter of the steps
+};
+
+// One run of one row.
+struct Run {
+  Planned planned;
+  Measured measured;
+  double step_ms = 0.0;
+  std::vector<double> losses;
+};
+
+class Study {
+ public:
+  Study(StudyOptions options, Rates rates);
+
+  const StudyOptions& options() const { return options_; }
+  std::int64_t batch() const { return batch_; }
+  std::int64_t parameters() const { return parameters_; }
+
+  // Trains from scratch. `after_step(loss, peak)` says whether to go on; nothing comes back when it
+  // did not.
+  std::optional<Run> run(const RowSpec& row, const std::function<bool(double, Bytes)>& after_step);
+
+  // The graph and the options of a row, to plan it otherwise.
+  struct Traced {
+    std::unique_ptr<workloads::Workload> task;
+    Graph graph;
+    CompileOptions compile;
+  };
+  Traced trace(const RowSpec& row) const;
+
+ private:
+  Setup setup_of(const RowSpec& row) const;
+  Bytes budget_for(const RowSpec& row, const Setup& setup);
+
+  StudyOptions options_;
+  Rates rates_;
+  std::int64_t batch_ = 0, parameters_ = 0;
+  std::map<std::string, Bytes> budgets_;  // of rows, once found
+};
+
+}  // namespace ebb::cli

@@ -1,0 +1,85 @@
+// `ebb frontier`: the curve of peak against time for one step, as a table, a picture and a page.
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "cli/curve.h"
+#include "cli/page_data.h"
+#include "cli/planning.h"
+#include "cli/run_facts.h"
+#include "cli/verb.h"
+#include "cli/workload_options.h"
+#include "ebb/report/timeline.h"
+
+namespace ebb::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Frontier : public Verb {
+ public:
+  Frontier()
+      : Verb("frontier", "Show what less memory costs in time, for one step",
+             "ebb frontier --workload gpt2 --layers 4 --points 12") {}
+
+ protected:
+  void configure(CLI::App& app) override {
+    add_workload_options(app, workload_);
+    add_planning_options(app, planning_);
+    // Budgets and recomputation are what the curve is made of.
+    for (const char* name : {"--whole-process", "--budget", "--recompute"})
+      app.remove_option(app.get_option(name));
+    app.add_option("--points", points_, "Budgets from the smallest that can be kept to keeping all")
+        ->check(CLI::Range(2, 100))
+        ->capture_default_str();
+    app.add_option("--out", out_, "Folder for frontier.svg, frontier.json and report.html")
+        ->type_name("DIR")
+        ->capture_default_str();
+  }
+
+  int run() override {
+    const Rates rates = rates_for(planning_);
+    const CompileOptions compile = compile_options(planning_, workload_.seed, rates, {});
+    const std::int64_t parts = accumulation(workload_, planning_, compile);
+    const TracedWorkload traced = trace_workload(workload_, planning_, parts);
+    const std::vector<CurvePlan> plans = frontier_plans(traced.graph, compile, points_);
+    std::vector<CurvePoint> curve;
+    PageData page("frontier", run_facts(rates.name),
+                  {{"workload", workload_.name},
+                   {"parameters", traced.task->model().parameter_count()},
+                   {"batch", traced.batch},
+                   {"accumulate", parts}});
+    for (const CurvePlan& p : plans) {
+      curve.push_back(p.point);
+      page.add_row(planned_fields(fmt::format("budget {}", to_string(p.point.budget)), p.plan),
+                   report::timeline_json(p.plan));
+    }
+    page.add_curve("", to_json(curve));
+    make_folder(out_);
+    write_file(out_ / "frontier.json", page.study().dump(1) + "\n");
+    write_file(out_ / "frontier.svg",
+               to_svg(curve, fmt::format("{}, batch {}: less memory for more time", workload_.name,
+                                         traced.batch)));
+    write_file(out_ / "report.html", page.html(fmt::format("ebb: frontier of {}", workload_.name)));
+    if (json())
+      std::cout << page.study().dump() << "\n";
+    else
+      fmt::print(
+          "{}: {} parameters, batch {}, on {}\n{}\n{}; also frontier.svg and frontier.json there\n",
+          workload_.name, traced.task->model().parameter_count(), traced.batch, rates.name,
+          to_table(curve), (out_ / "report.html").string());
+    return success;
+  }
+
+ private:
+  workloads::Options workload_;
+  PlanningOptions planning_;
+  int points_ = 8;
+  fs::path out_ = "frontier";
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> frontier_verb() { return std::make_unique<Frontier>(); }
+
+}  // namespace ebb::cli

@@ -1,0 +1,138 @@
+// `ebb profile`: one step in full: memory over its instructions, planned and measured, and the time
+// of every kernel.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <numeric>
+
+#include "cli/measure.h"
+#include "cli/page_data.h"
+#include "cli/planning.h"
+#include "cli/run_facts.h"
+#include "cli/verb.h"
+#include "cli/workload_options.h"
+#include "ebb/data/loader.h"
+#include "ebb/report/memory_profile.h"
+#include "ebb/report/timeline.h"
+
+namespace ebb::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr int warm_up = 2;  // steps that touch memory for the first time or are recorded
+
+class Profile : public Verb {
+ public:
+  Profile()
+      : Verb("profile", "Run a step and show where its memory and time go, kernel by kernel",
+             "ebb profile --workload lm --out profile") {}
+
+ protected:
+  void configure(CLI::App& app) override {
+    add_workload_options(app, workload_);
+    add_planning_options(app, planning_);
+    app.add_option("--steps", steps_, "Steps to take medians over, after two to warm up")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+    app.add_option("--out", out_, "Folder for report.html, profile.json and trace.json")
+        ->type_name("DIR")
+        ->capture_default_str();
+  }
+
+  int run() override {
+    if (!named_device(planning_.device))
+      throw UsageError(
+          "a profile runs the step: --device is cpu or cuda, not a file (see ebb plan)");
+    const Rates rates = rates_for(planning_);
+    const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
+    TrainOptions train;
+    train.compile = compile_options(planning_, workload_.seed, rates, fixed);
+    train.accumulate = accumulation(workload_, planning_, train.compile);
+    const TracedWorkload traced = trace_workload(workload_, planning_, train.accumulate);
+    plan_or_explain(workload_, planning_, traced.graph, train.compile);  // a budget that cannot be
+
+    workloads::Workload& task = *traced.task;
+    data::Loader loader(
+        task.train,
+        {.batch = task.batch_size, .seed = workload_.seed, .last = data::LastBatch::drop});
+    const std::vector<TensorType> types = loader.types().front();
+    const MemoryMeter meter(device_of(planning_));
+    TrainStep step(
+        task.model(), optimizer_of(task, planning_), [&](const Batch& b) { return task.loss(b); },
+        train);
+    time_steps(step, loader);
+    const Measured measured = meter.read(step, types);
+    report(step.plan(types), measured, task, rates);
+    return success;
+  }
+
+ private:
+  // Whole steps, then as many with a clock around every kernel.
+  void time_steps(TrainStep& step, data::Loader& loader) {
+    std::vector<std::vector<double>> kernels;
+    for (int i = 0; i < warm_up + steps_; ++i) {
+      const Batch batch = loader.next();
+      const Clock::time_point begin = Clock::now();
+      step(batch);
+      const double ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+      if (i >= warm_up) step_ms_.push_back(ms);
+    }
+    for (int i = 0; i < steps_; ++i) kernels.push_back(step.timed(loader.next()));
+    for (std::size_t k = 0; k < kernels.front().size(); ++k) {
+      std::vector<double> times;
+      for (const auto& run : kernels) times.push_back(run[k]);
+      kernel_ms_.push_back(median(times));
+    }
+  }
+
+  void report(const Plan& plan, const Measured& measured, workloads::Workload& task,
+              const Rates& rates) const {
+    PageData page("profile", run_facts(rates.name),
+                  {{"workload", workload_.name},
+                   {"parameters", task.model().parameter_count()},
+                   {"batch", task.batch_size},
+                   {"steps", steps_}});
+    nlohmann::ordered_json row = planned_fields(workload_.name, plan);
+    row["measured_peak_bytes"] = measured.total.count;
+    row["measured_staying_by_category"] = by_category(measured.staying);
+    row["measured_transient_bytes"] = measured.transient().count;
+    row["step_ms"] = {{"median", median(step_ms_)},
+                      {"low", *std::min_element(step_ms_.begin(), step_ms_.end())},
+                      {"high", *std::max_element(step_ms_.begin(), step_ms_.end())},
+                      {"runs", step_ms_}};
+    if (planning_.budget) row["budget_bytes"] = parse_bytes(*planning_.budget).count;
+    page.add_row(std::move(row), report::timeline_json(plan, kernel_ms_));
+    make_folder(out_);
+    write_file(out_ / "profile.json", page.study().dump(1) + "\n");
+    write_file(out_ / "trace.json", report::chrome_trace(plan, kernel_ms_));
+    write_file(out_ / "report.html", page.html(fmt::format("ebb: profile of {}", workload_.name)));
+    if (json()) {
+      std::cout << page.study().dump() << "\n";
+      return;
+    }
+    fmt::print(
+        "{}: {} parameters, batch {}, on {}\npeak {} as planned, {} measured; {:.2f} ms a "
+        "step, {:.2f} ms in kernels, {:.2f} ms predicted\n\n{}\n{}; trace.json there opens in "
+        "chrome://tracing or Perfetto\n",
+        workload_.name, task.model().parameter_count(), task.batch_size, rates.name,
+        to_string(plan.peak), to_string(measured.total), median(step_ms_),
+        std::accumulate(kernel_ms_.begin(), kernel_ms_.end(), 0.0), plan.predicted_ms,
+        to_string(report::profile(plan)), (out_ / "report.html").string());
+  }
+
+  workloads::Options workload_;
+  PlanningOptions planning_;
+  int steps_ = 5;
+  fs::path out_ = "profile";
+  std::vector<double> step_ms_, kernel_ms_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> profile_verb() { return std::make_unique<Profile>(); }
+
+}  // namespace ebb::cli

@@ -1,0 +1,188 @@
+// Every tensor of the old graph gets one of the new, in the dtype the rules give it. A tensor is
+// *weak* when its dtype decides nothing: parameters, constants and random numbers, and what is
+// computed from such alone. The others are strong, and an op that follows its inputs takes the
+// widest dtype of the strong ones.
+#include "ebb/precision.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ebb/error.h"
+#include "ebb/graph.h"
+#include "ebb/node.h"
+#include "ebb/ops.h"
+#include "ops/leaf/leaf.h"
+#include "ops/pointwise/pointwise.h"
+
+namespace ebb {
+namespace {
+
+struct Row {
+  Precision precision;
+  std::string_view name;
+  DType product, parameter;
+};
+constexpr std::array rows{
+    Row{Precision::fp32, "fp32", f32, f32},
+    Row{Precision::mixed_fp16, "fp16", f16, f32},
+    Row{Precision::mixed_bf16, "bf16", bf16, f32},
+    Row{Precision::pure_bf16, "pure-bf16", bf16, bf16},
+    Row{Precision::split_bf16, "split-bf16", bf16, bf16},
+};
+
+const Row& row_of(Precision precision) { return rows[static_cast<std::size_t>(precision)]; }
+
+}  // namespace
+
+std::string_view name(Precision precision) { return row_of(precision).name; }
+DType product_dtype(Precision precision) { return row_of(precision).product; }
+DType parameter_dtype(Precision precision) { return row_of(precision).parameter; }
+
+Precision precision_by_name(std::string_view name) {
+  std::string known;
+  for (const Row& row : rows) {
+    if (row.name == name) return row.precision;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
+  }
+  throw ValueError(fmt::format("a precision is one of {}, but \"{}\" came", known, name));
+}
+
+class HalfPrecision::Rewriting {
+ public:
+  explicit Rewriting(DType half) : half_(half) {}
+
+  std::vector<Tensor> rewrite(const std::vector<Tensor>& values) {
+    for (const auto& node : topological_order({.inputs = {}, .outputs = values, .updates = {}}))
+      if (!new_.contains(node.get())) visit(node);
+    std::vector<Tensor> result;
+    for (const Tensor& value : values) result.push_back(renewed(value));
+    return result;
+  }
+
+ private:
+  struct Renewed {
+    std::shared_ptr<Node> old;  // kept: its address is the key
+    std::vector<Tensor> outputs;
+    bool weak = false;
+  };
+
+  const Tensor& renewed(const Tensor& old) const {
+    return new_.at(old.node().get()).outputs[static_cast<std::size_t>(old.output())];
+  }
+  bool weak(const Tensor& old) const { return new_.at(old.node().get()).weak; }
+
+  void visit(const std::shared_ptr<Node>& node) {
+    const Op& op = node->op();
+    if (node->inputs().empty()) {
+      const bool strong = &op == &input_op() || &op == &constant_op();
+      std::vector<Tensor> outputs;
+      for (std::size_t i = 0; i < node->outputs().size(); ++i)
+        outputs.emplace_back(node, static_cast<int>(i));
+      new_[node.get()] = {node, outputs, !strong || outputs[0].shape().rank() == 0};
+      return;
+    }
+    const bool all_weak = std::ranges::all_of(
+        node->inputs(), [&](const Tensor& t) { return weak(t) || !is_floating(t.dtype()); });
+    switch (op.narrowing()) {
+      case Narrowing::sought:
+        return renew(node, half_, false);
+      case Narrowing::refused:
+        return all_weak ? renew(node, {}, true) : renew(node, f32, false);
+      case Narrowing::follows:
+        break;
+    }
+    const bool from_floating =
+        std::ranges::any_of(node->inputs(), [](const Tensor& t) { return is_floating(t.dtype()); });
+    // What a cast gives was asked for by name; ones and zeros from a condition are good in any.
+    if (&op == &cast_op())
+      return renew(node, {}, node->inputs()[0].dtype() == b8 || (from_floating && all_weak));
+    if (!from_floating || all_weak) return renew(node, {}, from_floating);
+    follow(node);
+  }
+
+  // An op takes the widest of its strong inputs. On halves it is done in float32 and rounded once
+  // when some input is generated, as such numbers would lose digits: 0.1 is not 0.1 in bfloat16.
+  // Elementwise ops are joined with the casts around them, so this costs nothing.
+  void follow(const std::shared_ptr<Node>& node) {
+    DType widest = half_;
+    bool generated = false;
+    for (const Tensor& t : node->inputs()) {
+      if (!is_floating(t.dtype())) continue;
+      if (!weak(t) && size_of(renewed(t).dtype()) > size_of(widest)) widest = renewed(t).dtype();
+      generated |= weak(t) && t.node()->op().pointwise() && t.node()->inputs().empty();
+    }
+    if (!is_half(widest) || !generated || !node->op().pointwise())
+      return renew(node, widest, false);
+    renew(node, f32, false);
+    for (Tensor& output : new_.at(node.get()).outputs)
+      if (is_floating(output.dtype())) output = cast(output, half_);
+  }
+
+  // The same op on its new inputs, the floating ones in `dtype`, or as they are without one.
+  void renew(const std::shared_ptr<Node>& node, std::optional<DType> dtype, bool weak) {
+    std::vector<Tensor> inputs;
+    const TraceScope path(node->path());
+    const MarkScope marks(node->marks());
+    for (const Tensor& old : node->inputs()) {
+      const Tensor& input = renewed(old);
+      const bool converts = dtype && is_floating(input.dtype()) && input.dtype() != *dtype;
+      inputs.push_back(converts ? converted(input, *dtype) : input);
+    }
+    std::vector<Tensor> outputs;
+    if (inputs == node->inputs()) {
+      for (std::size_t i = 0; i < node->outputs().size(); ++i)
+        outputs.emplace_back(node, static_cast<int>(i));
+    } else {
+      outputs = apply(node->op(), std::move(inputs), node->attributes());
+      outputs[0].node()->set_category(node->category());
+    }
+    new_[node.get()] = {node, std::move(outputs), weak};
+  }
+
+  // `t` in another dtype. A view of a parameter becomes a view of the cast parameter. What is
+  // narrowed is shared by all readers, as they need it in memory; what is widened is not, as each
+  // reader can then widen as it reads.
+  Tensor converted(const Tensor& t, DType dtype) {
+    const Node& node = *t.node();
+    if (dtype == f32 && !node.op().is_view()) return cast(t, dtype);
+    const auto found = converted_.find(t);
+    if (found != converted_.end() && found->second.dtype() == dtype) return found->second;
+    Tensor result;
+    if (node.op().is_view() && parameter_below(t)) {
+      const TraceScope path(node.path());
+      result = apply(node.op(), {converted(node.inputs()[0], dtype)},
+                     node.attributes())[static_cast<std::size_t>(t.output())];
+    } else {
+      result = cast(t, dtype);
+    }
+    converted_[t] = result;
+    return result;
+  }
+
+  static bool parameter_below(const Tensor& t) {
+    const Node* node = t.node().get();
+    while (node->op().is_view()) node = node->inputs()[0].node().get();
+    return &node->op() == &variable_op();
+  }
+
+  DType half_;
+  std::unordered_map<const Node*, Renewed> new_;
+  std::unordered_map<Tensor, Tensor> converted_;
+};
+
+HalfPrecision::HalfPrecision(DType half) : rewriting_(std::make_unique<Rewriting>(half)) {
+  if (!is_half(half))
+    throw DTypeError(fmt::format("half precision is float16 or bfloat16, but {} came", name(half)));
+}
+HalfPrecision::~HalfPrecision() = default;
+HalfPrecision::HalfPrecision(HalfPrecision&&) noexcept = default;
+
+std::vector<Tensor> HalfPrecision::operator()(const std::vector<Tensor>& values) {
+  return rewriting_->rewrite(values);
+}
+
+}  // namespace ebb

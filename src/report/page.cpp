@@ -1,0 +1,48 @@
+#include "ebb/report/page.h"
+
+#include "report/page_source.h"
+
+namespace ebb::report {
+namespace {
+
+std::string escaped_text(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '&')
+      result += "&amp;";
+    else if (c == '<')
+      result += "&lt;";
+    else
+      result += c;
+  }
+  return result;
+}
+
+// JSON inside a script element ends at "</", and "<!--" changes how the rest is read. "<" only
+// occurs within JSON's strings, where it may be written as an escape.
+std::string escaped_json(std::string_view json) {
+  std::string result;
+  result.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<')
+      result += "\\u003c";
+    else
+      result += c;
+  }
+  return result;
+}
+
+void replace(std::string& text, std::string_view mark, const std::string& by) {
+  text.replace(text.find(mark), mark.size(), by);
+}
+
+}  // namespace
+
+std::string html_page(std::string_view title, std::string_view data) {
+  std::string page(page_source());
+  replace(page, "{{data}}", escaped_json(data));
+  replace(page, "{{title}}", escaped_text(title));
+  return page;
+}
+
+}  // namespace ebb::report

@@ -1,0 +1,94 @@
+// Tables about one row: what its plan decided, what is alive at its peak, where its time goes.
+function table(headings, lines, { empty }) {
+  if (!lines.length) return html("p", { class: "note" }, empty);
+  return html("div", { class: "scroll" }, html("table", { class: "plain" },
+    html("thead", {}, html("tr", {}, headings.map(([text, kind]) => html("th", { scope: "col", class: kind ?? "" }, text)))),
+    html("tbody", {}, lines.map((cells) => html("tr", {}, cells.map((cell, k) => html("td", { class: headings[k][1] ?? "" }, cell)))))));
+}
+
+// A bar behind a number: its share of the largest.
+function share(value, most, text, colour) {
+  return html("span", { class: "share" },
+    html("span", { class: "share-bar", style: `width:${round((100 * value) / (most || 1))}%;${colour ? `background:${colour}` : ""}` }),
+    html("span", { class: "share-text" }, text));
+}
+
+const longest = 12; // lines a table shows before it is opened
+function folded(headings, lines, options) {
+  if (lines.length <= longest) return table(headings, lines, options);
+  const host = html("div");
+  const show = (all) => host.replaceChildren(table(headings, all ? lines : lines.slice(0, longest), options),
+    html("button", { type: "button", class: "quiet", onclick: () => show(!all) }, all ? "Show fewer" : `Show all ${lines.length}`));
+  show(false);
+  return host;
+}
+
+function decisionsTable(timeline) {
+  const most = Math.max(...timeline.decisions.map((d) => d.bytes), 1);
+  return folded([["Module"], ["Op"], ["Times", "number"], ["Bytes freed"], ["Time to compute again", "number"]],
+    timeline.decisions.map((d) => [d.path || "(outside modules)", html("code", {}, d.op), String(d.count),
+      share(d.bytes, most, formatBytes(d.bytes), categoryColour("activations")), formatMs(d.ms)]),
+    { empty: "Nothing is computed again: every activation is kept until its last reader." });
+}
+
+function modulesTable(timeline) {
+  const total = (module) => module.bytes.reduce((a, b) => a + b, 0);
+  const most = Math.max(...timeline.modules.map(total), 1);
+  const bar = (module) => {
+    let at = 0;
+    return svg("svg", { width: "100%", height: 14, "aria-hidden": "true" }, categoryOrder.map((name) => {
+      const bytes = module.bytes[timeline.categories.indexOf(name)];
+      if (!bytes) return null;
+      const part = svg("rect", { x: `${round((100 * at) / most)}%`, width: `${round((100 * bytes) / most)}%`, height: 14, fill: categoryColour(name) },
+        svg("title", {}, `${categoryLabels[name]}: ${formatBytes(bytes)}`));
+      at += bytes;
+      return part;
+    }));
+  };
+  return folded([["Module"], ["", "bar"], ["Bytes", "number"]],
+    timeline.modules.map((module) => [module.path || "(outside modules)", bar(module), formatBytes(total(module))]), { empty: "Nothing is alive." });
+}
+
+function tensorsTable(stack) {
+  const { path, op, category, bytes, first, last, offset } = stack.timeline.buffers;
+  const alive = stack.alive(stack.timeline.peak_instruction).map(({ buffer }) => buffer).sort((a, b) => bytes[b] - bytes[a]);
+  return folded([["Tensor"], ["Made by"], ["Category"], ["Life", "number"], ["Bytes", "number"]],
+    alive.slice(0, 200).map((b) => {
+      const name = stack.timeline.categories[category[b]];
+      return [stack.place(path[b]), html("code", {}, stack.names[op[b]]),
+        html("span", {}, html("span", { class: "swatch", style: `background:${categoryColour(name)}` }), categoryLabels[name]),
+        offset[b] < 0 ? "stays" : `${first[b]}–${last[b]}`, formatBytes(bytes[b])];
+    }), { empty: "Nothing is alive." });
+}
+
+function timeTable(timeline) {
+  const { op, ms, measured_ms } = timeline.instructions, groups = new Map();
+  op.forEach((name, i) => {
+    const group = groups.get(name) ?? { count: 0, predicted: 0, measured: 0 };
+    group.count += 1;
+    group.predicted += ms[i];
+    group.measured += measured_ms[i] ?? 0;
+    groups.set(name, group);
+  });
+  const measured = measured_ms.length > 0, key = measured ? "measured" : "predicted";
+  const sorted = [...groups].sort((a, b) => b[1][key] - a[1][key]), most = sorted[0]?.[1][key];
+  const headings = [["Op"], ["Times", "number"], [measured ? "Measured" : "Predicted"]];
+  if (measured) headings.push(["Predicted", "number"]);
+  return folded(headings, sorted.map(([name, group]) => [html("code", {}, timeline.names[name]), String(group.count),
+    share(group[key], most, formatMs(group[key])), ...(measured ? [formatMs(group.predicted)] : [])]), { empty: "Nothing runs." });
+}
+
+// What was planned and what the system held, part by part.
+function promiseTable(row) {
+  const line = (name, planned, measured) => [name, formatBytes(planned), formatBytes(measured),
+    planned === measured ? "equal" : `${measured > planned ? "+" : "−"}${formatBytes(Math.abs(measured - planned))}`];
+  // Only what stays between steps has memory of its own; the rest takes turns in the arena.
+  const own = ["weights", "optimizer"].filter((name) => row.measured_staying_by_category[name] > 0);
+  const sum = (bytes) => own.reduce((total, name) => total + bytes[name], 0);
+  return table([["Part"], ["Planned", "number"], ["Measured", "number"], ["", "number"]], [
+    ...own.map((name) => line(categoryLabels[name], row.planned_by_category[name], row.measured_staying_by_category[name])),
+    line("arena, inputs and results", row.planned_peak_bytes - sum(row.planned_by_category),
+      row.measured_peak_bytes - sum(row.measured_staying_by_category)),
+    line("in all", row.planned_peak_bytes, row.measured_peak_bytes),
+  ], { empty: "" });
+}

@@ -1,0 +1,51 @@
+// Numbers as people read them: about three significant digits, with a unit.
+const binaryUnits = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+function byteUnit(bytes) {
+  let unit = 0;
+  while (unit + 1 < binaryUnits.length && Math.abs(bytes) >= 1024 ** (unit + 1)) ++unit;
+  return { name: binaryUnits[unit], size: 1024 ** unit };
+}
+
+function significant(value) {
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  const places = size >= 99.95 ? 0 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3;
+  return value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+}
+
+function formatBytes(bytes) {
+  const unit = byteUnit(bytes);
+  return unit.size === 1 ? `${bytes} B` : `${significant(bytes / unit.size)} ${unit.name}`;
+}
+
+function formatMs(ms) {
+  if (ms >= 10000) return `${significant(ms / 1000)} s`;
+  return ms < 0.1 ? `${significant(ms * 1000)} µs` : `${significant(ms)} ms`;
+}
+
+// For axes, where the numbers are round.
+const tickMs = (ms) => (ms >= 10000 ? `${Number((ms / 1000).toPrecision(4))} s` : `${Number(ms.toPrecision(4))} ms`);
+const formatCount = (count) => count.toLocaleString("en");
+const formatRatio = (ratio) => `${ratio.toFixed(2)}×`;
+const formatShare = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`;
+
+// Round numbers from `low` to `high`, about `count` of them.
+function ticks(low, high, count) {
+  const raw = (high - low) / Math.max(1, count);
+  if (!(raw > 0)) return [low];
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw * 0.999) * power;
+  const result = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-9); ++i) result.push(i === 0 ? 0 : i * step);
+  return result;
+}
+
+// The same for bytes: round in the unit of the largest.
+function byteTicks(low, high, count) {
+  const unit = byteUnit(high);
+  return ticks(low / unit.size, high / unit.size, count).map((value) => ({
+    bytes: value * unit.size,
+    label: value === 0 ? "0" : `${Number(value.toPrecision(4))} ${unit.name}`,
+  }));
+}

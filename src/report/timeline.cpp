@@ -1,0 +1,190 @@
+#include "ebb/report/timeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "ebb/report/memory_profile.h"
+#include "ebb/storage.h"
+
+namespace ebb::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Microseconds are enough for a picture.
+double to_microseconds(double ms) { return std::round(ms * 1e3) / 1e3; }
+
+class Names {
+ public:
+  int operator()(std::string_view name) {
+    const auto [at, is_new] = numbers_.try_emplace(std::string(name), numbers_.size());
+    if (is_new) names_.emplace_back(name);
+    return static_cast<int>(at->second);
+  }
+  const std::vector<std::string>& all() const { return names_; }
+
+ private:
+  std::map<std::string, std::size_t> numbers_;
+  std::vector<std::string> names_;
+};
+
+Json categories() {
+  Json names = Json::array();
+  for (int c = 0; c < category_count; ++c) names.push_back(name(static_cast<Category>(c)));
+  return names;
+}
+
+Json bytes_of(const CategoryBytes& bytes) {
+  Json values = Json::array();
+  for (const Bytes& value : bytes.values) values.push_back(value.count);
+  return values;
+}
+
+enum Phase { forward, backward, update, again };
+constexpr const char* phase_names[] = {"forward", "backward", "update", "computed again"};
+
+bool writes_a_variable(const Plan& plan, const Instruction& instruction) {
+  return std::any_of(instruction.outputs.begin(), instruction.outputs.end(), [&](const Operand& o) {
+    return plan.buffers[static_cast<std::size_t>(o.buffer)].persistent != nullptr;
+  });
+}
+
+// The instructions that read what each one makes, straight or through views, which are none.
+std::vector<std::vector<std::size_t>> readers_of(const Plan& plan) {
+  std::unordered_map<const Node*, std::size_t> makers;
+  for (std::size_t i = 0; i < plan.instructions.size(); ++i)
+    makers[plan.instructions[i].node.get()] = i;
+  std::vector<std::vector<std::size_t>> readers(plan.instructions.size());
+  for (std::size_t i = 0; i < plan.instructions.size(); ++i)
+    for (const Tensor& input : plan.instructions[i].node->inputs()) {
+      const Node* node = input.node().get();
+      while (!makers.contains(node) && !node->inputs().empty())
+        node = node->inputs().front().node().get();
+      if (const auto maker = makers.find(node); maker != makers.end())
+        readers[maker->second].push_back(i);
+    }
+  return readers;
+}
+
+// Part of the update is what writes a variable, and what serves only such instructions.
+std::vector<Phase> phases_of(const Plan& plan) {
+  const auto readers = readers_of(plan);
+  std::vector<Phase> phases(plan.instructions.size());
+  for (std::size_t i = phases.size(); i-- > 0;) {
+    const Instruction& instruction = plan.instructions[i];
+    const bool serves_updates =
+        !readers[i].empty() && std::all_of(readers[i].begin(), readers[i].end(),
+                                           [&](std::size_t r) { return phases[r] == update; });
+    if (instruction.recomputed)
+      phases[i] = again;
+    else if (instruction.node->marks().backward)
+      phases[i] = backward;
+    else
+      phases[i] = serves_updates || writes_a_variable(plan, instruction) ? update : forward;
+  }
+  return phases;
+}
+
+Json buffers_of(const Plan& plan, Names& names) {
+  Json path = Json::array(), op = Json::array(), category = Json::array(), bytes = Json::array(),
+       first = Json::array(), last = Json::array(), offset = Json::array();
+  const int end = static_cast<int>(plan.instructions.size()) - 1;
+  for (const Buffer& b : plan.buffers) {
+    const bool stays = !b.in_arena();
+    if (!stays && b.last < b.first) continue;
+    path.push_back(names(b.path));
+    op.push_back(names(b.op));
+    category.push_back(static_cast<int>(b.category));
+    bytes.push_back(stays ? Storage::reservation(plan.device, b.size).count : b.size.count);
+    first.push_back(stays ? 0 : b.first);
+    last.push_back(stays ? end : b.last);
+    offset.push_back(stays ? -1 : b.offset.count);
+  }
+  return {{"path", path},   {"op", op},     {"category", category}, {"bytes", bytes},
+          {"first", first}, {"last", last}, {"offset", offset}};
+}
+
+}  // namespace
+
+std::string timeline_json(const Plan& plan, std::span<const double> measured_ms) {
+  const MemoryProfile memory = profile(plan);
+  const std::vector<Phase> phases = phases_of(plan);
+  Names names;
+  Json op = Json::array(), path = Json::array(), phase = Json::array(), ms = Json::array(),
+       measured = Json::array();
+  for (std::size_t k = 0; k < plan.instructions.size(); ++k) {
+    const Instruction& i = plan.instructions[k];
+    op.push_back(names(i.node->op().name()));
+    path.push_back(names(i.node->path()));
+    phase.push_back(static_cast<int>(phases[k]));
+    ms.push_back(to_microseconds(i.predicted_ms));
+  }
+  for (double time : measured_ms) measured.push_back(to_microseconds(time));
+  Json decisions = Json::array(), modules = Json::array();
+  for (const DecisionGroup& d : memory.decisions)
+    decisions.push_back({{"path", d.path},
+                         {"op", d.op},
+                         {"count", d.count},
+                         {"bytes", d.bytes.count},
+                         {"ms", to_microseconds(d.ms)}});
+  for (const ModuleBytes& m : memory.modules)
+    modules.push_back({{"path", m.path}, {"bytes", bytes_of(m.bytes)}});
+  Json result{
+      {"peak_bytes", plan.peak.count},
+      {"arena_bytes", plan.arena.count},
+      {"peak_instruction", plan.peak_instruction},
+      {"categories", categories()},
+      {"phases", phase_names},
+      {"instructions",
+       {{"op", op}, {"path", path}, {"phase", phase}, {"ms", ms}, {"measured_ms", measured}}},
+      {"buffers", buffers_of(plan, names)},
+      {"decisions", decisions},
+      {"modules", modules}};
+  result["names"] = names.all();
+  return result.dump();
+}
+
+std::string chrome_trace(const Plan& plan, std::span<const double> measured_ms) {
+  const MemoryProfile memory = profile(plan);
+  const std::vector<Phase> phases = phases_of(plan);
+  Json events = Json::array();
+  const auto describe = [&](const char* what, int track, const std::string& text) {
+    events.push_back(
+        {{"ph", "M"}, {"name", what}, {"pid", 1}, {"tid", track}, {"args", {{"name", text}}}});
+  };
+  describe("process_name", 0,
+           measured_ms.empty() ? "ebb step, predicted times" : "ebb step, measured times");
+  for (int p = forward; p <= again; ++p) describe("thread_name", p, phase_names[p]);
+  double at = 0.0;  // microseconds
+  for (std::size_t i = 0; i < plan.instructions.size(); ++i) {
+    const Instruction& instruction = plan.instructions[i];
+    const double us = 1e3 * (measured_ms.empty() ? instruction.predicted_ms : measured_ms[i]);
+    Json live;
+    for (int c = 0; c < category_count; ++c)
+      live[std::string(name(static_cast<Category>(c)))] =
+          memory.live[i][static_cast<Category>(c)].count;
+    events.push_back({{"ph", "C"},
+                      {"name", "live bytes"},
+                      {"pid", 1},
+                      {"ts", to_microseconds(at)},
+                      {"args", live}});
+    events.push_back({{"ph", "X"},
+                      {"name", instruction.node->op().name()},
+                      {"cat", phase_names[phases[i]]},
+                      {"pid", 1},
+                      {"tid", static_cast<int>(phases[i])},
+                      {"ts", to_microseconds(at)},
+                      {"dur", to_microseconds(us)},
+                      {"args",
+                       {{"module", instruction.node->path()},
+                        {"instruction", i},
+                        {"predicted_ms", to_microseconds(instruction.predicted_ms)}}}});
+    at += us;
+  }
+  return Json{{"displayTimeUnit", "ms"}, {"traceEvents", events}}.dump();
+}
+
+}  // namespace ebb::report

@@ -1,0 +1,240 @@
+// `ebb ablate`, `ebb profile` and `ebb frontier` as a user meets them: their numbers, their files,
+// interruption and resumption.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "support/command_line.h"
+#include "support/temporary_folder.h"
+
+namespace ebb::test {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+const std::string sizes =
+    "--workload gpt2 --layers 3 --width 32 --heads 2 --sequence 32 --vocabulary 300 --batch 4 "
+    "--threads 1 ";
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class CommandLineAblate : public testing::Test {
+ protected:
+  std::string out() const { return "--out " + (folder_ / "study").string() + " "; }
+  Json result_of(const std::string& arguments) {
+    const Outcome outcome = run(arguments + " --json");
+    EXPECT_EQ(outcome.code, 0) << arguments << "\n" << outcome.output;
+    // The result is the last line; progress comes before it.
+    const std::size_t end = outcome.output.find_last_not_of('\n'),
+                      begin = outcome.output.rfind('\n', end) + 1;
+    return Json::parse(outcome.output.substr(begin, end + 1 - begin), nullptr, false);
+  }
+  std::map<std::string, Json> rows_of(const Json& study) {
+    std::map<std::string, Json> rows;
+    for (const Json& row : study["rows"]) rows[row["name"]] = row;
+    return rows;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(CommandLineAblate, EveryRowKeepsItsPromise) {
+  const Json study = result_of("ablate " + sizes + out() + "--steps 3 --runs 2 --points 3");
+  const auto rows = rows_of(study);
+  for (const char* name :
+       {"baseline", "fusion", "fused-loss", "early-updates", "accumulate", "segment-4", "blocks",
+        "auto", "least", "adamw8bit", "adafactor", "accumulate+blocks", "defaults", "all"})
+    ASSERT_TRUE(rows.contains(name)) << name;
+  const Json& baseline = rows.at("baseline");
+  for (const auto& [name, row] : rows) {
+    EXPECT_FALSE(row.contains("error")) << row.dump();
+    EXPECT_EQ(row["planned_peak_bytes"], row["measured_peak_bytes"]) << name;
+    std::int64_t sum = 0;
+    for (const auto& [category, bytes] : row["planned_by_category"].items())
+      sum += bytes.get<std::int64_t>();
+    // The rest is what the arena loses to whole pages and gaps.
+    EXPECT_LE(sum, row["planned_peak_bytes"]) << name;
+    EXPECT_GE(sum, row["planned_peak_bytes"].get<double>() * 0.97) << name;
+    EXPECT_EQ(row["measured_staying_by_category"]["weights"],
+              baseline["measured_staying_by_category"]["weights"]);
+    EXPECT_EQ(row["step_ms"]["runs"].size(), 2u);
+    EXPECT_LE(row["step_ms"]["low"], row["step_ms"]["high"]);
+    EXPECT_EQ(row["losses"].size(), 3u);
+    EXPECT_NEAR(
+        row["memory_ratio"],
+        row["planned_peak_bytes"].get<double>() / baseline["planned_peak_bytes"].get<double>(),
+        1e-5);
+  }
+  // What moves no arithmetic changes no bit.
+  for (const char* name : {"fusion", "early-updates", "segment-4", "blocks", "auto", "least"})
+    EXPECT_TRUE(rows.at(name)["same_losses_as_baseline"]) << name;
+  EXPECT_FALSE(rows.at("adafactor")["same_losses_as_baseline"]);
+  const auto peak = [&](const char* name) {
+    return rows.at(name)["planned_peak_bytes"].get<std::int64_t>();
+  };
+  EXPECT_LT(peak("accumulate"), peak("baseline"));
+  EXPECT_LT(peak("blocks"), peak("baseline"));
+  EXPECT_LE(peak("auto"), peak("blocks"));
+  EXPECT_LE(peak("least"), peak("auto"));
+  EXPECT_LT(peak("adafactor"), peak("baseline"));
+  for (const auto& [name, row] : rows) EXPECT_GE(row["planned_peak_bytes"], peak("all")) << name;
+  EXPECT_LE(rows.at("auto")["overhead"], rows.at("blocks")["overhead"]);
+  ASSERT_EQ(study["curves"].size(), 2u);
+  EXPECT_EQ(study["curves"][0]["points"].size(), 3u);
+}
+
+TEST_F(CommandLineAblate, FilesSayTheSame) {
+  const std::string command = "ablate " + sizes + out() +
+                              "--techniques blocks,accumulate+adafactor,all --steps 2 --runs 1 ";
+  const Outcome outcome = run(command);
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  std::string line;
+  for (const char c : outcome.output) {
+    if (c != '\n') {
+      line += c;
+      continue;
+    }
+    if (line.find("report.html") == std::string::npos) {
+      EXPECT_LE(line.size(), 100u) << line;
+    }
+    line.clear();
+  }
+  const Json study = Json::parse(read(folder_ / "study" / "results.json"));
+  const std::string csv = read(folder_ / "study" / "results.csv"),
+                    markdown = read(folder_ / "study" / "results.md"),
+                    page = read(folder_ / "study" / "report.html");
+  ASSERT_EQ(study["rows"].size(), 4u);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5);
+  const std::string header = csv.substr(0, csv.find('\n'));
+  for (const Json& row : study["rows"]) {
+    const std::string name = row["name"],
+                      peak = std::to_string(row["planned_peak_bytes"].get<std::int64_t>());
+    const std::size_t at = csv.find("\n" + name + "," + peak + ",");
+    ASSERT_NE(at, std::string::npos) << name;
+    const std::string cells = csv.substr(at + 1, csv.find('\n', at + 1) - at - 1);
+    EXPECT_EQ(std::count(cells.begin(), cells.end(), ','),
+              std::count(header.begin(), header.end(), ','));
+    EXPECT_NE(page.find("\"name\":\"" + name + "\""), std::string::npos);
+  }
+  EXPECT_NE(markdown.find("| accumulate + adafactor |"), std::string::npos) << markdown;
+  EXPECT_NE(markdown.find("    " + study["facts"]["command"].get<std::string>()),
+            std::string::npos);
+  EXPECT_NE(study["facts"]["command"].get<std::string>().find("ebb ablate --workload gpt2"),
+            std::string::npos);
+  for (const char* part : {"http://", "https://", "src=", "@import", "url("})  // nothing to fetch
+    EXPECT_EQ(page.substr(0, page.find("<body>")).find(part), std::string::npos) << part;
+}
+
+TEST_F(CommandLineAblate, GoesOnWhereItWasEnded) {
+  // Ended by a signal in the middle of many steps, then resumed with the same settings.
+  const std::string command =
+      "ablate " + sizes + out() + "--techniques blocks --steps 400 --runs 3 --points 0 ";
+  const std::string file = (folder_ / "study" / "results.json").string();
+  const Outcome ended = run(command + "& pid=$!; for i in $(seq 900); do [ \"$(grep -cs step_ms " +
+                            file + ")\" = 2 ] && break; sleep 0.1; done; kill -INT $pid; " +
+                            "wait $pid; echo ended with $?");
+  EXPECT_NE(ended.output.find("ended with 130"), std::string::npos) << ended.output;
+  EXPECT_NE(ended.output.find("--resume"), std::string::npos) << ended.output;
+  const Json before = Json::parse(read(folder_ / "study" / "results.json"));
+  ASSERT_GE(before["rows"].size(), 2u);
+  EXPECT_TRUE(fs::exists(folder_ / "study" / "report.html"));
+  const Json after = result_of(command + "--resume");
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Json& old_runs = before["rows"][i]["step_ms"]["runs"];
+    const Json& runs = after["rows"][i]["step_ms"]["runs"];
+    EXPECT_LT(before["rows"][1]["step_ms"]["runs"].size(), 3u);
+    ASSERT_EQ(runs.size(), 3u);
+    for (std::size_t k = 0; k < old_runs.size(); ++k) EXPECT_EQ(old_runs[k], runs[k]);
+    EXPECT_EQ(before["rows"][i]["losses"], after["rows"][i]["losses"]);
+  }
+  expect_failure("ablate " + sizes + out() + "--techniques blocks --steps 7 --resume", 1,
+                 "it was made with another steps: 400, not 7");
+  expect_failure("ablate --resume --out " + (folder_ / "nothing").string(), 1, "is there a study");
+}
+
+TEST_F(CommandLineAblate, ARowThatCannotBeLeavesTheOthers) {
+  const Json study = result_of("ablate " + sizes + out() +
+                               "--techniques auto,fusion --budget 1KiB --steps 1 --runs 1");
+  const auto rows = rows_of(study);
+  EXPECT_NE(rows.at("auto")["error"].get<std::string>().find("cannot be kept"), std::string::npos);
+  EXPECT_TRUE(rows.at("fusion").contains("step_ms"));
+  EXPECT_NE(read(folder_ / "study" / "results.md").find("cannot be kept"), std::string::npos);
+}
+
+TEST_F(CommandLineAblate, OtherWorkloadsLeaveOutWhatDoesNotApply) {
+  const Json study = result_of("ablate --workload resnet --depth 18 --batch 2 --threads 1 " +
+                               out() + "--techniques defaults,all --steps 1 --runs 1 --points 0");
+  for (const Json& row : study["rows"])
+    for (const Json& technique : row["techniques"]) {
+      EXPECT_NE(technique, "fused-loss");  // ten logits
+      EXPECT_NE(technique, "adafactor");   // trains with momentum
+    }
+  expect_usage_error("ablate --workload resnet --techniques fused-loss", "changes nothing");
+  expect_usage_error("ablate --techniques fly", "there is no technique \"fly\"");
+  expect_usage_error("ablate --techniques blocks+auto", "exclude each other");
+  expect_usage_error("ablate --device nowhere", "neither cpu nor cuda");
+  expect_usage_error("ablate --items 2 --epochs 1 --batch 4", "less than one batch");
+}
+
+TEST_F(CommandLineAblate, EpochsOverTheFirstItems) {
+  const Json study = result_of("ablate " + sizes + out() +
+                               "--techniques fusion --items 8 --epochs 3 --runs 1 --points 0");
+  EXPECT_EQ(study["settings"]["steps"], 6);
+  EXPECT_EQ(study["settings"]["samples"], 24);
+}
+
+TEST_F(CommandLineAblate, ProfileTimesEveryKernel) {
+  const Json study = result_of("profile " + sizes + out() + "--recompute blocks --steps 2");
+  const Json& row = study["rows"][0];
+  EXPECT_EQ(row["planned_peak_bytes"], row["measured_peak_bytes"]);
+  EXPECT_GT(row["recomputed_nodes"], 0);
+  const Json trace = Json::parse(read(folder_ / "study" / "trace.json"));
+  std::int64_t kernels = 0;
+  double end = 0.0;
+  std::set<std::string> phases;
+  for (const Json& event : trace["traceEvents"])
+    if (event["ph"] == "X") {
+      ++kernels;
+      EXPECT_GE(event["ts"].get<double>(), end - 0.01);
+      end = event["ts"].get<double>() + event["dur"].get<double>();
+      phases.insert(event["cat"]);
+    }
+  EXPECT_EQ(kernels, row["instructions"]);
+  EXPECT_EQ(phases, (std::set<std::string>{"forward", "backward", "update", "computed again"}));
+  expect_usage_error("profile --device " + folder_.write("device.json", "{}").string(),
+                     "runs the step");
+}
+
+TEST_F(CommandLineAblate, FrontierGoesFromTheLeastToAll) {
+  const Json study = result_of("frontier " + sizes + out() + "--points 4");
+  const Json& points = study["curves"][0]["points"];
+  ASSERT_EQ(points.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_LE(points[i]["planned_peak_bytes"], points[i]["budget_bytes"]);
+    EXPECT_EQ(points[i]["planned_peak_bytes"], study["rows"][i]["planned_peak_bytes"]);
+    if (i > 0) {
+      EXPECT_GE(points[i - 1]["overhead"], points[i]["overhead"]);
+    }
+  }
+  EXPECT_EQ(points[3]["overhead"], 1.0);
+  const std::string picture = read(folder_ / "study" / "frontier.svg");
+  std::size_t dots = 0;
+  for (std::size_t at = picture.find("<circle"); at != std::string::npos;
+       at = picture.find("<circle", at + 1))
+    ++dots;
+  EXPECT_EQ(dots, 4u);
+  EXPECT_EQ(result_of("plan " + sizes)["min_feasible_bytes"], points[0]["budget_bytes"]);
+}
+
+}  // namespace
+}  // namespace ebb::test
