@@ -63,6 +63,10 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
            [&o](const std::string& text) { optim::by_name(text), o.optimizer = text; })
       ->type_name("NAME")
       ->group(group);
+  add_read(app, prefix + "precision", "fp32, fp16 or bf16",
+           [&o](const std::string& text) { o.precision = precision_by_name(text); })
+      ->type_name("NAME")
+      ->group(group);
   add_read(app, prefix + "recompute", "As --recompute, for this level",
            [&o](const std::string& text) { o.recompute = Recompute::parse(text); })
       ->type_name("RULE")
@@ -85,6 +89,8 @@ workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
     workloads::LevelOptions& level = options.levels[name];
     if (planning.recompute && !level.recompute)
       level.recompute = Recompute::parse(*planning.recompute);
+    if (planning.precision != "fp32" && !level.precision)
+      level.precision = precision_by_name(planning.precision);
     if (planning.budget && !level.budget) level.budget = parse_bytes(*planning.budget) - fixed;
   }
   return options;

@@ -1,7 +1,6 @@
 // The inverse Hessian by conjugate gradients (Rajeswaran et al., 2019): αH x = v is solved in
 // cg_iterations steps, and H⁻¹ v = α x. Hessian-vector products are exact, by differentiating the
 // gradient.
-#include "ebb/grad.h"
 #include "ebb/ops.h"
 #include "mlo/hypergradient.h"
 
@@ -17,13 +16,13 @@ Tensor ratio(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Vectors cg(const Hop& hop) {
-  const Vectors& gradient = hop.gradient();
   const std::vector<Tensor> parameters = hop.parameters();
   const double alpha = hop.config().cg_alpha;
   Vectors x, residual = hop.vector, direction = residual;
   Tensor residual_square = dot(residual, residual);
   for (std::int64_t i = 0; i < hop.config().cg_iterations; ++i) {
-    const Vectors image = scaled(vjp(gradient, direction, parameters), alpha);  // αH · direction
+    const Vectors image =
+        scaled(hop.second_derivative(direction, parameters), alpha);  // αH · direction
     const Tensor length = ratio(residual_square, dot(direction, image));
     x = x.empty() ? scaled(direction, length) : add_scaled(x, length, direction);
     residual = add_scaled(residual, -length, image);
@@ -31,7 +30,7 @@ Vectors cg(const Hop& hop) {
     direction = add_scaled(residual, ratio(next, residual_square), direction);
     residual_square = next;
   }
-  return scaled(vjp(gradient, scaled(x, alpha), hop.to), -1.0);
+  return scaled(hop.second_derivative(scaled(x, alpha), hop.to), -1.0);
 }
 
 }  // namespace ebb::mlo

@@ -37,6 +37,15 @@ void check(const Config& c, std::string_view problem) {
       throw ValueError(
           fmt::format("problem \"{}\": {} must be positive, but is {}", problem, field, value));
   };
+  if (c.precision == Precision::pure_bf16 || c.precision == Precision::split_bf16)
+    throw ValueError(fmt::format(
+        "problem \"{}\": the precision of a level is fp32, fp16 or bf16, but {} is asked for; "
+        "differences in parameters would be lost in bfloat16",
+        problem, name(c.precision)));
+  positive(c.initial_dynamic_scale, "initial_dynamic_scale");
+  if (!(c.scale_factor > 1.0))
+    throw ValueError(fmt::format("problem \"{}\": scale_factor must be above 1, but is {}", problem,
+                                 c.scale_factor));
   at_least(c.unroll_steps, 1, "unroll_steps");
   at_least(c.gradient_accumulation, 1, "gradient_accumulation");
   at_least(c.warmup_steps, 0, "warmup_steps");

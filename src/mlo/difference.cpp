@@ -24,12 +24,12 @@ Difference difference(const std::vector<Tensor>& parameters, const Vectors& dire
 }
 
 Vectors mixed_difference(const Hop& hop, const Difference& difference) {
-  const Tensor& loss = hop.output().loss;
+  const Tensor scale = hop.scale(), loss = with_scale(hop.output().loss, scale);
   // One after the other: the first pass is over before the second begins, and the second adds its
   // gradients to those of the first.
   const Vectors first = grad(-replace(loss, difference.plus), hop.to);
   const Vectors both = grad_onto(first, replace(loss, difference.minus), hop.to);
-  return scaled(both, reciprocal(difference.width));
+  return scaled(without_scale(both, scale), reciprocal(difference.width));
 }
 
 }  // namespace ebb::mlo

@@ -1,12 +1,11 @@
 #include "mlo/hypergradient.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
-#include <unordered_set>
+#include <cmath>
 
-#include "ebb/error.h"
+#include "ebb/grad.h"
+#include "ebb/ops.h"
 
 namespace ebb::mlo {
 namespace {
@@ -15,6 +14,24 @@ constexpr std::array<Vectors (*)(const Hop&), 6> methods{darts, sama,      neuma
                                                          cg,    reinforce, unrolled};
 
 }  // namespace
+
+Sized sized(const Vectors& vector, const Tensor& scale) {
+  if (!scale) return {vector, {}};
+  double elements = 0.0;
+  for (const Tensor& t : vector) elements += static_cast<double>(t.shape().elements());
+  const Tensor length = norm(vector);
+  // To a root mean square of one.
+  const Tensor size =
+      maximum(length, scalar_like(length, 1e-20)) * (1.0 / std::sqrt(std::max(elements, 1.0)));
+  return {scaled(vector, reciprocal(size)), size};
+}
+
+// The gradient is there times the scale, and so are its derivatives.
+Vectors Hop::second_derivative(const Vectors& v, const std::vector<Tensor>& wrt) const {
+  const Sized in = sized(v, scale());
+  const Vectors image = vjp(trace.gradient(through), in.vector, wrt);
+  return in.factor ? scaled(image, in.factor / scale()) : image;
+}
 
 Vectors response(const Hop& hop) {
   return methods[static_cast<std::size_t>(hop.config().type)](hop);

@@ -19,8 +19,19 @@ struct Hop {
     return tensors_of(through.problem().meta_trainable_parameters());
   }
   const StepOutput& output() const { return trace.output(through); }
-  const Vectors& gradient() const { return trace.gradient(through); }
+  // The scale of the loss of `through`; empty: 1.
+  Tensor scale() const { return StepTrace::scale(through); }
+  // vᵀ · d²L / d(parameters) d(wrt) for its loss L: in its parameters, the Hessian times v.
+  Vectors second_derivative(const Vectors& v, const std::vector<Tensor>& wrt) const;
 };
+
+// A vector at the size that float16 carries best, and what its images are multiplied with to be
+// those of the vector itself. Without a scale the vector as it is.
+struct Sized {
+  Vectors vector;
+  Tensor factor;  // a scalar, or empty: 1
+};
+Sized sized(const Vectors& vector, const Tensor& scale);
 
 // By the method of `through`.
 Vectors response(const Hop& hop);

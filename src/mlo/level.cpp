@@ -170,14 +170,11 @@ Bytes Level::numbers(std::size_t count) const {
   return static_cast<std::int64_t>(count) * Storage::reservation(problem_.device(), size_of(f64));
 }
 
-Bytes Level::output_bytes() const {
-  const std::size_t step = 1 + metrics_.size(), update = config().gradient_clipping > 0.0 ? 1 : 0;
-  return numbers(step + update + (accumulates() ? step : 0));
-}
+Bytes Level::output_bytes() const { return numbers(names_[0].size() + names_[1].size()); }
 
 Graph Level::trace(StepKind kind, const Feeding& feeding, const Types& types) {
   StepGraph step = step_graph(*this, kind, feeding, types);
-  metrics_ = std::move(step.metrics);
+  names_[static_cast<std::size_t>(kind)] = std::move(step.names);
   return std::move(step.graph);
 }
 
@@ -214,10 +211,8 @@ void Level::run(StepKind kind, const std::vector<Batch>& own, double rate, doubl
   program.run();
 
   int output = 0;
-  last_["loss"] = program.scalar(output++);
-  for (const std::string& metric : metrics_) last_[metric] = program.scalar(output++);
-  if (kind == StepKind::update && config().gradient_clipping > 0.0)
-    last_["gradient_norm"] = program.scalar(output);
+  for (const std::string& number : names_[static_cast<std::size_t>(kind)])
+    last_[number] = program.scalar(output++);
 }
 
 // --- Planning
@@ -254,7 +249,9 @@ const Plan& Level::plan(StepKind kind) {
 void Level::trace_once() {
   if (std::exchange(traced_, true)) return;
   const Feeding feeding = planned_feeding();
-  trace(StepKind::update, feeding, planned_types(feeding));
+  const Types types = planned_types(feeding);
+  trace(StepKind::update, feeding, types);
+  if (accumulates()) trace(StepKind::accumulate, feeding, types);
   if (keeps_snapshot())
     for (const Variable& variable : stepped_variables()) snapshot_.copy_of(variable);
 }

@@ -2,6 +2,7 @@
 // parameters, and its programs.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -119,7 +120,7 @@ class Level {
   std::vector<bool> ready_;     // whether each lower level has ended an inner loop
   std::vector<Batch> pending_;  // of the update to come
   std::deque<Taken> history_;   // the updates of an inner loop, oldest first
-  std::vector<std::string> metrics_;  // names of what programs tell beside the loss
+  std::array<std::vector<std::string>, 2> names_;  // of what programs tell, by the kind of step
   bool traced_ = false;
   Stats last_;
 };

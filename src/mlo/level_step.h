@@ -2,38 +2,55 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ebb/mlo/problem.h"
+#include "ebb/train/loss_scale.h"
 #include "mlo/vectors.h"
 
 namespace ebb::mlo {
 
 std::vector<Tensor> tensors_of(const std::vector<nn::NamedVariable>& parameters);
 
-// The loss of a batch, in training mode. This is the one place where a problem's code is called,
-// and where its precision is chosen. Running statistics are left as they are.
+// The loss of a batch, in training mode and at the problem's precision. Running statistics are left
+// as they are.
 StepOutput traced_output(Problem& problem, const Batch& batch);
+
+// The scale of a problem's loss, if it is computed in float16; its state lies in `state`.
+std::optional<LossScaler> scaler_of(const Problem& problem, optim::StateStore& state);
+// The scale itself, a float32 scalar; empty for other precisions.
+Tensor loss_scale(const Problem& problem, optim::StateStore& state);
+// Losses and vectors with it and without, unchanged where there is none.
+Tensor with_scale(const Tensor& loss, const Tensor& scale);
+Vectors without_scale(const Vectors& vectors, const Tensor& scale);
 
 struct TracedGradients {
   Tensor loss;                            // mean over the parts
   std::map<std::string, Tensor> metrics;  // the same
-  Vectors gradients;                      // of that loss
+  Vectors gradients;                      // of that loss, times `scale`
+  Tensor scale;                           // a scalar; empty: 1
   std::vector<Update> buffers;            // running statistics of the problem's own module
 };
 
 // The gradients in `wrt`, which are variables, of the mean loss over the parts of a batch.
 TracedGradients traced_gradients(Problem& problem, const std::vector<Batch>& parts,
-                                 const std::vector<Tensor>& wrt);
+                                 const std::vector<Tensor>& wrt, optim::StateStore& state);
 
 struct TracedUpdates {
   std::vector<Update> updates;  // of parameters and of the optimizer's state
   Tensor norm;                  // of all gradients together, before clipping; empty without it
+  Tensor taken;                 // with a guard: whether the update is made, a condition
 };
 
-// What the gradients of the problem's trainable parameters do to them.
-TracedUpdates traced_updates(Problem& problem, Vectors gradients, const Tensor& rate,
-                             const Tensor& step, optim::StateStore& state);
+// Whether gradients that are not finite are looked for: an update with them is not taken.
+enum class Guard : bool { no, yes };
+
+// What gradients of the problem's trainable parameters, times `scale`, do to them. With a guard,
+// `when_not_taken` are further updates, made only when this one is not.
+TracedUpdates traced_updates(Problem& problem, Vectors gradients, const Tensor& scale,
+                             const Tensor& rate, const Tensor& step, optim::StateStore& state,
+                             Guard guard, const std::vector<Update>& when_not_taken = {});
 
 }  // namespace ebb::mlo

@@ -44,7 +44,8 @@ Vectors reinforce(const Hop& hop) {
   const Tensor advantage = reward - baseline;
   const Tensor score =
       mean(cast(reshape(output.log_probability, losses.shape()), advantage.dtype()) * advantage);
-  const Vectors by_samples = grad(-score, hop.to);
+  const Tensor scale = hop.scale();
+  const Vectors by_samples = without_scale(grad(-with_scale(score, scale), hop.to), scale);
   // And what the loss reads of the level above beside the samples.
   return add(by_samples, mixed_difference(hop, step));
 }

@@ -11,7 +11,8 @@ Vectors sama(const Hop& hop) {
   Level& level = hop.through;
   const When next{&level, When::to_come};
   Vectors gradient;
-  for (const Tensor& g : hop.gradient()) gradient.push_back(stop_gradient(g));
+  for (const Tensor& g : without_scale(hop.trace.gradient(level), hop.scale()))
+    gradient.push_back(stop_gradient(g));
   const Vectors direction = level.problem().optimizer().preconditioned(
       level.problem().meta_trainable_parameters(), gradient, hop.vector, hop.trace.rate(next),
       hop.trace.step(next), level.optimizer_state());

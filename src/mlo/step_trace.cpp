@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 #include "ebb/error.h"
@@ -74,6 +75,19 @@ void follow(StepTrace& trace, Level& at, const Vectors& vector, const Suffixes& 
   }
 }
 
+// What becomes of the scales of losses in float16 that hypergradients of this level come through,
+// when one of them has overflowed.
+std::vector<Update> scales_that_fall(const Level& level) {
+  std::vector<Update> updates;
+  for (Level* through : levels_through(level))
+    if (const auto scaler = scaler_of(through->problem(), through->optimizer_state())) {
+      const Tensor infinite =
+          full({}, std::numeric_limits<double>::infinity(), f32, through->problem().device());
+      updates.push_back(scaler->decide(infinite).updates.front());
+    }
+  return updates;
+}
+
 }  // namespace
 
 std::vector<Level*> levels_through(const Level& level) {
@@ -140,7 +154,8 @@ const Vectors& StepTrace::gradient(Level& level) {
   if (!missing) return found->second;
   const std::vector<nn::NamedVariable> parameters = level.problem().meta_trainable_parameters();
   if (owner_.config().first_order || level.paths.empty())
-    return found->second = grad(output(level).loss, tensors_of(parameters));
+    return found->second =
+               grad(with_scale(output(level).loss, scale(level)), tensors_of(parameters));
   const TracedGradients whole = whole_gradients(*this, level, {batches({&level, 0}).back()});
   const std::vector<Tensor> all = tensors_of(level.problem().trainable_parameters());
   Vectors result;
@@ -151,6 +166,7 @@ const Vectors& StepTrace::gradient(Level& level) {
                                    level.name(), p.path));
     result.push_back(whole.gradients[static_cast<std::size_t>(at - all.begin())]);
   }
+  if (const Tensor s = scale(level)) result = scaled(result, s);
   return gradients_[&level] = std::move(result);
 }
 
@@ -174,7 +190,11 @@ TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vecto
     }
     at->paths.push_back(std::span(path).subspan(2));
   }
-  TracedGradients traced = traced_gradients(level.problem(), parts, wrt);
+  TracedGradients traced = traced_gradients(level.problem(), parts, wrt, level.optimizer_state());
+  if (level.paths.empty()) return traced;
+  // Hypergradients have scales of their own: all are added without.
+  traced.gradients = without_scale(traced.gradients, traced.scale);
+  traced.scale = {};
   auto from = traced.gradients.begin() + static_cast<std::ptrdiff_t>(own);
   Vectors total(traced.gradients.begin(), from);
   for (const First& first : firsts) {
@@ -196,16 +216,19 @@ StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
   StepGraph result;
   Graph& graph = result.graph;
   graph.inputs = trace.inputs();
-  graph.outputs.push_back(cast(traced.loss, f64));
-  for (const auto& [key, metric] : traced.metrics) {
-    graph.outputs.push_back(cast(metric, f64));
-    result.metrics.push_back(key);
-  }
+  const auto tell = [&](const std::string& name, const Tensor& number) {
+    graph.outputs.push_back(cast(number, f64));
+    result.names.push_back(name);
+  };
+  tell("loss", traced.loss);
+  for (const auto& [key, metric] : traced.metrics) tell(key, metric);
   graph.updates = traced.buffers;
 
   const std::vector<nn::NamedVariable> parameters = level.problem().trainable_parameters();
   const std::int64_t steps = level.config().gradient_accumulation;
   if (level.accumulates()) {
+    traced.gradients = without_scale(traced.gradients, traced.scale);
+    traced.scale = {};
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const Variable& p = parameters[i].variable;
       Variable sum = level.kept().get("accumulated." + parameters[i].path, p.type(), p.device());
@@ -216,10 +239,15 @@ StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
     }
   }
   if (kind == StepKind::update) {
-    const TracedUpdates next = traced_updates(level.problem(), traced.gradients, trace.rate(now),
-                                              trace.step(now), level.optimizer_state());
+    const std::vector<Update> lower_scales = scales_that_fall(level);
+    const bool guarded = !lower_scales.empty() || trace.scale(level);
+    const TracedUpdates next = traced_updates(
+        level.problem(), traced.gradients, traced.scale, trace.rate(now), trace.step(now),
+        level.optimizer_state(), guarded ? Guard::yes : Guard::no, lower_scales);
     graph.updates.insert(graph.updates.end(), next.updates.begin(), next.updates.end());
-    if (next.norm) graph.outputs.push_back(cast(next.norm, f64));
+    if (next.norm) tell("gradient_norm", next.norm);
+    if (const Tensor scale = trace.scale(level)) tell("loss_scale", scale);
+    if (next.taken) tell("skipped", logical_not(next.taken));
   }
   graph.updates.insert(graph.updates.end(), trace.updates.begin(), trace.updates.end());
   return result;

@@ -27,9 +27,11 @@ class StepTrace {
 
   // The loss of a level below for its last batch; the same graph for whoever asks.
   const StepOutput& output(Level& level);
-  // The gradient of that loss in the level's meta-trainable parameters; with
+  // The gradient of that loss, times its scale, in the level's meta-trainable parameters; with
   // Config::first_order off, of all that the level follows, its own hypergradients included.
   const Vectors& gradient(Level& level);
+  // The scale of a level's loss; empty: 1.
+  static Tensor scale(Level& level) { return loss_scale(level.problem(), level.optimizer_state()); }
 
   std::vector<Update> updates;  // of state that methods keep
 
@@ -46,11 +48,12 @@ class StepTrace {
 // hypergradients of levels below.
 TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vector<Batch>& parts);
 
-// The whole step. Outputs: the loss, the metrics, and, where they are clipped, the norm of the
-// gradients; all float64.
+// The whole step. Outputs are numbers, all float64: the loss, the metrics and, of an update, the
+// norm of gradients that are clipped, the scale of a loss in float16, and whether an update that is
+// guarded against overflow was skipped.
 struct StepGraph {
   Graph graph;
-  std::vector<std::string> metrics;  // their names
+  std::vector<std::string> names;  // of the outputs
 };
 StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
                      const std::vector<std::vector<TensorType>>& types);

@@ -5,6 +5,7 @@
 
 #include "ebb/error.h"
 #include "ebb/grad.h"
+#include "ebb/ops.h"
 #include "ebb/recompute.h"
 #include "ebb/replace.h"
 #include "mlo/hypergradient.h"
@@ -35,10 +36,12 @@ Vectors unrolled(const Hop& hop) {
     const std::vector<Batch> parts = hop.trace.batches(when);
     const TracedGradients traced =
         hop.trace.owner().config().first_order
-            ? traced_gradients(problem, parts, tensors_of(problem.trainable_parameters()))
+            ? traced_gradients(problem, parts, tensors_of(problem.trainable_parameters()),
+                               level.optimizer_state())
             : whole_gradients(hop.trace, level, parts);
-    const TracedUpdates update = traced_updates(problem, traced.gradients, hop.trace.rate(when),
-                                                hop.trace.step(when), level.optimizer_state());
+    const TracedUpdates update =
+        traced_updates(problem, traced.gradients, traced.scale, hop.trace.rate(when),
+                       hop.trace.step(when), level.optimizer_state(), Guard::no);
     std::vector<Tensor> values;
     for (const Update& u : update.updates) {
       values.push_back(u.value);
@@ -51,7 +54,13 @@ Vectors unrolled(const Hop& hop) {
   }
   Vectors end;
   for (const Tensor& parameter : hop.parameters()) end.push_back(state.at(parameter));
-  return vjp(end, hop.vector, hop.to);
+  const Tensor scale = hop.scale();
+  if (!scale) return vjp(end, hop.vector, hop.to);
+  // On the way back the updates divide by the scale of the loss, and second derivatives multiply by
+  // it again: the vector is made larger by its root, and both stay within float16's range.
+  const Sized in = sized(hop.vector, scale);
+  const Tensor root = sqrt(scale);
+  return scaled(vjp(end, scaled(in.vector, root), hop.to), in.factor / root);
 }
 
 }  // namespace ebb::mlo

@@ -36,6 +36,7 @@ mlo::Config LevelOptions::over(mlo::Config config) const {
   config.gradient_accumulation = accumulate.value_or(config.gradient_accumulation);
   config.warmup_steps = warmup.value_or(config.warmup_steps);
   config.gradient_clipping = clip.value_or(config.gradient_clipping);
+  config.precision = precision.value_or(config.precision);
   config.recompute = recompute.value_or(config.recompute);
   if (budget) config.budget = budget;
   if (iterations) config.neumann_iterations = config.cg_iterations = *iterations;

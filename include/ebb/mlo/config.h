@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ebb/bytes.h"
+#include "ebb/precision.h"
 #include "ebb/recompute.h"
 
 namespace ebb::mlo {
@@ -33,6 +34,10 @@ struct Config {
   std::int64_t gradient_accumulation = 1;  // local steps, each with a batch, for one update
   double gradient_clipping = 0.0;          // largest norm of all gradients together; 0: any
   std::int64_t warmup_steps = 0;           // local steps before levels above begin
+
+  Precision precision = Precision::fp32;  // fp32, mixed_fp16 or mixed_bf16: of the level's loss
+  double initial_dynamic_scale = 4096.0;  // of the loss in float16
+  double scale_factor = 2.0;              // that it grows by, and falls by when it overflows
 
   std::int64_t log_step = -1;   // local steps between two records of the log; below 1: none
   bool log_local_step = false;  // records carry the local step instead of the engine's

@@ -82,7 +82,9 @@ class Problem {
     const std::vector<nn::NamedVariable>& parameters;
     const std::vector<Tensor>& gradients;
     Tensor rate, step;  // scalars, float64
-    Tensor clip_scale;  // a float32 scalar for every gradient, or empty
+    // A float32 scalar that multiplies every gradient, or empty: clipping and loss scaling. At 0 no
+    // step must be taken.
+    Tensor gradient_scale;
     optim::StateStore& state;
   };
   virtual std::optional<std::vector<Update>> custom_optimizer_step(const OptimizerStep& step) {
@@ -126,7 +128,9 @@ class Problem {
 
   std::int64_t count() const;    // local steps taken
   std::int64_t updates() const;  // updates of the parameters
-  const Stats& last() const;     // of the last update: loss, metrics, gradient_norm where clipped
+  // Of the last step: loss, metrics, gradient_norm where clipped, loss_scale and skipped in
+  // float16.
+  const Stats& last() const;
 
  private:
   friend class Engine;

@@ -18,6 +18,7 @@ struct LevelOptions {
   std::optional<std::int64_t> unroll, accumulate, warmup, iterations;  // of neumann and cg
   std::optional<double> rate, clip, alpha;                             // alpha: the method's
   std::optional<std::string> optimizer;
+  std::optional<Precision> precision;
   std::optional<Recompute> recompute;
   std::optional<Bytes> budget;
 
