@@ -17,6 +17,7 @@
 #include "ebb/ops.h"
 #include "ebb/program.h"
 #include "ebb/storage.h"
+#include "ops/pointwise/convert.h"
 
 namespace ebb::io {
 namespace {
@@ -173,6 +174,40 @@ std::span<const std::byte> map_file(const std::filesystem::path& path) {
   return {static_cast<const std::byte*>(address), static_cast<std::size_t>(status.st_size)};
 }
 
+// Lets the operating system have back the whole pages of mapped bytes: they have been read, and can
+// be read from the file again.
+void forget_pages(std::span<const std::byte> bytes) {
+  const std::uintptr_t page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page * page;
+  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size());
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+// An entry's values in another floating dtype, a tile at a time, so that no more than the result is
+// held beside the file.
+std::vector<std::byte> converted(const SafetensorsFile::Entry& entry, DType dtype) {
+  constexpr std::int64_t tile = 1 << 16;  // elements
+  const std::int64_t count = entry.type.shape.elements();
+  const std::int64_t from_size = size_of(entry.type.dtype).count, to_size = size_of(dtype).count;
+  std::vector<std::byte> result(static_cast<std::size_t>(count * to_size));
+  std::vector<double> read(tile), cast(tile);  // room for any tile type
+  const GatherFunction gather = gather_tile(entry.type.dtype);
+  const TileFunction convert = cast_tile(entry.type.dtype, dtype);
+  const StoreFunction store = store_tile(dtype);
+  for (std::int64_t at = 0; at < count; at += tile) {
+    const std::int64_t size = std::min(tile, count - at);
+    const auto part = entry.bytes.subspan(static_cast<std::size_t>(at * from_size),
+                                          static_cast<std::size_t>(size * from_size));
+    gather(part.data(), 1, read.data(), size);
+    TileArgs args;
+    args.in[0] = read.data(), args.out = cast.data(), args.count = size;
+    convert(args);
+    store(cast.data(), result.data() + at * to_size, size);
+    forget_pages(part);
+  }
+  return result;
+}
+
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(std::filesystem::path path)
@@ -223,12 +258,13 @@ void SafetensorsFile::load(const std::string& name, Variable variable) const {
                                 to_string(variable.shape())));
   if (entry.type.dtype == variable.dtype()) {
     variable.assign_bytes(entry.bytes);
+    forget_pages(entry.bytes);
     return;
   }
   if (!is_floating(entry.type.dtype) || !is_floating(variable.dtype()))
     throw FileError(fmt::format("{}: tensor \"{}\" is {}, but {} is expected", path_.string(), name,
                                 ebb::name(entry.type.dtype), ebb::name(variable.dtype())));
-  variable.assign(cast(Tensor::from_bytes(entry.bytes, entry.type), variable.dtype()));
+  variable.assign_bytes(converted(entry, variable.dtype()));
 }
 
 void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,

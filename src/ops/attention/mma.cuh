@@ -65,6 +65,13 @@ __device__ inline void as_factor(std::uint32_t (&a)[4], const float (&left)[4],
   a[2] = packed<S>(right[0], right[1]), a[3] = packed<S>(right[2], right[3]);
 }
 
+// 2^x by the special-function unit alone: two units in the last place, and subnormals are zero.
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Copies that run while the thread goes on; those of a group are waited for together.
 __device__ inline void copy_async(std::uint32_t to, const void* from, bool inside) {
   const int bytes = inside ? 16 : 0;  // the rest of the 16 is zeros
@@ -133,14 +140,15 @@ __device__ inline void add_row_products(float (&c)[count][4],
                                         const SharedTile<S, rows_b, columns>& b) {
 #pragma unroll
   for (int k = 0; k < columns / 16; ++k) {
-    std::uint32_t x[4];
+    // All is fetched before the first is multiplied, so that one wait serves many products.
+    std::uint32_t x[4], y[count / 2][4];
     a.factor(x, row0, k);
 #pragma unroll
+    for (int n = 0; n < count / 2; ++n) b.transposed_factor(y[n], 16 * n, k);
+#pragma unroll
     for (int n = 0; n < count / 2; ++n) {
-      std::uint32_t y[4];
-      b.transposed_factor(y, 16 * n, k);
-      multiply_add<S>(c[2 * n], x, y[0], y[1]);
-      multiply_add<S>(c[2 * n + 1], x, y[2], y[3]);
+      multiply_add<S>(c[2 * n], x, y[n][0], y[n][1]);
+      multiply_add<S>(c[2 * n + 1], x, y[n][2], y[n][3]);
     }
   }
 }
@@ -152,14 +160,14 @@ __device__ inline void add_products(float (&c)[columns / 8][4], const float (&m)
   static_assert(rows == 8 * count);
 #pragma unroll
   for (int k = 0; k < count / 2; ++k) {
-    std::uint32_t x[4];
+    std::uint32_t x[4], y[columns / 16][4];
+#pragma unroll
+    for (int n = 0; n < columns / 16; ++n) b.plain_factor(y[n], k, n);
     as_factor<S>(x, m[2 * k], m[2 * k + 1]);
 #pragma unroll
     for (int n = 0; n < columns / 16; ++n) {
-      std::uint32_t y[4];
-      b.plain_factor(y, k, n);
-      multiply_add<S>(c[2 * n], x, y[0], y[1]);
-      multiply_add<S>(c[2 * n + 1], x, y[2], y[3]);
+      multiply_add<S>(c[2 * n], x, y[n][0], y[n][1]);
+      multiply_add<S>(c[2 * n + 1], x, y[n][2], y[n][3]);
     }
   }
 }

@@ -109,6 +109,49 @@ struct ScoreRules {
                         high = index % 2 == 0 ? words[2] : words[3];
     return uniform_from_bits(index % 4 < 2 ? low : high) < threshold ? T(0) : keep;
   }
+  // Whether every four neighbouring keys of a query, from a multiple of four on, share a counter.
+  __device__ bool by_fours() const { return p.keys % 4 == 0; }
+  __device__ T factor_of(std::uint32_t word) const {
+    return uniform_from_bits(word) < threshold ? T(0) : keep;
+  }
+
+  // The factors at (i, j) and (i, j + 1), for two numbers n of pairs at once: j = first + 8 n + 2
+  // t, where lanes t and t ^ 1 share a counter. Even lanes draw for both the first n, odd ones the
+  // second, and they swap what the other needs.
+  __device__ void pairs(int i, int j, int t, T (&first_pair)[2], T (&second_pair)[2]) const {
+    const bool odd = t % 2 != 0;
+    const int four = j - 2 * (t % 2) + (odd ? 8 : 0);  // of the pair this lane draws for
+    const std::int64_t index = first + static_cast<std::int64_t>(i) * p.keys + four;
+    const auto words = philox(static_cast<std::uint64_t>(index / 4));
+    // An even lane keeps words 0 and 1 and sends 2 and 3; an odd one the other way round.
+    const std::uint32_t kept0 = odd ? words[2] : words[0], kept1 = odd ? words[3] : words[1];
+    const std::uint32_t sent0 = odd ? words[0] : words[2], sent1 = odd ? words[1] : words[3];
+    const std::uint32_t got0 = __shfl_xor_sync(0xffffffffu, sent0, 1),
+                        got1 = __shfl_xor_sync(0xffffffffu, sent1, 1);
+    first_pair[0] = factor_of(odd ? got0 : kept0), first_pair[1] = factor_of(odd ? got1 : kept1);
+    second_pair[0] = factor_of(odd ? kept0 : got0), second_pair[1] = factor_of(odd ? kept1 : got1);
+  }
+
+  // The factors of key j for queries i[0] to i[3], where the four lanes whose keys share a counter
+  // are 4 apart and this is the one with key j % 4. Each draws for one of the queries; then they
+  // swap, first with the neighbour, then with the one after.
+  __device__ void column(const int (&i)[4], int j, T (&factors)[4]) const {
+    const int own = j % 4;
+    const int query = own == 0 ? i[0] : own == 1 ? i[1] : own == 2 ? i[2] : i[3];
+    const std::int64_t index = first + static_cast<std::int64_t>(query) * p.keys + (j - own);
+    const auto drawn = philox(static_cast<std::uint64_t>(index / 4));
+    std::uint32_t w[4] = {drawn[0], drawn[1], drawn[2], drawn[3]};  // keys, of one query
+    const auto swap = [&](std::uint32_t& low, std::uint32_t& high, int bit) {
+      const bool upper = (own & bit) != 0;
+      const std::uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? low : high, 4 * bit);
+      (upper ? low : high) = got;
+    };
+    swap(w[0], w[1], 1), swap(w[2], w[3], 1);
+    swap(w[0], w[2], 2), swap(w[1], w[3], 2);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) factors[k] = factor_of(w[k]);  // queries, of one key
+  }
+
   __device__ bool drops() const { return !plain && p.dropout > 0.0; }
   __device__ bool masks() const { return !plain && p.masked; }
 };

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "core/cuda/context.h"
@@ -101,10 +102,12 @@ cudnnDataType_t data_type(DType dtype) {
 }
 
 // The first algorithm of a list, fastest first, that runs, repeats itself to the bit, does the
-// arithmetic asked for and fits; and its workspace.
+// arithmetic asked for and fits the limit; where none fits, the one that needs the least. And its
+// workspace.
 template <class Performance, class Size>
 std::pair<decltype(Performance::algo), Bytes> first_fit(const std::vector<Performance>& list,
                                                         cudnnMathType_t math, const Size& size) {
+  std::optional<std::pair<decltype(Performance::algo), Bytes>> least;
   for (const Performance& each : list) {
     if (each.status != CUDNN_STATUS_SUCCESS || each.determinism != CUDNN_DETERMINISTIC) continue;
     if (math == CUDNN_FMA_MATH && each.mathType != CUDNN_FMA_MATH &&
@@ -112,9 +115,11 @@ std::pair<decltype(Performance::algo), Bytes> first_fit(const std::vector<Perfor
       continue;
     std::size_t bytes = 0;
     if (size(each.algo, &bytes) != CUDNN_STATUS_SUCCESS) continue;
-    if (static_cast<std::int64_t>(bytes) <= conv_workspace_limit.count)
-      return {each.algo, {static_cast<std::int64_t>(bytes)}};
+    const Bytes needed{static_cast<std::int64_t>(bytes)};
+    if (needed <= conv_workspace_limit) return {each.algo, needed};
+    if (!least || needed < least->second) least.emplace(each.algo, needed);
   }
+  if (least) return *least;
   throw DeviceError("[cuda] cuDNN has no deterministic algorithm for a convolution of these sizes");
 }
 

@@ -219,9 +219,17 @@ struct DifferentiateTile {
       T v[Walk::width];
       walk.load(logits + r * lead + column, v);
 #pragma unroll
-      for (int k = 0; k < Walk::width; ++k) {
-        v[k] = gradient(v[k], first_class + column + k);
-        out[r * lead + column + k] = narrow<S>(v[k]);
+      for (int k = 0; k < Walk::width; ++k) v[k] = gradient(v[k], first_class + column + k);
+      S* to = out + r * lead + column;
+      if constexpr (Walk::width == 4 && sizeof(S) == 2) {
+        // Four halves at once: rows begin at whole packs.
+        uint2 bits;
+        bits.x = narrow<S>(v[0]).bits | static_cast<unsigned>(narrow<S>(v[1]).bits) << 16;
+        bits.y = narrow<S>(v[2]).bits | static_cast<unsigned>(narrow<S>(v[3]).bits) << 16;
+        *reinterpret_cast<uint2*>(to) = bits;
+      } else {
+#pragma unroll
+        for (int k = 0; k < Walk::width; ++k) to[k] = narrow<S>(v[k]);
       }
     });
   }
