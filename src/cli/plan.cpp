@@ -1,6 +1,7 @@
 // `ebb plan`: what a training step will take, before anything runs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "cli/multilevel.h"
@@ -47,7 +48,7 @@ class PlanVerb : public Verb {
         optim::state_bytes(traced.optimizer, traced.task->model().trainable_parameters()).count;
     const double state_per_parameter =
         static_cast<double>(state) / static_cast<double>(traced.task->model().parameter_count());
-    const Bytes least = least_budget(traced.graph, compile);
+    const Bytes least = std::min(plan.peak, least_budget(traced.graph, compile));
     const report::MemoryProfile profile = report::profile(plan);
     if (profile_) {
       io::AtomicFile file(*profile_);

@@ -72,12 +72,9 @@ class Planner {
       if (plan.live_peak.count > live_limit) break;  // as low as the strategy goes
       live_limit = plan.live_peak.count - (plan.arena.count - limit);
     }
-    if (recompute.mode == Recompute::Mode::automatic) {
-      plan = least_plan();
-      if (plan.peak <= budget) return plan;
-      throw BudgetError(budget, plan.peak);
-    }
-    throw BudgetError(budget, least());
+    plan = least_plan();
+    if (recompute.mode == Recompute::Mode::automatic && plan.peak <= budget) return plan;
+    throw BudgetError(budget, plan.peak);
   }
 
   Plan least_plan() {

@@ -275,6 +275,7 @@ std::optional<Runs> Search::solve(std::int64_t limit, std::span<const Runs> star
   };
   offer_descent(kept_);
   for (const Runs& start : starts) offer_descent(start);
+  if (best.above > limit) best = std::min(best, lowest(limit, starts));
   if (effort_ == Effort::thorough) best = wander(exchange(std::move(best), limit), limit);
   if (best.above > limit) return {};
   return std::move(best.runs);
@@ -286,17 +287,29 @@ Runs Search::greedy(std::int64_t limit) {
   return runs;
 }
 
-Runs Search::least(std::span<const Runs> starts) {
-  Found best = found(kept_, 0);
-  for (const Runs& start : starts) best = std::min(best, found(start, 0));
-  for (double share = 0.08; share > 0.0008;) {
+// Lowers the peak by steps until the limit is kept: large ones as long as they can be made, then
+// smaller ones.
+Search::Found Search::lowered(Found best, std::int64_t limit) {
+  for (double share = 0.08; share > 0.0008 && best.above > limit;) {
     Runs runs = best.runs;
     const double less = std::max(1.0, static_cast<double>(best.above) * share);
-    if (descend(runs, best.above - static_cast<std::int64_t>(less), Batch::many))
-      best = std::min(best, found(std::move(runs), 0));
+    const std::int64_t target = std::max(limit, best.above - static_cast<std::int64_t>(less));
+    if (descend(runs, target, Batch::many))
+      best = std::min(best, found(std::move(runs), limit));
     else
       share /= 2.0;
   }
+  return best;
+}
+
+Search::Found Search::lowest(std::int64_t limit, std::span<const Runs> starts) {
+  Found best = lowered(found(kept_, limit), limit);
+  for (const Runs& start : starts) best = std::min(best, lowered(found(start, limit), limit));
+  return best;
+}
+
+Runs Search::least(std::span<const Runs> starts) {
+  Found best = lowest(0, starts);
   if (effort_ == Effort::thorough) {
     best = wander(std::move(best), 0);
     best = exchange(found(std::move(best.runs), best.above), best.above);

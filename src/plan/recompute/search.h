@@ -21,7 +21,8 @@ class Search {
   // keeping all.
   std::optional<Runs> solve(std::int64_t limit, std::span<const Runs> starts = {});
 
-  // As few bytes as it can reach, whatever the time.
+  // The fewest bytes it reaches, whatever the time. `solve` finds nothing where the limit is lower,
+  // but for rare luck.
   Runs least(std::span<const Runs> starts = {});
 
   std::int64_t peak_of(Runs runs);
@@ -51,6 +52,8 @@ class Search {
     }
   };
   Found found(Runs runs, std::int64_t limit);
+  Found lowered(Found best, std::int64_t limit);
+  Found lowest(std::int64_t limit, std::span<const Runs> starts);
   Found exchange(Found best, std::int64_t limit);
   Found wander(Found best, std::int64_t limit);
 

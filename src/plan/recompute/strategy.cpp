@@ -16,10 +16,7 @@ class Automatic : public Strategy {
  public:
   std::string_view name() const override { return "auto"; }
   Runs decide(const Question& q) const override {
-    const std::vector<Runs> starts = hand_made(q);
-    Search search(q.model, q.effort);
-    if (auto runs = search.solve(q.limit, starts)) return std::move(*runs);
-    return search.least(starts);
+    return Search(q.model, q.effort).solve(q.limit, hand_made(q)).value_or(keep_all(q.model));
   }
 };
 

@@ -21,6 +21,7 @@ class Strategy {
  public:
   virtual ~Strategy() = default;
   virtual std::string_view name() const = 0;
+  // Whoever finds nothing that keeps the limit gives something that does not.
   virtual Runs decide(const Question& question) const = 0;
 };
 
