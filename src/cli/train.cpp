@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <iostream>
 
@@ -194,11 +195,14 @@ class Train : public Verb {
   void train(data::Loader& loader, TrainStep& step, const Plan& plan) {
     const auto log = make_log();
     report::Progress progress(steps_, {.label = workload_.name});
-    std::vector<double> times;
+    std::vector<double> times, processor_times;
     while (step.step() < steps_) {
       const Batch batch = loader.next();
       const Clock::time_point begin = Clock::now();
+      const std::clock_t processor_begin = std::clock();
       const StepResult result = step(batch);
+      processor_times.push_back(1e3 * static_cast<double>(std::clock() - processor_begin) /
+                                CLOCKS_PER_SEC);
       times.push_back(milliseconds_since(begin));
       losses_.push_back(result.loss);
       log->scalar("loss", step.step(), result.loss);
@@ -215,7 +219,10 @@ class Train : public Verb {
     log->close();
     // The first steps touch memory for the first time.
     const std::size_t warm = std::min<std::size_t>(times.size() - 1, 3);
-    step_ms_ = median({times.begin() + static_cast<std::ptrdiff_t>(warm), times.end()});
+    const auto usual = [&](const std::vector<double>& all) {
+      return median({all.begin() + static_cast<std::ptrdiff_t>(warm), all.end()});
+    };
+    step_ms_ = usual(times), processor_ms_ = usual(processor_times);
   }
 
   void evaluate(const TrainStep& trained) {
@@ -283,6 +290,7 @@ class Train : public Verb {
                 {"steps", steps_},
                 {"losses", losses},
                 {"step_ms", step_ms_},
+                {"step_processor_ms", processor_ms_},
                 {"measured_peak_bytes", measured.count},
                 {"fixed_bytes", fixed.count},
                 {"process_peak_bytes", process_peak().count}};
@@ -311,7 +319,7 @@ class Train : public Verb {
 
   std::unique_ptr<workloads::Workload> task_;
   std::vector<double> losses_, eval_;
-  double step_ms_ = 0.0, loss_scale_ = 1.0;
+  double step_ms_ = 0.0, processor_ms_ = 0.0, loss_scale_ = 1.0;
   std::int64_t skipped_ = 0;
 };
 

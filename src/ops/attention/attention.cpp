@@ -138,7 +138,7 @@ Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> output
 Cost grad_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                const AttentionAttributes& a) {
   // Products for scores, dq and dk; for the gradients of weights and dv.
-  return cost_of(inputs, outputs, a, {3, 2, 60, 180});
+  return cost_of(inputs, outputs, a, {3, 2, 80, 200});
 }
 
 }  // namespace
