@@ -179,7 +179,7 @@ class Ablate : public Verb {
   static void add(Row& row, const Run& run) {
     // On a GPU the first run also loads code; what the driver holds for the step is the least.
     if (!row.done() || run.measured.total < row.measured.total) row.measured = run.measured;
-    if (row.done() && row.losses != run.losses)
+    if (row.done() && !same_losses(row.losses, run.losses))
       throw Error("two runs from the same seed gave different losses: this is a fault in ebb");
     row.planned = run.planned;
     row.losses = run.losses;
