@@ -115,6 +115,11 @@ class Ablate : public Verb {
     const Rates rates = rates_for(options_.planning);
     study_.emplace(options_, rates);
     results_.facts = run_facts(rates.name);
+    // The command that makes the whole study.
+    std::string command = results_.facts["command"];
+    if (const std::size_t at = command.find(" --resume"); at != std::string::npos)
+      command.erase(at, std::string_view(" --resume").size());
+    results_.facts["command"] = command;
     results_.settings = settings();
     if (resume_) kept_ = load_rows(out_, results_.settings);
     for (const RowSpec& spec : rows_) {
