@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 namespace ebb {
 namespace {
@@ -43,14 +45,17 @@ class Skyline {
   }
 
   // Raises stretch `i` to its lower neighbour and joins them: nothing that is left fits below.
-  void lift(std::size_t i) {
+  // Returns by how much.
+  std::int64_t lift(std::size_t i) {
     const std::int64_t left =
         i > 0 ? stretches_[i - 1].height : std::numeric_limits<std::int64_t>::max();
     const std::int64_t right = i + 1 < stretches_.size() ? stretches_[i + 1].height
                                                          : std::numeric_limits<std::int64_t>::max();
-    stretches_[i].height = std::min(left, right);
-    if (right == stretches_[i].height) join(i);
-    if (left == stretches_[i].height) join(i - 1);
+    const std::int64_t height = std::min(left, right);
+    const std::int64_t by = height - std::exchange(stretches_[i].height, height);
+    if (right == height) join(i);
+    if (left == height) join(i - 1);
+    return by;
   }
 
  private:
@@ -61,12 +66,29 @@ class Skyline {
   std::vector<Stretch> stretches_;
 };
 
-// Fills the block from the bottom (after Sekiyama et al., 2018): at the lowest stretch of the
-// skyline goes the first item of `order` that fits into it. Returns the size of the block.
-std::int64_t fill(std::vector<Item>& items, const std::vector<int>& given, int end) {
-  std::vector<int> order = given;
-  Skyline skyline(end);
-  std::int64_t total = 0;
+// Bytes live at every instruction.
+std::vector<std::int64_t> loads(const std::vector<Item>& items, int end) {
+  std::vector<std::int64_t> result(static_cast<std::size_t>(end) + 1);
+  for (const Item& item : items) {
+    result[static_cast<std::size_t>(item.first)] += item.size;
+    result[static_cast<std::size_t>(item.last) + 1] -= item.size;
+  }
+  std::partial_sum(result.begin(), result.end(), result.begin());
+  return result;
+}
+
+// Where a try failed.
+struct Failure {
+  int instruction;        // at which more is wasted than the capacity leaves room for
+  std::vector<int> left;  // items that had no place yet
+};
+
+// Fills a block of `capacity` bytes from the bottom (after Sekiyama et al., 2018): on the lowest
+// stretch of the skyline goes the first item of `order` that fits into it. Where none does, the
+// stretch is lifted, and what lies under it is wasted.
+std::optional<Failure> fill(std::vector<Item>& items, std::vector<int> order,
+                            std::vector<std::int64_t> load, std::int64_t capacity) {
+  Skyline skyline(static_cast<int>(load.size()) - 1);
   while (!order.empty()) {
     const std::size_t i = skyline.lowest();
     const Skyline::Stretch here = skyline[i];
@@ -74,70 +96,85 @@ std::int64_t fill(std::vector<Item>& items, const std::vector<int>& given, int e
       const Item& item = items[static_cast<std::size_t>(index)];
       return item.first >= here.begin && item.last < here.end;
     });
-    if (fits == order.end()) {
-      skyline.lift(i);
+    if (fits != order.end()) {
+      Item& item = items[static_cast<std::size_t>(*fits)];
+      item.offset = here.height;
+      skyline.place(i, item);
+      order.erase(fits);
       continue;
     }
-    Item& item = items[static_cast<std::size_t>(*fits)];
-    item.offset = here.height;
-    total = std::max(total, item.offset + item.size);
-    skyline.place(i, item);
-    order.erase(fits);
-  }
-  return total;
-}
-
-// Places items in `order`, each at the lowest offset where none of those placed before that live at
-// the same time is in the way. Returns the size of the block.
-std::int64_t first_fit(std::vector<Item>& items, const std::vector<int>& order, int) {
-  std::vector<int> placed;  // by offset
-  std::int64_t total = 0;
-  for (const int index : order) {
-    Item& item = items[static_cast<std::size_t>(index)];
-    item.offset = 0;
-    for (const int other : placed) {
-      const Item& there = items[static_cast<std::size_t>(other)];
-      if (there.last < item.first || there.first > item.last) continue;
-      if (there.offset >= item.offset + item.size) break;  // the gap below it is enough
-      item.offset = std::max(item.offset, there.offset + there.size);
+    const std::int64_t wasted = skyline.lift(i);
+    for (int t = here.begin; t < here.end; ++t) {
+      std::int64_t& taken = load[static_cast<std::size_t>(t)];
+      taken += wasted;
+      if (taken > capacity) return Failure{t, std::move(order)};
     }
-    total = std::max(total, item.offset + item.size);
-    const auto above = std::upper_bound(
-        placed.begin(), placed.end(), item.offset,
-        [&](std::int64_t at, int i) { return at < items[static_cast<std::size_t>(i)].offset; });
-    placed.insert(above, index);
   }
-  return total;
+  return {};
 }
 
-// Orders that suit different steps: long-lived buffers first, those that block most for longest
-// first, large ones first.
-std::vector<std::vector<int>> orders(const std::vector<Item>& items) {
-  const auto sorted = [&](auto&& key) {
-    std::vector<int> order(items.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return key(items[static_cast<std::size_t>(a)]) > key(items[static_cast<std::size_t>(b)]);
+// Items by importance: what a try has left over where it failed becomes more important, and is
+// placed earlier in the next.
+class Importance {
+ public:
+  template <class Key>
+  Importance(const std::vector<Item>& items, const Key& key) {
+    for (const Item& item : items) importance_.push_back(key(item));
+    step_ = 0.05 * *std::max_element(importance_.begin(), importance_.end());
+  }
+
+  std::vector<int> order() const {
+    std::vector<int> result(importance_.size());
+    std::iota(result.begin(), result.end(), 0);
+    std::stable_sort(result.begin(), result.end(), [&](int a, int b) {
+      return importance_[static_cast<std::size_t>(a)] > importance_[static_cast<std::size_t>(b)];
     });
-    return order;
+    return result;
+  }
+
+  void learn(const std::vector<Item>& items, const Failure& failure) {
+    for (int index : failure.left) {
+      const Item& item = items[static_cast<std::size_t>(index)];
+      if (item.first <= failure.instruction && failure.instruction <= item.last)
+        importance_[static_cast<std::size_t>(index)] += step_;
+    }
+  }
+
+ private:
+  std::vector<double> importance_;
+  double step_;
+};
+
+// What may be wasted, of the least possible size: as little as can be found. The last always can.
+constexpr double wastes[] = {0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 1e6};
+constexpr double most_comparisons = 5e6;  // for each waste and order
+constexpr double most_tries = 40;
+
+// Gives all items offsets.
+void search(std::vector<Item>& items, int end) {
+  const std::vector<std::int64_t> load = loads(items, end);
+  const double least = static_cast<double>(*std::max_element(load.begin(), load.end()));
+  const double count = static_cast<double>(items.size());
+  const int tries =
+      static_cast<int>(std::clamp(most_comparisons / (count * count), 1.0, most_tries));
+
+  // Long-lived buffers first, those that block most for longest, large ones.
+  const auto length = [](const Item& i) { return static_cast<double>(i.last - i.first + 1); };
+  const auto size = [](const Item& i) { return static_cast<double>(i.size); };
+  Importance orders[] = {
+      {items, [&](const Item& i) { return length(i) + size(i) / (least + 1.0); }},
+      {items, [&](const Item& i) { return length(i) * size(i); }},
+      {items, size},
   };
-  const auto length = [](const Item& i) { return static_cast<std::int64_t>(i.last - i.first + 1); };
-  return {sorted([&](const Item& i) { return std::pair(length(i), i.size); }),
-          sorted([&](const Item& i) { return i.size * length(i); }),
-          sorted([](const Item& i) { return i.size; })};
+  for (double waste : wastes)
+    for (Importance& importance : orders)
+      for (int i = 0; i < tries; ++i) {
+        const auto failure =
+            fill(items, importance.order(), load, static_cast<std::int64_t>(least * (1.0 + waste)));
+        if (!failure) return;
+        importance.learn(items, *failure);
+      }
 }
-
-// Whoever ended above the least possible size goes to the front of the next try.
-void complaints_first(std::vector<int>& order, const std::vector<Item>& items, std::int64_t least) {
-  std::stable_partition(order.begin(), order.end(), [&](int index) {
-    const Item& item = items[static_cast<std::size_t>(index)];
-    return item.offset + item.size > least;
-  });
-}
-
-constexpr double good_enough = 1.001;     // of the least possible size
-constexpr double most_comparisons = 4e7;  // in all tries: about a tenth of a second
-constexpr int most_tries = 24;            // for each order, each way
 
 }  // namespace
 
@@ -146,29 +183,19 @@ Bytes lay_out(std::span<Buffer> buffers) {
   std::vector<Item> items;
   int end = 0;
   for (std::size_t i = 0; i < buffers.size(); ++i)
-    if (buffers[i].in_arena()) {
+    if (buffers[i].in_arena() && buffers[i].size.count > 0) {
       end = std::max(end, buffers[i].last + 1);
-      if (buffers[i].size.count == 0) continue;
       indices.push_back(i);
       items.push_back({buffers[i].first, buffers[i].last, buffers[i].size.count, 0});
     }
-  const std::int64_t least = live_peak(buffers, end).bytes.count;
-  const std::int64_t wanted = static_cast<std::int64_t>(static_cast<double>(least) * good_enough);
-  const double pairs = static_cast<double>(items.size()) * static_cast<double>(items.size());
-  const int tries =
-      std::clamp(static_cast<int>(most_comparisons / std::max(1.0, pairs)), 1, most_tries);
-
-  std::vector<Item> best;
-  std::int64_t total = std::numeric_limits<std::int64_t>::max();
-  for (const auto way : {fill, first_fit})
-    for (std::vector<int>& order : orders(items))
-      for (int i = 0; i < tries && total > wanted; ++i) {
-        const std::int64_t size = way(items, order, end);
-        complaints_first(order, items, least);
-        if (size < total) total = size, best = items;
-      }
-  for (std::size_t i = 0; i < indices.size(); ++i) buffers[indices[i]].offset = {best[i].offset};
-  return {indices.empty() ? 0 : total};
+  if (items.empty()) return {};
+  search(items, end);
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    buffers[indices[i]].offset = {items[i].offset};
+    total = std::max(total, items[i].offset + items[i].size);
+  }
+  return {total};
 }
 
 LivePeak live_peak(std::span<const Buffer> buffers, int instructions) {
