@@ -43,7 +43,8 @@ std::vector<int> inside(const Question& q, const Regions& region,
         });
     if (handed_on) continue;
     const std::int64_t one_in = keep_one_in.value_or(marks_of(q, producer).keep_one_in);
-    if (one_in > 0 && counts[here]++ % one_in == 0) continue;
+    // The last of so many: the first is next to what enters the region, which is kept.
+    if (one_in > 0 && ++counts[here] % one_in == 0) continue;
     values.push_back(static_cast<int>(v));
   }
   return values;
