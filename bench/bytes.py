@@ -35,8 +35,8 @@ def main():
                        "--optimizer", optimizer, *more]
             done = subprocess.run([options.ebb, *command, "--out", out, "--json"], capture_output=True, text=True, check=True)
         study = json.loads(done.stdout.strip().splitlines()[-1])
-        row, count = study["rows"][0], study["parameters"]
-        planned, held = row["peak_by_category"], row["measured_staying_by_category"]
+        row, count = study["rows"][0], study["settings"]["parameters"]
+        planned, held = row["planned_by_category"], row["measured_staying_by_category"]
         each = {name: planned[name] / count for name in ("weights", "gradients", "optimizer")}
         result = {"precision": precision, "optimizer": optimizer, "options": " ".join(more), **each, "together": sum(each.values()),
                   "held": (held["weights"] + held["optimizer"]) / count, "command": "ebb " + " ".join(command)}

@@ -62,11 +62,11 @@ TEST_F(CommandLineAblate, EveryRowKeepsItsPromise) {
     std::int64_t sum = 0;
     for (const auto& [category, bytes] : row["planned_by_category"].items())
       sum += bytes.get<std::int64_t>();
-    // The rest is what the arena loses to whole pages and gaps.
+    // The rest is what the arena loses to whole pages and gaps, which is much where all is small.
     EXPECT_LE(sum, row["planned_peak_bytes"]) << name;
-    EXPECT_GE(sum, row["planned_peak_bytes"].get<double>() * 0.97) << name;
-    EXPECT_EQ(row["measured_staying_by_category"]["weights"],
-              baseline["measured_staying_by_category"]["weights"]);
+    EXPECT_GE(sum, row["planned_peak_bytes"].get<double>() * 0.95) << name;
+    EXPECT_EQ(row["measured_staying_by_category"]["weights"], row["planned_by_category"]["weights"])
+        << name;
     EXPECT_EQ(row["step_ms"]["runs"].size(), 2u);
     EXPECT_LE(row["step_ms"]["low"], row["step_ms"]["high"]);
     EXPECT_EQ(row["losses"].size(), 3u);
@@ -140,9 +140,9 @@ TEST_F(CommandLineAblate, GoesOnWhereItWasEnded) {
   const std::string command =
       "ablate " + sizes + out() + "--techniques blocks --steps 400 --runs 3 --points 0 ";
   const std::string file = (folder_ / "study" / "results.json").string();
-  const Outcome ended = run(command + "& pid=$!; for i in $(seq 900); do [ \"$(grep -cs step_ms " +
-                            file + ")\" = 2 ] && break; sleep 0.1; done; kill -INT $pid; " +
-                            "wait $pid; echo ended with $?");
+  const Outcome ended = run(
+      command + "& pid=$!; for i in $(seq 900); do [ \"$(grep -cs '\"step_ms\"' " + file +
+      ")\" = 2 ] && break; sleep 0.1; done; kill -INT $pid; " + "wait $pid; echo ended with $?");
   EXPECT_NE(ended.output.find("ended with 130"), std::string::npos) << ended.output;
   EXPECT_NE(ended.output.find("--resume"), std::string::npos) << ended.output;
   const Json before = Json::parse(read(folder_ / "study" / "results.json"));

@@ -335,6 +335,45 @@ TEST(Hypergradient, TwoPathsAgainstDifferencesOfTheWholeProgram) {
   }
 }
 
+// A level in the middle that follows a hypergradient itself: its update w - η (dL₂/dw + response of
+// θ) depends on λ through that response too. The whole program against its differences; with
+// first_order the response is left out.
+TEST(Hypergradient, SecondOrderSeesTheHypergradientsOfLevelsBelow) {
+  const Matrix a1{{1.3, 0.2}, {0.2, 0.9}}, b1{{0.4, -0.5, 0.3, 0.2}, {1.0, 0.3, -0.6, 0.1}},
+      mixed{{0.5, -0.3}, {0.8, 0.6}};
+  const auto run = [&](const Row& start, double rate, bool first_order, const Config& below) {
+    Point theta({0.2, -0.1}), w(w0), lambda(start);
+    PointProblem low("low", theta, optim::SGD{.lr = 0.0}, below, [&](const Batch&) {
+      return quadratic(a1, theta.value) - dot_of(sin(theta.value), product(b1, w.value));
+    });
+    PointProblem middle("middle", w, optim::SGD{.lr = 0.3}, {.type = Method::unrolled},
+                        [&](const Batch&) {
+                          return quadratic(a, w.value) - dot_of(w.value, product(b, lambda.value)) +
+                                 dot_of(square(theta.value), product(mixed, lambda.value));
+                        });
+    PointProblem top("top", lambda, optim::SGD{.lr = rate}, {.first_order = first_order},
+                     [&](const Batch&) { return sum_squares(w.value - vector_of(target)) * 0.5; });
+    mlo::Engine engine({&top, &middle, &low}, {.u2l = {{"middle", {"low"}}, {"top", {"middle"}}},
+                                               .l2u = {{"low", {"middle"}}, {"middle", {"top"}}}});
+    engine.train_step();
+    return std::pair{top.last().at("loss"), plus(start, lambda.get(), -1.0)};
+  };
+  for (const Config& below :
+       {Config{.type = Method::cg, .cg_iterations = 2},
+        Config{.type = Method::neumann, .neumann_iterations = 3, .neumann_alpha = 0.5}}) {
+    SCOPED_TRACE(mlo::name(below.type));
+    Row expected;
+    for (std::size_t i = 0; i < 2; ++i) {
+      Row more = lambda0, less = lambda0;
+      more[i] += 1e-5, less[i] -= 1e-5;
+      expected.push_back((run(more, 0.0, true, below).first - run(less, 0.0, true, below).first) /
+                         2e-5);
+    }
+    EXPECT_LT(distance(run(lambda0, 1.0, false, below).second, expected), 1e-9);
+    EXPECT_GT(distance(run(lambda0, 1.0, true, below).second, expected), 1e-3);
+  }
+}
+
 // Samples z = 1 with probability σ(λ), else 0, one for each item; loss ½ (w - z)². The vector v
 // sees the mean of z move by v σ'(λ).
 TEST(Hypergradient, ReinforceIsRightOnAverage) {

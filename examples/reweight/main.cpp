@@ -65,6 +65,7 @@ double accuracy(Net& net, const data::DatasetPtr& test) {
 }
 
 int main(int argc, char** argv) {
+  set_threads(1);  // tensors this small are not worth sharing out
   const Data data;
   const int steps = argc > 1 ? std::atoi(argv[1]) : 1500;
 

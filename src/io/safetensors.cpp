@@ -258,13 +258,14 @@ void SafetensorsFile::load(const std::string& name, Variable variable) const {
                                 to_string(variable.shape())));
   if (entry.type.dtype == variable.dtype()) {
     variable.assign_bytes(entry.bytes);
-    forget_pages(entry.bytes);
+    forget_pages(file_);
     return;
   }
   if (!is_floating(entry.type.dtype) || !is_floating(variable.dtype()))
     throw FileError(fmt::format("{}: tensor \"{}\" is {}, but {} is expected", path_.string(), name,
                                 ebb::name(entry.type.dtype), ebb::name(variable.dtype())));
   variable.assign_bytes(converted(entry, variable.dtype()));
+  forget_pages(file_);  // all: the system maps some around those that were asked for
 }
 
 void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,

@@ -132,9 +132,7 @@ bool Engine::stopped_early() const { return state_->stopped; }
 const std::shared_ptr<Arena>& Engine::arena() const { return state_->arena; }
 
 Problem& Engine::problem(std::string_view name) const {
-  return state_->levels.front()->problem().name() == name
-             ? state_->levels.front()->problem()
-             : state_->levels.front()->problem().other(name);
+  return state_->levels.front()->problem().other(name);
 }
 
 Engine::WholePlan Engine::plan() {

@@ -25,7 +25,7 @@ Linear::Linear(Place place, std::int64_t in, std::int64_t out, Bias with_bias,
 }
 
 Conv2d::Conv2d(Place place, std::int64_t in, std::int64_t out, std::int64_t kernel,
-               Conv2dOptions options, Bias with_bias)
+               const Conv2dOptions& options, Bias with_bias)
     : Module(std::move(place)),
       weight(parameter("weight", {out, in / options.groups, kernel, kernel},
                        fan_in_uniform(in / options.groups * kernel * kernel))),

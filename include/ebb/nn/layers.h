@@ -26,7 +26,7 @@ class Linear : public Module<Linear> {
 class Conv2d : public Module<Conv2d> {
  public:
   Conv2d(Place place, std::int64_t in, std::int64_t out, std::int64_t kernel,
-         Conv2dOptions options = {}, Bias bias = Bias::yes);
+         const Conv2dOptions& options = {}, Bias bias = Bias::yes);
   Tensor forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
 
   Variable weight;  // (out, in / groups, kernel, kernel)

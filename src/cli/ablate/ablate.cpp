@@ -115,6 +115,11 @@ class Ablate : public Verb {
     const Rates rates = rates_for(options_.planning);
     study_.emplace(options_, rates);
     results_.facts = run_facts(rates.name);
+    // The command that makes the whole study.
+    std::string command = results_.facts["command"];
+    if (const std::size_t at = command.find(" --resume"); at != std::string::npos)
+      command.erase(at, std::string_view(" --resume").size());
+    results_.facts["command"] = command;
     results_.settings = settings();
     if (resume_) kept_ = load_rows(out_, results_.settings);
     for (const RowSpec& spec : rows_) {
@@ -179,7 +184,7 @@ class Ablate : public Verb {
   static void add(Row& row, const Run& run) {
     // On a GPU the first run also loads code; what the driver holds for the step is the least.
     if (!row.done() || run.measured.total < row.measured.total) row.measured = run.measured;
-    if (row.done() && row.losses != run.losses)
+    if (row.done() && !same_losses(row.losses, run.losses))
       throw Error("two runs from the same seed gave different losses: this is a fault in ebb");
     row.planned = run.planned;
     row.losses = run.losses;

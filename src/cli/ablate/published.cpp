@@ -48,8 +48,9 @@ std::string study_rows(const std::string& workload) {
   const std::string recompute = workload == "lm"
                                     ? "segment-2,segment-4,segment-8,segment-all,auto,least"
                                     : "segment-4,blocks,auto,least";
-  const std::string pairs = workload == "lm" ? "accumulate+segment-all,bf16+segment-all"
-                                             : "accumulate+blocks,bf16+blocks,auto+adamw8bit";
+  const std::string pairs = workload == "lm"
+                                ? "accumulate+segment-all,fused-loss+bf16"
+                                : "accumulate+blocks,fused-loss+bf16,bf16+blocks,auto+adamw8bit";
   return "fusion,fused-loss,early-updates,accumulate," + recompute +
          ",adamw8bit,adafactor,fp16,bf16,pure-bf16,early-updates+adafactor," + pairs +
          ",defaults,all";

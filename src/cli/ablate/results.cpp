@@ -15,7 +15,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* format_name = "ebb ablation 1";
 
-// Nine significant digits tell any two float32 losses apart.
 double digits(double value, int count = 9) {
   return std::isfinite(value) ? std::stod(fmt::format("{:.{}g}", value, count)) : value;
 }
@@ -32,9 +31,8 @@ Json row_json(const Row& row, const Row* baseline) {
   Json object{{"name", row.name}, {"techniques", row.techniques}};
   if (row.error) object["error"] = *row.error;
   if (!row.done()) return object;
-  std::vector<double> runs, losses;
+  std::vector<double> runs;
   for (double ms : row.run_ms) runs.push_back(digits(ms, 6));
-  for (double loss : row.losses) losses.push_back(digits(loss));
   object["planned_peak_bytes"] = row.planned.peak.count;
   object["measured_peak_bytes"] = row.measured.total.count;
   object["planned_by_category"] = by_category(row.planned.at_peak);
@@ -57,9 +55,9 @@ Json row_json(const Row& row, const Row* baseline) {
                                         static_cast<double>(baseline->planned.peak.count),
                                     6);
     object["time_ratio"] = digits(row.median_ms() / baseline->median_ms(), 6);
-    object["same_losses_as_baseline"] = row.losses == baseline->losses;
+    object["same_losses_as_baseline"] = same_losses(row.losses, baseline->losses);
   }
-  object["losses"] = losses;
+  object["losses"] = row.losses;
   return object;
 }
 
@@ -79,7 +77,8 @@ Row row_from(const Json& object) {
   row.measured.total = {object.at("measured_peak_bytes").get<std::int64_t>()};
   row.measured.staying = categories_from(object.at("measured_staying_by_category"));
   row.run_ms = object.at("step_ms").at("runs").get<std::vector<double>>();
-  row.losses = object.at("losses").get<std::vector<double>>();
+  for (const Json& loss : object.at("losses"))  // JSON has no other numbers than finite ones
+    row.losses.push_back(loss.is_null() ? std::nan("") : loss.get<double>());
   return row;
 }
 

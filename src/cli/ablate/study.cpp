@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 
 #include "ebb/arena.h"
@@ -18,6 +19,12 @@ using Clock = std::chrono::steady_clock;
 // Steps at the start of a run that are not timed: they touch memory for the first time, and on a
 // GPU the second is recorded.
 constexpr std::size_t warm_up = 2;
+
+// Enough to tell any two float32 losses apart, and what files hold: a run before and one after a
+// resumption can be compared to the bit.
+double nine_digits(double value) {
+  return std::isfinite(value) ? std::stod(fmt::format("{:.9g}", value)) : value;
+}
 
 data::DatasetPtr training_data(const workloads::Workload& task,
                                const std::optional<std::int64_t>& items) {
@@ -72,6 +79,11 @@ double Row::high_ms() const { return *std::max_element(run_ms.begin(), run_ms.en
 double Row::loss() const {
   const auto count = static_cast<std::ptrdiff_t>((losses.size() + 3) / 4);
   return std::accumulate(losses.end() - count, losses.end(), 0.0) / static_cast<double>(count);
+}
+
+bool same_losses(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
 }
 
 Study::Study(StudyOptions options, Rates rates)
@@ -135,9 +147,10 @@ std::optional<Run> Study::run(const RowSpec& row,
   for (std::int64_t i = 0; i < options_.steps; ++i) {
     const Batch batch = loader.next();
     const Clock::time_point begin = Clock::now();
-    run.losses.push_back(step(batch).loss);
+    const double loss = step(batch).loss;
     times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
-    if (!after_step(run.losses.back(), run.planned.peak)) return {};
+    run.losses.push_back(nine_digits(loss));
+    if (!after_step(loss, run.planned.peak)) return {};
   }
   const std::size_t untimed = std::min(warm_up, times.size() - 1);
   run.step_ms = median({times.begin() + static_cast<std::ptrdiff_t>(untimed), times.end()});

@@ -48,6 +48,9 @@ struct Row {
   double loss() const;  // mean over the last quarter of the steps
 };
 
+// To the bit, where what is not a number equals itself.
+bool same_losses(const std::vector<double>& a, const std::vector<double>& b);
+
 // One run of one row.
 struct Run {
   Planned planned;

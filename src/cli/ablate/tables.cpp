@@ -43,7 +43,7 @@ Ratios ratios_of(const Row& row, const Row* baseline) {
 
 // Whether the row gave another row's losses to the bit.
 bool same_bits(const Row& row, const Row* baseline) {
-  return baseline && &row != baseline && row.losses == baseline->losses;
+  return baseline && &row != baseline && same_losses(row.losses, baseline->losses);
 }
 
 std::string title(const Row& row) {

@@ -1,9 +1,7 @@
-// Forward on tensor cores, for half types and heads of up to 128: a block of four warps takes 128
-// queries of a head (64 of a head above 64), a warp 32 of them in two strips of 16, and walks over
-// the keys 64 at a time with a running maximum and sum for each query (Dao, 2023). Two strips share
-// what is fetched from shared memory. Keys and values come from memory while the block works on
-// what it has: the next keys when the scores are done, the next values when the result has been
-// added to.
+// Forward on tensor cores, for half types and heads of up to 128: a block of four warps takes 64
+// queries of a head, a warp 16 of them, and walks over the keys 64 at a time with a running maximum
+// and sum for each query (Dao, 2023). Keys and values are fetched while the block works on what it
+// has: the next keys when the scores are done, the next values when the result has been added to.
 //
 // Exponentials are powers of two: scores are kept times log2(e).
 #include "ops/attention/mma.cuh"
@@ -17,10 +15,9 @@ using namespace cuda;
 constexpr int threads = 128, tile = 64;
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
-template <class S, int padded, int strips>
+template <class S, int padded>
 struct Tiles {
-  SharedTile<S, 64 * strips, padded> q;
-  SharedTile<S, tile, padded> k, v;
+  SharedTile<S, tile, padded> q, k, v;
 };
 
 // Over the four lanes that share a row.
@@ -50,18 +47,17 @@ __device__ void drop(const ScoreRules<S, plain>& rules, int i, int j, int half,
   }
 }
 
-template <class S, int padded, int strips, bool plain>
+template <class S, int padded, bool plain>
 __global__ void __launch_bounds__(threads)
     forward_kernel(const __grid_constant__ CudaProblem p, ForwardArgs<S> a, bool whole) {
-  constexpr int height = 64 * strips;
   extern __shared__ uint4 memory[];
-  Tiles<S, padded, strips>& tiles = *reinterpret_cast<Tiles<S, padded, strips>*>(memory);
+  Tiles<S, padded>& tiles = *reinterpret_cast<Tiles<S, padded>*>(memory);
   // Under causality the last queries take longest: they go first.
-  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * height;
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * tile;
   const int h = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z);
-  const int kv = h / p.group(), rows = min(p.queries - first, height);
+  const int kv = h / p.group(), rows = min(p.queries - first, tile);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int g = lane / 4, t = lane % 4, row0 = first + warp * 16 * strips;  // of the warp
+  const int g = lane / 4, t = lane % 4, row0 = first + warp * 16;  // of the warp
   const int visible = p.visible_keys(first + rows);
   const ScoreRules<S, plain> rules(p, a.mask, a.control->random, b, h);
   const S *k = a.k + p.k.at(b, kv), *v = a.v + p.v.at(b, kv);
@@ -80,131 +76,84 @@ __global__ void __launch_bounds__(threads)
   load_keys(0);
   load_values(0);
 
-  float out[strips][padded / 8][4] = {}, most[strips][2], total[strips][2] = {};
-#pragma unroll
-  for (int s = 0; s < strips; ++s) most[s][0] = most[s][1] = -infinity<float>();
-  std::uint32_t queries[strips][padded / 16][4];
+  float out[padded / 8][4] = {}, most[2] = {-infinity<float>(), -infinity<float>()}, total[2] = {};
+  std::uint32_t queries[padded / 16][4];
   const float scale = static_cast<float>(p.scale) * log2_e;
   for (int j = 0; j < visible; j += tile) {
     wait_groups<1>();
     __syncthreads();
     if (j == 0)
 #pragma unroll
-      for (int s = 0; s < strips; ++s)
+      for (int d = 0; d < padded / 16; ++d) tiles.q.factor(queries[d], warp * 16, d);
+    float scores[tile / 8][4] = {};
 #pragma unroll
-        for (int d = 0; d < padded / 16; ++d)
-          tiles.q.factor(queries[s][d], (warp * strips + s) * 16, d);
-    float scores[strips][tile / 8][4] = {};
+    for (int d = 0; d < padded / 16; ++d)
 #pragma unroll
-    for (int d = 0; d < padded / 16; ++d) {
-      std::uint32_t y[tile / 16][4];
-#pragma unroll
-      for (int n = 0; n < tile / 16; ++n) tiles.k.transposed_factor(y[n], 16 * n, d);
-#pragma unroll
-      for (int n = 0; n < tile / 16; ++n)
-#pragma unroll
-        for (int s = 0; s < strips; ++s) {
-          multiply_add<S>(scores[s][2 * n], queries[s][d], y[n][0], y[n][1]);
-          multiply_add<S>(scores[s][2 * n + 1], queries[s][d], y[n][2], y[n][3]);
-        }
-    }
+      for (int n = 0; n < tile / 16; ++n) {
+        std::uint32_t y[4];
+        tiles.k.transposed_factor(y, 16 * n, d);
+        multiply_add<S>(scores[2 * n], queries[d], y[0], y[1]);
+        multiply_add<S>(scores[2 * n + 1], queries[d], y[2], y[3]);
+      }
     __syncthreads();  // all warps have read the keys
     load_keys(j + tile);
 
+    const bool every = !rules.masks() && j + tile <= visible && (!p.causal || j + tile - 1 <= row0);
 #pragma unroll
-    for (int s = 0; s < strips; ++s) {
-      const int strip0 = row0 + 16 * s;
-      const bool every =
-          !rules.masks() && j + tile <= visible && (!p.causal || j + tile - 1 <= strip0);
+    for (int half = 0; half < 2; ++half) {
+      const int i = row0 + g + 8 * half;
+      float top = most[half];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int i = strip0 + g + 8 * half;
-        float top = most[s][half];
+      for (int n = 0; n < tile / 8; ++n)
 #pragma unroll
-        for (int n = 0; n < tile / 8; ++n)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            float& score = scores[s][n][2 * half + e];
-            score *= scale;
-            if (!every) {
-              const int key = j + 8 * n + 2 * t + e;
-              score =
-                  key < visible ? rules.masked(score * ln_2, i, key) * log2_e : -infinity<float>();
-            }
-            top = score > top ? score : top;
+        for (int e = 0; e < 2; ++e) {
+          float& s = scores[n][2 * half + e];
+          s *= scale;
+          if (!every) {
+            const int key = j + 8 * n + 2 * t + e;
+            s = key < visible ? rules.masked(s * ln_2, i, key) * log2_e : -infinity<float>();
           }
-        top = join_row(top, [](float x, float y) { return y > x ? y : x; });
-        const float base = top == -infinity<float>() ? 0.0f : top;  // no key yet: any finite base
-        const float shrink = power_of_two(most[s][half] - base);
-        float sum = 0.0f;
+          top = s > top ? s : top;
+        }
+      top = join_row(top, [](float x, float y) { return y > x ? y : x; });
+      const float base = top == -infinity<float>() ? 0.0f : top;  // no key yet: any finite base
+      const float shrink = power_of_two(most[half] - base);
+      float sum = 0.0f;
 #pragma unroll
-        for (int n = 0; n < tile / 8; ++n)
+      for (int n = 0; n < tile / 8; ++n)
 #pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            float& score = scores[s][n][2 * half + e];
-            score = power_of_two(score - base);
-            sum += score;
-          }
-        total[s][half] =
-            total[s][half] * shrink + join_row(sum, [](float x, float y) { return x + y; });
-        most[s][half] = top;
+        for (int e = 0; e < 2; ++e) {
+          float& s = scores[n][2 * half + e];
+          s = power_of_two(s - base);
+          sum += s;
+        }
+      if (rules.drops()) drop(rules, i, j + 2 * t, half, scores);
+      total[half] = total[half] * shrink + join_row(sum, [](float x, float y) { return x + y; });
+      most[half] = top;
 #pragma unroll
-        for (int n = 0; n < padded / 8; ++n)
-          out[s][n][2 * half] *= shrink, out[s][n][2 * half + 1] *= shrink;
-        if (rules.drops()) drop(rules, i, j + 2 * t, half, scores[s]);
-      }
+      for (int n = 0; n < padded / 8; ++n)
+        out[n][2 * half] *= shrink, out[n][2 * half + 1] *= shrink;
     }
     wait_groups<1>();
     __syncthreads();
-#pragma unroll
-    for (int step = 0; step < tile / 16; ++step) {
-      std::uint32_t x[strips][4], y[padded / 16][4];
-#pragma unroll
-      for (int n = 0; n < padded / 16; ++n) tiles.v.plain_factor(y[n], step, n);
-#pragma unroll
-      for (int s = 0; s < strips; ++s)
-        as_factor<S>(x[s], scores[s][2 * step], scores[s][2 * step + 1]);
-#pragma unroll
-      for (int n = 0; n < padded / 16; ++n)
-#pragma unroll
-        for (int s = 0; s < strips; ++s) {
-          multiply_add<S>(out[s][2 * n], x[s], y[n][0], y[n][1]);
-          multiply_add<S>(out[s][2 * n + 1], x[s], y[n][2], y[n][3]);
-        }
-    }
+    add_products<S>(out, scores, tiles.v);
     __syncthreads();
     load_values(j + tile);
   }
   wait_groups<0>();
 
-  const std::int64_t head = (static_cast<std::int64_t>(b) * p.heads + h) * p.queries;
+  const std::int64_t row = (static_cast<std::int64_t>(b) * p.heads + h) * p.queries + row0;
+  float inverse[2];
 #pragma unroll
-  for (int s = 0; s < strips; ++s) {
-    const int strip0 = row0 + 16 * s;
-    if (strip0 >= p.queries) continue;
-    float inverse[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float sum = total[s][half];
-      inverse[half] = sum == 0.0f ? 0.0f : 1.0f / sum;
-      if (t == 0 && strip0 + g + 8 * half < p.queries)
-        a.logsumexp[head + strip0 + g + 8 * half] =
-            sum == 0.0f ? -infinity<float>() : most[s][half] * ln_2 + logf(sum);
-    }
-    write_rows(a.o + p.query_row(b, h, strip0) * p.value_size,
-               static_cast<std::int64_t>(p.heads) * p.value_size, p.queries - strip0, p.value_size,
-               out[s], inverse);
+  for (int half = 0; half < 2; ++half) {
+    inverse[half] = total[half] == 0.0f ? 0.0f : 1.0f / total[half];
+    if (t == 0 && row0 + g + 8 * half < p.queries)
+      a.logsumexp[row + g + 8 * half] =
+          total[half] == 0.0f ? -infinity<float>() : most[half] * ln_2 + logf(total[half]);
   }
-}
-
-template <class S, int padded, int strips>
-void run(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a, bool whole) {
-  const dim3 grid(static_cast<unsigned>(ceil_div(p.queries, 64 * strips)),
-                  static_cast<unsigned>(p.heads), static_cast<unsigned>(p.batches));
-  launch({args, "attention", grid, dim3(threads), sizeof(Tiles<S, padded, strips>)},
-         p.plain() ? forward_kernel<S, padded, strips, true>
-                   : forward_kernel<S, padded, strips, false>,
-         p, a, whole);
+  write_rows(a.o + p.query_row(b, h, row0) * p.value_size,
+             static_cast<std::int64_t>(p.heads) * p.value_size, p.queries - row0, p.value_size, out,
+             inverse);
 }
 
 }  // namespace
@@ -213,10 +162,14 @@ template <class S>
 void forward_mma(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a) {
   const bool whole = whole_pieces(a.q, p.q, p.size) && whole_pieces(a.k, p.k, p.size) &&
                      whole_pieces(a.v, p.v, p.value_size);
+  const dim3 grid(static_cast<unsigned>(ceil_div(p.queries, tile)), static_cast<unsigned>(p.heads),
+                  static_cast<unsigned>(p.batches));
   if (std::max(p.size, p.value_size) <= 64)
-    run<S, 64, 2>(args, p, a, whole);
+    launch({args, "attention", grid, dim3(threads), sizeof(Tiles<S, 64>)},
+           p.plain() ? forward_kernel<S, 64, true> : forward_kernel<S, 64, false>, p, a, whole);
   else
-    run<S, 128, 1>(args, p, a, whole);
+    launch({args, "attention", grid, dim3(threads), sizeof(Tiles<S, 128>)},
+           p.plain() ? forward_kernel<S, 128, true> : forward_kernel<S, 128, false>, p, a, whole);
 }
 
 template void forward_mma<Half>(const KernelArgs&, const CudaProblem&, const ForwardArgs<Half>&);

@@ -100,14 +100,17 @@ struct ScoreRules {
     return score + cuda::widen(static_cast<const S*>(mask)[at]);
   }
 
-  // The factor of dropout: what the dropout_mask op gives to element (b, h, i, j). Never inlined,
-  // as the loops that ask for it are unrolled.
-  __device__ __noinline__ T factor(int i, int j) const {
-    const std::int64_t index = first + static_cast<std::int64_t>(i) * p.keys + j;
+  // The factor of dropout: what the dropout_mask op gives to element (b, h, i, j).
+  __device__ T factor(int i, int j) const {
+    return factor_of(word(philox, first + static_cast<std::int64_t>(i) * p.keys + j));
+  }
+  // Never inlined, as the loops that ask for it are unrolled; by value, so that the rules need no
+  // address and can stay in registers.
+  __device__ __noinline__ static std::uint32_t word(Philox philox, std::int64_t index) {
     const auto words = philox(static_cast<std::uint64_t>(index / 4));
     const std::uint32_t low = index % 2 == 0 ? words[0] : words[1],
                         high = index % 2 == 0 ? words[2] : words[3];
-    return uniform_from_bits(index % 4 < 2 ? low : high) < threshold ? T(0) : keep;
+    return index % 4 < 2 ? low : high;
   }
   // Whether every four neighbouring keys of a query, from a multiple of four on, share a counter.
   __device__ bool by_fours() const { return p.keys % 4 == 0; }

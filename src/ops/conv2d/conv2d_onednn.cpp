@@ -7,23 +7,17 @@
 // NCHW as it lies, where the reorder costs more than it gains.
 //
 // Primitives are made when the kernel is bound. oneDNN takes its scratchpads from our workspace.
-#include <omp.h>
-#include <oneapi/dnnl/dnnl_debug.h>
-
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <oneapi/dnnl/dnnl.hpp>
-#include <string_view>
 
 #include "core/parallel.h"
-#include "ebb/error.h"
-#include "ebb/storage.h"
 #include "ops/conv2d/conv2d.h"
+#include "ops/onednn.h"
 
 namespace ebb {
 namespace {
 
+using namespace onednn;
 using dnnl::memory;
 using Tag = memory::format_tag;
 using Desc = memory::desc;
@@ -31,38 +25,6 @@ using Desc = memory::desc;
 constexpr std::int64_t few_channels = 4;      // of an image that is not worth padding to a vector
 constexpr std::int64_t vector_channels = 16;  // of oneDNN's blocks for 512-bit vectors
 constexpr std::int64_t least_columns = 128;   // from which plain 1 x 1 products are efficient
-
-bool has_isa(dnnl::cpu_isa wanted) {
-  const int isa = static_cast<int>(dnnl::get_effective_cpu_isa());
-  return (isa & static_cast<int>(wanted)) == static_cast<int>(wanted);
-}
-
-const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-  return cpu;
-}
-
-dnnl::primitive_attr user_scratchpad() {
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  return attributes;
-}
-
-// A memory object whose bytes are given later.
-memory place(const Desc& desc) { return memory(desc, engine(), nullptr); }
-
-Bytes bytes(const Desc& desc) {
-  return round_up(Bytes{static_cast<std::int64_t>(desc.get_size())}, buffer_alignment);
-}
-
-template <std::size_t count>
-void execute(const dnnl::primitive& primitive, const dnnl::stream& stream,
-             const std::array<dnnl_exec_arg_t, count>& args) {
-  const dnnl_status_t status =
-      dnnl_primitive_execute(primitive.get(), stream.get(), static_cast<int>(count), args.data());
-  if (status != dnnl_success)
-    throw Error(std::string("[conv2d] oneDNN failed while running: ") + dnnl_status2str(status));
-}
 
 // A reorder between two memory objects; does nothing when they lie alike.
 struct Copy {
@@ -80,7 +42,7 @@ struct Copy {
   Bytes scratch_bytes() const { return needed ? bytes(scratch.get_desc()) : Bytes{}; }
   void run(const dnnl::stream& stream, const memory& from, const memory& to) const {
     if (needed)
-      execute<3>(primitive, stream,
+      execute<3>("conv2d", primitive, stream,
                  {{{DNNL_ARG_FROM, from.get()},
                    {DNNL_ARG_TO, to.get()},
                    {DNNL_ARG_SCRATCHPAD, scratch.get()}}});
@@ -148,11 +110,6 @@ struct Stage {
     const auto algorithm = dnnl::algorithm::convolution_direct;
     const dnnl::primitive_attr attributes = user_scratchpad();
     Desc x_desc, y_desc, scratch_desc;
-    // oneDNN answers with plain loops where it has nothing better; ours are faster.
-    const auto refuse_loops = [](const auto& desc) {
-      if (std::string_view(desc.impl_info_str()).starts_with("ref"))
-        throw dnnl::error(dnnl_unimplemented, "only a reference kernel");
-    };
 
     if (kind == ConvKind::forward) {
       const Desc b = bias ? Desc({g.out}, type, Tag::x) : Desc();
@@ -214,20 +171,6 @@ struct Stage {
   Bytes scratch_bytes() const {
     return std::max({bytes(scratch.get_desc()), copy_x.scratch_bytes(), copy_y.scratch_bytes()});
   }
-};
-
-// Runs on as many threads as the primitives were made for.
-class ThreadScope {
- public:
-  explicit ThreadScope(int count) : before_(omp_get_max_threads()) {
-    if (before_ != count) omp_set_num_threads(count);
-  }
-  ~ThreadScope() { omp_set_num_threads(before_); }
-  ThreadScope(const ThreadScope&) = delete;
-  ThreadScope& operator=(const ThreadScope&) = delete;
-
- private:
-  int before_;
 };
 
 class OnednnConvolution {
@@ -341,14 +284,14 @@ class OnednnConvolution {
     switch (kind_) {
       case ConvKind::forward:
         if (bias_)
-          execute<5>(s.convolution, stream_,
+          execute<5>("conv2d", s.convolution, stream_,
                      {{{DNNL_ARG_SRC, s.x.get()},
                        {DNNL_ARG_WEIGHTS, weight_.get()},
                        {DNNL_ARG_BIAS, bias_.get()},
                        {DNNL_ARG_DST, s.y.get()},
                        {DNNL_ARG_SCRATCHPAD, s.scratch.get()}}});
         else
-          execute<4>(s.convolution, stream_,
+          execute<4>("conv2d", s.convolution, stream_,
                      {{{DNNL_ARG_SRC, s.x.get()},
                        {DNNL_ARG_WEIGHTS, weight_.get()},
                        {DNNL_ARG_DST, s.y.get()},
@@ -356,7 +299,7 @@ class OnednnConvolution {
         s.copy_y.run(stream_, s.y, s.y_plain);
         break;
       case ConvKind::input_grad:
-        execute<4>(s.convolution, stream_,
+        execute<4>("conv2d", s.convolution, stream_,
                    {{{DNNL_ARG_DIFF_SRC, s.x.get()},
                      {DNNL_ARG_WEIGHTS, weight_.get()},
                      {DNNL_ARG_DIFF_DST, s.y.get()},
@@ -364,7 +307,7 @@ class OnednnConvolution {
         s.copy_x.run(stream_, s.x, s.x_plain);
         break;
       case ConvKind::weight_grad:
-        execute<4>(s.convolution, stream_,
+        execute<4>("conv2d", s.convolution, stream_,
                    {{{DNNL_ARG_SRC, s.x.get()},
                      {DNNL_ARG_DIFF_WEIGHTS, first ? weight_.get() : part_.get()},
                      {DNNL_ARG_DIFF_DST, s.y.get()},

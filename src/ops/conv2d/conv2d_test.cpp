@@ -128,6 +128,8 @@ TEST(Conv2d, TheThreadCountMayChangeAfterBinding) {
 }
 
 TEST(Conv2d, WorkspaceHoldsAFewImagesOnly) {
+  const int before = threads();
+  set_threads(2);
   for (DType dtype : {f64, f32, f16, bf16}) {
     const Arg x{{{256, 32, 32, 32}, dtype}, contiguous_strides({256, 32, 32, 32})},
         w{{{32, 32, 3, 3}, dtype}, contiguous_strides({32, 32, 3, 3})};
@@ -149,6 +151,7 @@ TEST(Conv2d, WorkspaceHoldsAFewImagesOnly) {
                   .workspace,
               most);
   }
+  set_threads(before);
 }
 
 TEST(Conv2d, EmptyBatch) {

@@ -5,6 +5,7 @@
 #include "ebb/storage.h"
 #include "ops/dispatch.h"
 #include "ops/matmul/gemm.h"
+#include "ops/pointwise/convert.h"
 
 namespace ebb {
 namespace {
@@ -43,50 +44,84 @@ void run(const Problem& p, const KernelArgs& args) {
     for (std::int64_t i = 0; i < p.batches; ++i) one(i);
 }
 
-// Half types: each matrix is widened to float, multiplied, and the product narrowed.
+// Half types: tiles of both factors are widened to float and multiplied, and a tile of the result
+// is narrowed when all its products are in it. Tiles are large enough for the products to outweigh
+// the conversions, and small enough to take 8 MiB at most.
 template <class H>
-struct HalfProduct {
-  Problem p;        // as the inputs lie
-  Problem dense;    // the same with both factors packed row by row
-  Bytes a, b, out;  // sizes of the float copies
-
-  explicit HalfProduct(Problem problem) : p(std::move(problem)), dense(p) {
-    dense.a.row_stride = p.a.columns, dense.a.column_stride = 1;
-    dense.b.row_stride = p.b.columns, dense.b.column_stride = 1;
-    const auto size = [](std::int64_t elements) {
-      return round_up({elements * 4}, buffer_alignment);
+class HalfProduct {
+ public:
+  explicit HalfProduct(Problem problem)
+      : p_(std::move(problem)),
+        rows_(std::min(p_.a.rows, most_rows)),
+        columns_(std::min(p_.b.columns, most_columns)),
+        depth_(std::min(p_.a.columns, most_depth)) {
+    const auto take = [&](std::int64_t elements) {
+      const Bytes at = workspace_;
+      workspace_ += round_up({elements * 4}, buffer_alignment);
+      return at;
     };
-    a = size(p.a.rows * p.a.columns), b = size(p.b.rows * p.b.columns),
-    out = size(p.a.rows * p.b.columns);
+    a_at_ = take(rows_ * depth_), b_at_ = take(depth_ * columns_);
+    out_at_ = take(rows_ * columns_);
   }
-  static void pack(const MatrixLayout& m, const H* from, float* to) {
-    parallel_for(m.rows, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(m.columns, 1)),
+  Bytes workspace() const { return workspace_; }
+
+  void operator()(const KernelArgs& args) const {
+    for (std::int64_t i = 0; i < p_.batches; ++i)
+      for (std::int64_t column = 0; column < p_.b.columns; column += columns_)
+        for (std::int64_t row = 0; row < p_.a.rows; row += rows_) tile(args, i, row, column);
+  }
+
+ private:
+  static constexpr std::int64_t most_rows = 1024, most_columns = 1024, most_depth = 512;
+
+  void tile(const KernelArgs& args, std::int64_t batch, std::int64_t row,
+            std::int64_t column) const {
+    float *a = args.scratch<float>(a_at_), *b = args.scratch<float>(b_at_),
+          *out = args.scratch<float>(out_at_);
+    const std::int64_t rows = std::min(rows_, p_.a.rows - row),
+                       columns = std::min(columns_, p_.b.columns - column);
+    if (p_.a.columns == 0) std::fill_n(out, rows * columns, 0.0f);
+    for (std::int64_t k = 0; k < p_.a.columns; k += depth_) {
+      const std::int64_t depth = std::min(depth_, p_.a.columns - k);
+      const MatrixLayout wide_a =
+          widened(p_.a, args.in<H>(0) + p_.offset(p_.batch_a, batch), row, k, rows, depth, a);
+      const MatrixLayout wide_b =
+          widened(p_.b, args.in<H>(1) + p_.offset(p_.batch_b, batch), k, column, depth, columns, b);
+      gemm(wide_a, a, wide_b, b, k == 0 ? 0.0f : 1.0f, out, static_cast<int>(columns));
+    }
+    const H* bias = p_.bias ? args.in<H>(2) + column : nullptr;
+    H* to = args.out<H>() + (batch * p_.a.rows + row) * p_.b.columns + column;
+    parallel_for(rows, std::max<std::int64_t>(1, 16384 / columns),
                  [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t i = begin; i < end; ++i)
-                     for (std::int64_t j = 0; j < m.columns; ++j)
-                       to[i * m.columns + j] = from[i * m.row_stride + j * m.column_stride];
+                   for (std::int64_t r = begin; r < end; ++r) {
+                     float* from = out + r * columns;
+                     if (bias)
+                       for (std::int64_t c = 0; c < columns; ++c)
+                         from[c] += static_cast<float>(bias[c]);
+                     narrow(from, to + r * p_.b.columns, columns);
+                   }
                  });
   }
-  void operator()(const KernelArgs& args) const {
-    float *wide_a = args.scratch<float>(), *wide_b = args.scratch<float>(a),
-          *wide_out = args.scratch<float>(a + b);
-    const std::int64_t count = p.a.rows * p.b.columns;
-    for (std::int64_t i = 0; i < p.batches; ++i) {
-      pack(p.a, args.in<H>(0) + p.offset(p.batch_a, i), wide_a);
-      pack(p.b, args.in<H>(1) + p.offset(p.batch_b, i), wide_b);
-      product<float>(dense, wide_a, wide_b, nullptr, wide_out);
-      H* to = args.out<H>() + i * count;
-      const H* bias = p.bias ? args.in<H>(2) : nullptr;
-      parallel_for(
-          p.a.rows, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(p.b.columns, 1)),
-          [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t r = begin; r < end; ++r)
-              for (std::int64_t c = 0; c < p.b.columns; ++c)
-                to[r * p.b.columns + c] =
-                    H(wide_out[r * p.b.columns + c] + (bias ? static_cast<float>(bias[c]) : 0.0f));
-          });
-    }
+
+  // Rows [row, row + rows) and columns [column, column + columns) of a matrix, in runs as they lie.
+  static MatrixLayout widened(const MatrixLayout& m, const H* from, std::int64_t row,
+                              std::int64_t column, std::int64_t rows, std::int64_t columns,
+                              float* to) {
+    from += row * m.row_stride + column * m.column_stride;
+    const bool turned = m.transposed();
+    const std::int64_t runs = turned ? columns : rows, length = turned ? rows : columns,
+                       stride = turned ? m.column_stride : m.row_stride;
+    parallel_for(runs, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(length, 1)),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t i = begin; i < end; ++i)
+                     widen(from + i * stride, to + i * length, length);
+                 });
+    return turned ? MatrixLayout::swapped(rows, columns) : MatrixLayout::plain(rows, columns);
   }
+
+  Problem p_;
+  std::int64_t rows_, columns_, depth_;  // of a tile
+  Bytes a_at_, b_at_, out_at_, workspace_;
 };
 
 }  // namespace
@@ -100,11 +135,11 @@ Kernel bind_matmul_cpu(const KernelRequest& request, const MatmulAttributes& a) 
       return {[problem](const KernelArgs& args) { run<float>(problem, args); }};
     case DType::float16: {
       const HalfProduct<Half> half(problem);
-      return {half, half.a + half.b + half.out};
+      return {half, half.workspace()};
     }
     case DType::bfloat16: {
       const HalfProduct<BFloat16> half(problem);
-      return {half, half.a + half.b + half.out};
+      return {half, half.workspace()};
     }
     default:
       request.no_kernel(request.out().dtype());

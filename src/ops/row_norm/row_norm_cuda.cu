@@ -169,17 +169,30 @@ __global__ void __launch_bounds__(256)
   }
   T* weight_out = sums.at(slice, columns);
   T* bias_out = weight_out + (sums.weight ? columns : 0);
-  for (int turn = 0; turn < parts; ++turn) {
-    if (turn == part)
-      walk.slots([&](int slot, std::int64_t column) {
+  const auto add = [&](T* weights, T* biases, bool first) {
+    walk.slots([&](int slot, std::int64_t column) {
 #pragma unroll
-        for (int k = 0; k < Rows::width; ++k) {
-          T &w = weight_out[column + k], &b = bias_out[column + k];
-          if (sums.weight) w = (turn == 0 ? T(0) : w) + weight_sum[slot * Rows::width + k];
-          if (sums.bias) b = (turn == 0 ? T(0) : b) + bias_sum[slot * Rows::width + k];
-        }
-      });
-    if constexpr (parts > 1) __syncthreads();
+      for (int k = 0; k < Rows::width; ++k) {
+        T &w = weights[column + k], &b = biases[column + k];
+        if (sums.weight) w = (first ? T(0) : w) + weight_sum[slot * Rows::width + k];
+        if (sums.bias) b = (first ? T(0) : b) + bias_sum[slot * Rows::width + k];
+      }
+    });
+  };
+  if constexpr (parts == 1) {
+    add(weight_out, bias_out, true);
+  } else {
+    // In turn, in shared memory; then all of them write.
+    constexpr int most = threads * kept_elements;
+    __shared__ T shared[2][most];
+    for (int turn = 0; turn < parts; ++turn) {
+      if (turn == part) add(shared[0], shared[1], turn == 0);
+      __syncthreads();
+    }
+    for (int column = static_cast<int>(threadIdx.x); column < columns; column += 256) {
+      if (sums.weight) weight_out[column] = shared[0][column];
+      if (sums.bias) bias_out[column] = shared[1][column];
+    }
   }
 }
 

@@ -43,7 +43,8 @@ std::vector<int> inside(const Question& q, const Regions& region,
         });
     if (handed_on) continue;
     const std::int64_t one_in = keep_one_in.value_or(marks_of(q, producer).keep_one_in);
-    if (one_in > 0 && counts[here]++ % one_in == 0) continue;
+    // The last of so many: the first is next to what enters the region, which is kept.
+    if (one_in > 0 && ++counts[here] % one_in == 0) continue;
     values.push_back(static_cast<int>(v));
   }
   return values;
@@ -175,12 +176,15 @@ class Selective : public Strategy {
 // Goes through the steps and computes again what is missing.
 class AfterForward {
  public:
-  AfterForward(const StepModel& model, const std::vector<int>& values, const std::vector<int>& held)
+  AfterForward(const StepModel& model, const std::vector<int>& values,
+               const std::optional<std::vector<int>>& held)
       : model_(model),
         freed_at_(model.values.size(), -1),
         held_(model.values.size()),
+        by_region_(held.has_value()),
         state_(model.values.size()) {
-    for (int value : held) held_[static_cast<std::size_t>(value)] = true;
+    for (int value : held.value_or(std::vector<int>{}))
+      held_[static_cast<std::size_t>(value)] = true;
     for (int value : values)
       freed_at_[static_cast<std::size_t>(value)] = last_in_forward(model, value);
     reached_.resize(model.steps.size(), -1);
@@ -194,9 +198,11 @@ class AfterForward {
       for (int value : step.inputs) ++state_[static_cast<std::size_t>(value)].position;
       for (int value : step.inputs) settle(value);
       for (int value : step.outputs) settle(value);
-      // What was computed on the way stays as long as readers are to come.
+      // What was computed on the way stays as long as readers are to come; in a region it all
+      // stays, for what backward has yet to ask for, which may go through the region from either
+      // end.
       for (int value : made_again_)
-        if (over(value)) state_[static_cast<std::size_t>(value)].present = false;
+        if (over(value) && !by_region_) state_[static_cast<std::size_t>(value)].present = false;
       made_again_.clear();
     }
     return std::move(runs_);
@@ -250,6 +256,7 @@ class AfterForward {
   const StepModel& model_;
   std::vector<int> freed_at_;  // position of every value, or -1
   std::vector<bool> held_;
+  bool by_region_;
   std::vector<State> state_;
   std::vector<int> reached_;  // of every step: the step for whose inputs it was reached last
   std::vector<int> made_again_;
@@ -270,7 +277,7 @@ int last_in_forward(const StepModel& model, int value) {
 }
 
 Runs freed_after_forward(const StepModel& model, const std::vector<int>& values,
-                         const std::vector<int>& held) {
+                         const std::optional<std::vector<int>>& held) {
   return AfterForward(model, values, held).run();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "ebb/plan.h"
@@ -36,8 +37,9 @@ int last_in_forward(const StepModel& model, int value);
 
 // Frees these values after forward. They are computed again when backward first needs them, with
 // whatever has died by then of what they are made from, and stay from then on.
-// `held` ones are kept for that, however long it takes.
+// With `held`, the values lie in regions that are computed again from those: they are kept for it,
+// and what of a region has been computed again stays for the rest of it.
 Runs freed_after_forward(const StepModel& model, const std::vector<int>& values,
-                         const std::vector<int>& held = {});
+                         const std::optional<std::vector<int>>& held = {});
 
 }  // namespace ebb

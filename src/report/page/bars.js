@@ -45,7 +45,7 @@ class Bars {
       html("td", { class: "number" }, formatBytes(row.planned_peak_bytes)), html("td", { class: "number ratio" }, memory),
       html("td", { class: "bar" }, this.timeBar(row)),
       html("td", { class: "number" }, formatMs(row.step_ms.median)), html("td", { class: "number ratio" }, time),
-      this.losses ? html("td", { class: "number" }, row.loss.toFixed(4),
+      this.losses ? html("td", { class: "number" }, Number.isFinite(row.loss) ? row.loss.toFixed(4) : "not a number",
         html("span", { class: "same", title: row.same_losses_as_baseline ? "The same losses as the baseline, to the bit" : "" },
           row.same_losses_as_baseline && row.name !== "baseline" ? "=" : "")) : null);
   }

@@ -1,0 +1,73 @@
+// What kernels on oneDNN share. Scratchpads come from our workspace, so that they are planned.
+#pragma once
+
+#include <omp.h>
+#include <oneapi/dnnl/dnnl_debug.h>
+
+#include <array>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <string_view>
+
+#include "ebb/error.h"
+#include "ebb/storage.h"
+
+namespace ebb::onednn {
+
+inline bool has_isa(dnnl::cpu_isa wanted) {
+  const int isa = static_cast<int>(dnnl::get_effective_cpu_isa());
+  return (isa & static_cast<int>(wanted)) == static_cast<int>(wanted);
+}
+
+inline const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+inline dnnl::primitive_attr user_scratchpad() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
+// A memory object whose bytes are given later.
+inline dnnl::memory place(const dnnl::memory::desc& desc) {
+  return dnnl::memory(desc, engine(), nullptr);
+}
+
+inline Bytes bytes(const dnnl::memory::desc& desc) {
+  return round_up(Bytes{static_cast<std::int64_t>(desc.get_size())}, buffer_alignment);
+}
+
+template <std::size_t count>
+void execute(std::string_view op, const dnnl::primitive& primitive, const dnnl::stream& stream,
+             const std::array<dnnl_exec_arg_t, count>& args) {
+  const dnnl_status_t status =
+      dnnl_primitive_execute(primitive.get(), stream.get(), static_cast<int>(count), args.data());
+  if (status != dnnl_success)
+    throw Error("[" + std::string(op) +
+                "] oneDNN failed while running: " + dnnl_status2str(status));
+}
+
+// oneDNN answers with plain loops where it has nothing better; ours are faster.
+template <class PrimitiveDesc>
+void refuse_loops(const PrimitiveDesc& desc) {
+  if (std::string_view(desc.impl_info_str()).starts_with("ref"))
+    throw dnnl::error(dnnl_unimplemented, "only a reference kernel");
+}
+
+// Runs on as many threads as the primitives were made for.
+class ThreadScope {
+ public:
+  explicit ThreadScope(int count) : before_(omp_get_max_threads()) {
+    if (before_ != count) omp_set_num_threads(count);
+  }
+  ~ThreadScope() { omp_set_num_threads(before_); }
+  ThreadScope(const ThreadScope&) = delete;
+  ThreadScope& operator=(const ThreadScope&) = delete;
+
+ private:
+  int before_;
+};
+
+}  // namespace ebb::onednn
