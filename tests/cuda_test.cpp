@@ -33,24 +33,58 @@ TEST(Cuda, ADeviceThatIsNotThereIsNamed) {
 TEST(Cuda, WhatAnAllocationTakes) {
   EXPECT_EQ(cuda::reservation(1_B), 512_B);
   EXPECT_EQ(cuda::reservation(1_MiB), 1_MiB);
-  EXPECT_EQ(cuda::reservation(1_MiB + 1_B), 2_MiB);
-  EXPECT_EQ(cuda::reservation(3_MiB), 4_MiB);
+  EXPECT_EQ(cuda::reservation(3_MiB + 1_B), 3_MiB + 512_B);
+  EXPECT_EQ(cuda::reservation(65_MiB), 66_MiB);
   NEEDS_CUDA();
-  for (const Bytes size : {2_MiB, 3_MiB, 64_MiB, 65_MiB + 1_B, 1_GiB}) {
+  for (const Bytes size : {32_MiB, 64_MiB, 65_MiB + 1_B, 1_GiB}) {
     const Bytes before = cuda::memory_info(device).free;
     const auto storage = Storage::allocate(device, size);
     cuda::synchronise(device);
     EXPECT_EQ(before - cuda::memory_info(device).free, storage->reserved()) << to_string(size);
   }
   // Small ones share pages.
-  const Bytes before = cuda::memory_info(device).free;
-  std::vector<std::shared_ptr<Storage>> many;
-  Bytes reserved;
-  for (int i = 0; i < 1000; ++i) {
-    many.push_back(Storage::allocate(device, 5000_B));
-    reserved += many.back()->reserved();
+  for (const Bytes size : {5000_B, 1_MiB, 3_MiB + 1_B}) {
+    const Bytes before = cuda::memory_info(device).free;
+    std::vector<std::shared_ptr<Storage>> many;
+    Bytes reserved;
+    for (int i = 0; i < 300; ++i) {
+      many.push_back(Storage::allocate(device, size));
+      reserved += many.back()->reserved();
+    }
+    cuda::synchronise(device);
+    EXPECT_LE(before - cuda::memory_info(device).free, reserved + 2_MiB) << to_string(size);
+    many.clear();
+    EXPECT_EQ(before, cuda::memory_info(device).free) << to_string(size);
   }
-  EXPECT_LE(before - cuda::memory_info(device).free, reserved + 2_MiB);
+}
+
+TEST(Cuda, PlacesThatAreFreeAreUsedAgain) {
+  NEEDS_CUDA();
+  const Bytes before = cuda::memory_info(device).free;
+  struct Kept {
+    std::shared_ptr<Storage> storage;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Kept> kept;
+  std::uint32_t random = 1;
+  Bytes most;
+  for (int i = 0; i < 600; ++i) {
+    random = random * 1664525u + 1013904223u;
+    if (kept.size() == 60) {  // nobody has written over its bytes
+      const auto gone = kept.begin() + (random >> 8) % 60;
+      std::vector<std::byte> back(gone->bytes.size());
+      gone->storage->read(back);
+      EXPECT_TRUE(back == gone->bytes) << "allocation " << i;
+      kept.erase(gone);
+    }
+    std::vector<std::byte> bytes(1 + (random >> 10) % (3 << 20), static_cast<std::byte>(i));
+    kept.push_back({Storage::allocate(device, {static_cast<std::int64_t>(bytes.size())}), bytes});
+    kept.back().storage->write(bytes);
+    most = std::max(most, before - cuda::memory_info(device).free);
+  }
+  EXPECT_LE(most, 60 * 3_MiB);
+  kept.clear();
+  EXPECT_EQ(before, cuda::memory_info(device).free);
 }
 
 TEST(Cuda, NewMemoryIsZeroAndCopiesKeepBytes) {

@@ -37,11 +37,12 @@ struct MemoryInfo {
 };
 MemoryInfo memory_info(Device device);
 
-// What the driver takes from the device for one allocation of `size` bytes, as cudaMemGetInfo
-// shows it. Large ones take whole pages of 2 MiB. Small ones share such pages, in units of 512
-// bytes, so that a sum over them may be short of the truth by less than one page.
+// What one allocation of `size` bytes takes from the device, as cudaMemGetInfo shows it. Large ones
+// take whole pages of 2 MiB of their own. Others share such pages, in units of 512 bytes, so that a
+// sum over them may be short of the truth by less than one page.
+inline constexpr Bytes least_alone = 32_MiB;
 constexpr Bytes reservation(Bytes size) {
-  if (size <= 1_MiB) return round_up(size < 1_B ? 1_B : size, 512_B);
+  if (size < least_alone) return round_up(size < 1_B ? 1_B : size, 512_B);
   return round_up(size, 2_MiB);
 }
 

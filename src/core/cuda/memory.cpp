@@ -1,15 +1,36 @@
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <map>
+#include <mutex>
 
 #include "core/cuda/check.h"
 #include "core/cuda/context.h"
+#include "core/cuda/heap.h"
 #include "ebb/error.h"
 
 namespace ebb::cuda {
 namespace {
 
 std::size_t count(Bytes size) { return static_cast<std::size_t>(size.count); }
+
+// Never destroyed: see Context.
+Heap& heap(Device device) {
+  static auto& heaps = *new std::map<int, Heap>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  return heaps.try_emplace(device.index, device).first->second;
+}
+
+std::byte* allocate_alone(Bytes size) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, count(size));
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  check(error, "cudaMalloc");
+  return static_cast<std::byte*>(data);
+}
 
 }  // namespace
 
@@ -22,23 +43,20 @@ MemoryInfo memory_info(Device device) {
 
 std::byte* allocate(Device device, Bytes size) {
   const Context& context = use(device);
-  void* data = nullptr;
-  const cudaError_t error = cudaMalloc(&data, count(std::max(size, 1_B)));
-  if (error == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();
+  std::byte* data = size < least_alone ? heap(device).allocate(size) : allocate_alone(size);
+  if (!data)
     throw MemoryError(fmt::format("cannot allocate {} on {}: {} of {} are free", to_string(size),
                                   to_string(device), to_string(memory_info(device).free),
                                   to_string(memory_info(device).total)));
-  }
-  check(error, "cudaMalloc");
   EBB_CUDA_CHECK(cudaMemsetAsync(data, 0, count(size), context.stream));
-  return static_cast<std::byte*>(data);
+  return data;
 }
 
-// cudaFree waits for the device, so nothing that still runs loses its bytes.
+// Waits for the device, as cudaFree does, so that nothing that still runs loses its bytes.
 void release(Device device, std::byte* data) noexcept {
   (void)cudaSetDevice(device.index);
-  (void)cudaFree(data);
+  (void)cudaDeviceSynchronize();
+  if (!heap(device).release(data)) (void)cudaFree(data);
 }
 
 // From pageable memory the driver has taken its copy when the call returns.
