@@ -41,10 +41,9 @@ __device__ inline S narrow(Compute<S> x) {
 template <class S>
 inline constexpr int pack = 16 / static_cast<int>(sizeof(S));
 
-// `from` and `to` must be aligned to 16 bytes.
+// The elements of 16 bytes.
 template <class S>
-__device__ inline void load_pack(const S* from, Compute<S> (&to)[pack<S>]) {
-  const uint4 raw = *reinterpret_cast<const uint4*>(from);
+__device__ inline void unpack(uint4 raw, Compute<S> (&to)[pack<S>]) {
   const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
   for (int i = 0; i < pack<S>; ++i) {
@@ -58,6 +57,12 @@ __device__ inline void load_pack(const S* from, Compute<S> (&to)[pack<S>]) {
       to[i] = widen(element);
     }
   }
+}
+
+// `from` and `to` must be aligned to 16 bytes.
+template <class S>
+__device__ inline void load_pack(const S* from, Compute<S> (&to)[pack<S>]) {
+  unpack<S>(*reinterpret_cast<const uint4*>(from), to);
 }
 
 template <class S>

@@ -27,7 +27,7 @@ template <class S, int threads, Access access>
 struct Walk : Group<threads> {
   using T = Compute<S>;
   static constexpr int width = access == Access::elements ? 1 : pack<S>;  // elements of a slot
-  static constexpr int kept = access == Access::registers ? kept_elements : 1;
+  static constexpr int kept = access == Access::registers ? kept_elements : width;
   std::int64_t columns;
 
   // Calls body(slot, column): `width` elements from `column` on belong to this thread.
@@ -59,18 +59,16 @@ struct Walk : Group<threads> {
       store_pack(to, from);
   }
 
-  // A row that is walked more than once.
+  // A row that is walked more than once. Kept as it lies: half types take half the registers.
   struct Row {
     const S* data;
-    T values[kept];
+    uint4 packs[kept / width];
 
     __device__ void get(int slot, std::int64_t column, T (&to)[width]) const {
-      if constexpr (access == Access::registers) {
-#pragma unroll
-        for (int k = 0; k < width; ++k) to[k] = values[slot * width + k];
-      } else {
+      if constexpr (access == Access::registers)
+        unpack<S>(packs[slot], to);
+      else
         load(data + column, to);
-      }
     }
   };
   __device__ Row open(const S* data) const {
@@ -78,10 +76,7 @@ struct Walk : Group<threads> {
     row.data = data;
     if constexpr (access == Access::registers)
       slots([&](int slot, std::int64_t column) {
-        T part[width];
-        load(data + column, part);
-#pragma unroll
-        for (int k = 0; k < width; ++k) row.values[slot * width + k] = part[k];
+        row.packs[slot] = *reinterpret_cast<const uint4*>(data + column);
       });
     return row;
   }

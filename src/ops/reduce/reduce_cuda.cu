@@ -160,17 +160,34 @@ __global__ void __launch_bounds__(256)
     for (int k = 0; k < width; ++k) total[k] = static_cast<W>(R::identity());
     if (column < p.inner) {
       const S* base = x + p.kept.offset(row) + column * p.stride;
-      for (std::int64_t r = p.begin(slice) + threadIdx.y; r < end; r += 8) {
+      const auto fetch = [&](std::int64_t r, T(&values)[width]) {
         const S* line = base + p.reduced.offset(r);
-        if constexpr (width > 1) {
-          T values[width];
+        if constexpr (width > 1)
           load_pack(line, values);
+        else
+          values[0] = widen(*line);
+      };
+      // Four rows are fetched together and folded in T, then joined with the rest.
+      constexpr int together = 4;
+      std::int64_t r = p.begin(slice) + threadIdx.y;
+      for (; r + 8 * (together - 1) < end; r += 8 * together) {
+        T rows[together][width];
 #pragma unroll
-          for (int k = 0; k < width; ++k)
-            total[k] = R::join(total[k], static_cast<W>(R::fold(R::identity(), values[k])));
-        } else {
-          total[0] = R::join(total[0], static_cast<W>(R::fold(R::identity(), widen(*line))));
+        for (int i = 0; i < together; ++i) fetch(r + 8 * i, rows[i]);
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+          T part = R::identity();
+#pragma unroll
+          for (int i = 0; i < together; ++i) part = R::fold(part, rows[i][k]);
+          total[k] = R::join(total[k], static_cast<W>(part));
         }
+      }
+      for (; r < end; r += 8) {
+        T values[width];
+        fetch(r, values);
+#pragma unroll
+        for (int k = 0; k < width; ++k)
+          total[k] = R::join(total[k], static_cast<W>(R::fold(R::identity(), values[k])));
       }
     }
     __syncthreads();  // parts of the row before have been read

@@ -136,7 +136,7 @@ struct SliceSums {
 // dx of a slice's rows and the slice's sums in one walk. Each thread has the sums of its columns in
 // registers; the warps of a block, which have rows of their own, add theirs up in turn.
 template <class S, int threads>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256, 2)  // two blocks share a multiprocessor: there are 264
     gradient_and_sums(Gradient gradient, SliceSums<Compute<S>> sums, std::int64_t rows,
                       std::int64_t columns) {
   using T = Compute<S>;
