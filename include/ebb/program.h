@@ -17,7 +17,7 @@ class Storage;
 
 struct CompileOptions {
   PlanOptions plan = {};
-  bool fuse = true;                        // join elementwise chains
+  bool fuse = true;                        // join elementwise chains, and a loss with its gradient
   std::uint64_t seed = 0;                  // of initial values and of random nodes
   std::shared_ptr<Arena> arena = nullptr;  // to run in, shared with others; null: one of its own
   MachineOptions machine = {};             // of that arena

@@ -15,19 +15,36 @@ struct LogitSums {
   double logits = 0.0;  // Σ x, only when asked for
 
   LogitSums() = default;
+  // Of a row's logits before `end`; those behind it are padding.
   template <class Walk>
-  __device__ LogitSums(const Walk& walk, const typename Walk::Row& row, bool sum_logits) {
+  __device__ LogitSums(const Walk& walk, const typename Walk::Row& row, bool sum_logits,
+                       std::int64_t end) {
     walk.slots([&](int slot, std::int64_t column) {
       T x[Walk::width];
       row.get(slot, column, x);
 #pragma unroll
-      for (int k = 0; k < Walk::width; ++k) most = Larger{}(most, x[k]);
+      for (int k = 0; k < Walk::width; ++k)
+        if (column + k < end) most = Larger{}(most, x[k]);
     });
     most = walk.largest(most);
-    const T shift = most;
-    total = walk.sum_over(row, [shift](T x) { return exponential(x - shift); });
-    if (sum_logits) logits = walk.sum_over(row, [](T x) { return x; });
+    walk.slots([&](int slot, std::int64_t column) {
+      T x[Walk::width], part = T(0), part_logits = T(0);
+      row.get(slot, column, x);
+#pragma unroll
+      for (int k = 0; k < Walk::width; ++k) {
+        if (column + k >= end) continue;
+        part += exponential(x[k] - most);
+        part_logits += x[k];
+      }
+      total += static_cast<double>(part);
+      logits += static_cast<double>(part_logits);
+    });
+    total = walk.sum(total);
+    if (sum_logits) logits = walk.sum(logits);
   }
+  template <class Walk>
+  __device__ LogitSums(const Walk& walk, const typename Walk::Row& row, bool sum_logits)
+      : LogitSums(walk, row, sum_logits, walk.columns) {}
 
   __device__ LogitSums joined(const LogitSums& other) const {
     LogitSums both;

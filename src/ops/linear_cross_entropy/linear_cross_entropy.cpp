@@ -27,7 +27,7 @@ std::vector<TensorType> infer(const Call& call, const LinearCrossEntropyAttribut
   if (call.shape(1)[1] != features)
     call.fail_shape(fmt::format("the weight must have shape (classes, {})", features));
   check_cross_entropy(call, 2, rows, call.shape(1)[0], a.loss.label_smoothing);
-  if (a.chunk < 1) call.fail_value(fmt::format("a chunk must have rows, but chunk is {}", a.chunk));
+  if (a.chunk < 0) call.fail_value(fmt::format("a chunk must have rows, but chunk is {}", a.chunk));
   const TensorType per_row{{rows}, statistics_dtype(call.dtype(0))};
   return {per_row, per_row};
 }
@@ -39,6 +39,15 @@ std::vector<TensorType> infer_grad(const Call& call, const LinearCrossEntropyGra
   if (call.inputs[4] != forward[0])
     call.fail_shape(fmt::format("the gradient must be {}", to_string(forward[0])));
   std::vector<TensorType> outputs;
+  if (a.x) outputs.push_back(call.inputs[0]);
+  if (a.weight) outputs.push_back(call.inputs[1]);
+  return outputs;
+}
+
+std::vector<TensorType> infer_joint(const Call& call, const LinearCrossEntropyGradAttributes& a) {
+  std::vector<TensorType> outputs = {infer(call, a.forward)[0]};
+  if (call.inputs[3] != outputs[0])
+    call.fail_shape(fmt::format("the gradient must be {}", to_string(outputs[0])));
   if (a.x) outputs.push_back(call.inputs[0]);
   if (a.weight) outputs.push_back(call.inputs[1]);
   return outputs;
@@ -97,6 +106,15 @@ std::vector<Tensor> reference_grad(std::span<const Tensor> in,
   return result;
 }
 
+std::vector<Tensor> reference_joint(std::span<const Tensor> in,
+                                    const LinearCrossEntropyGradAttributes& a) {
+  const std::vector<Tensor> forward = reference(in, a.forward);
+  std::vector<Tensor> result =
+      reference_grad(std::vector{in[0], in[1], in[2], forward[1], in[3]}, a);
+  result.insert(result.begin(), forward[0]);
+  return result;
+}
+
 // `products` products of N × D × V; beside them, in operations of products, what a logit's
 // exponential and sums take, and the ends of a row's sums.
 Cost cost_of(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
@@ -120,17 +138,18 @@ Cost cost_grad(std::span<const TensorType> inputs, std::span<const TensorType> o
   return cost_of(inputs, outputs, 1.0 + (a.x ? 1.0 : 0.0) + (a.weight ? 1.0 : 0.0));
 }
 
-// As many rows as have about 32 MiB of logits, at least 64: enough for the products to run at full
-// speed. Chunks are evened out, as a last one of few rows would be slow.
-std::int64_t default_chunk(std::int64_t rows, std::int64_t classes, DType dtype) {
+}  // namespace
+
+std::int64_t chunk_rows(const LinearCrossEntropyAttributes& a, std::int64_t rows,
+                        std::int64_t classes, DType dtype) {
+  rows = std::max<std::int64_t>(rows, 1);
+  if (a.chunk > 0) return std::min(a.chunk, rows);
   const Bytes row = classes * size_of(statistics_dtype(dtype));
   const std::int64_t most =
       std::max<std::int64_t>(64, (32_MiB).count / std::max<std::int64_t>(row.count, 1));
-  const std::int64_t chunks = std::max<std::int64_t>(1, (rows + most - 1) / most);
-  return std::max<std::int64_t>(1, (rows + chunks - 1) / chunks);
+  const std::int64_t chunks = (rows + most - 1) / most;
+  return (rows + chunks - 1) / chunks;
 }
-
-}  // namespace
 
 const Op& linear_cross_entropy_op() {
   static const TypedOp<LinearCrossEntropyAttributes> op({
@@ -161,16 +180,26 @@ const Op& linear_cross_entropy_grad_op() {
   return op;
 }
 
+const Op& linear_cross_entropy_joint_op() {
+  static const TypedOp<LinearCrossEntropyGradAttributes> op({
+      .name = "linear_cross_entropy_joint",
+      .summary = "linear_cross_entropy and its gradients in x and the weight, in one walk",
+      .infer = infer_joint,
+      .reference = reference_joint,
+      .cpu = bind_linear_cross_entropy_joint_cpu,
+      .cuda = EBB_CUDA_KERNEL(bind_linear_cross_entropy_joint_cuda),
+      .cost = cost_grad,
+  });
+  return op;
+}
+
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const LinearCrossEntropyOptions& options) {
   const LossRows rows("linear_cross_entropy", x, targets);
-  const std::int64_t chunk =
-      options.chunk != 0 || weight.rank() == 0
-          ? options.chunk
-          : default_chunk(rows.values.shape()[0], weight.shape()[0], x.dtype());
-  const Tensor losses = apply(
-      linear_cross_entropy_op(), {rows.values, weight, rows.targets},
-      LinearCrossEntropyAttributes{{options.ignore_index, options.label_smoothing}, chunk})[0];
+  const Tensor losses =
+      apply(linear_cross_entropy_op(), {rows.values, weight, rows.targets},
+            LinearCrossEntropyAttributes{{options.ignore_index, options.label_smoothing},
+                                         options.chunk})[0];
   return reduce_loss(reshape(losses, targets.shape()), targets, options.reduction,
                      options.ignore_index);
 }

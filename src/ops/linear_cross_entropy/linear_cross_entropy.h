@@ -6,13 +6,19 @@ namespace ebb {
 
 struct LinearCrossEntropyAttributes {
   CrossEntropyAttributes loss;
-  std::int64_t chunk = 1;  // rows whose logits exist at a time
+  std::int64_t chunk = 0;  // rows whose logits exist at a time; 0: what suits the kernel
   bool operator==(const LinearCrossEntropyAttributes&) const = default;
   void visit(auto&& field) const {
     loss.visit(field);
     field("chunk", chunk);
   }
 };
+
+// About 32 MiB of logits in the type they are summed in, and at least 64 rows: enough for products
+// on a processor to run at full speed. Chunks are evened out, as a last one of few rows would be
+// slow.
+std::int64_t chunk_rows(const LinearCrossEntropyAttributes& a, std::int64_t rows,
+                        std::int64_t classes, DType dtype);
 
 // The backward op gives the gradients that are asked for, x's first: a frozen weight costs no
 // bytes.
@@ -35,5 +41,14 @@ Kernel bind_linear_cross_entropy_grad_cpu(const KernelRequest& request,
                                           const LinearCrossEntropyGradAttributes& a);
 Kernel bind_linear_cross_entropy_grad_cuda(const KernelRequest& request,
                                            const LinearCrossEntropyGradAttributes& a);
+
+// Forward and backward in one walk, for a gradient of the losses that does not depend on them:
+// (x, weight, targets, gradient of the losses) → losses, and the gradients that are asked for. What
+// a pass makes of the two ops above.
+const Op& linear_cross_entropy_joint_op();
+Kernel bind_linear_cross_entropy_joint_cpu(const KernelRequest& request,
+                                           const LinearCrossEntropyGradAttributes& a);
+Kernel bind_linear_cross_entropy_joint_cuda(const KernelRequest& request,
+                                            const LinearCrossEntropyGradAttributes& a);
 
 }  // namespace ebb

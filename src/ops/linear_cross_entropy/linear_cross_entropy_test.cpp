@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/loss/loss.h"
 #include "support/op_check.h"
 
 namespace ebb {
@@ -110,6 +111,63 @@ TEST(LinearCrossEntropy, HalfTypesInSeveralBlocks) {
   expect_near(
       low.with_gradients(linear_cross_entropy(low.x, low.weight, low.targets, {.chunk = 4})),
       high.with_gradients(linear_cross_entropy(high.x, high.weight, high.targets)), 0x1p-7);
+}
+
+int count_of(const Plan& plan, std::string_view op) {
+  return static_cast<int>(
+      std::count_if(plan.instructions.begin(), plan.instructions.end(),
+                    [&](const Instruction& i) { return i.node->op().name() == op; }));
+}
+
+TEST(LinearCrossEntropy, JoinsForwardAndBackwardToTheBit) {
+  for (DType dtype : {f32, f64})
+    for (Reduction reduction : {Reduction::mean, Reduction::sum})
+      for (std::int64_t chunk : {0, 7, 32}) {
+        const Case c(40, 300, 24, dtype);
+        const Graph graph{
+            {},
+            c.with_gradients(linear_cross_entropy(c.x, c.weight, c.targets,
+                                                  {.reduction = reduction,
+                                                   .ignore_index = 3,
+                                                   .label_smoothing = chunk == 7 ? 0.1 : 0.0,
+                                                   .chunk = chunk})),
+            {}};
+        Program joint(graph), apart(graph, CompileOptions{.fuse = false});
+        EXPECT_EQ(count_of(joint.plan(), "linear_cross_entropy_joint"), 1);
+        EXPECT_EQ(count_of(joint.plan(), "linear_cross_entropy"), 0);
+        EXPECT_EQ(count_of(apart.plan(), "linear_cross_entropy_grad"), 1);
+        joint.run(), apart.run();
+        for (int i = 0; i < 3; ++i)
+          EXPECT_EQ(values_of(joint.output(i)), values_of(apart.output(i))) << "result " << i;
+      }
+}
+
+TEST(LinearCrossEntropy, JointValues) {
+  for (bool x_needed : {true, false})
+    for (bool weight_needed : {true, false})
+      check({"linear_cross_entropy_joint",
+             {SampleInput::fixed({5, 4}, -1.0, 1.0), SampleInput::fixed({7, 4}, -1.0, 1.0),
+              targets_of({5}, {0, 6, -100, 3, 3}), SampleInput::fixed({5}, -1.0, 1.0)},
+             [=](const auto& x) {
+               return apply(linear_cross_entropy_joint_op(),
+                            {x[0], x[1], x[2], cast(x[3], statistics_dtype(x[0].dtype()))},
+                            LinearCrossEntropyGradAttributes{{{}, 2}, x_needed, weight_needed});
+             }});
+}
+
+TEST(LinearCrossEntropy, StaysApartWhereTheGradientWaitsForTheLoss) {
+  const Case c(6, 9, 4, f64);
+  const Tensor loss = linear_cross_entropy(c.x, c.weight, c.targets);
+  const auto joint = [&](const std::vector<Tensor>& outputs) {
+    return count_of(Program({{}, outputs, {}}).plan(), "linear_cross_entropy_joint");
+  };
+  EXPECT_EQ(joint(c.with_gradients(loss)), 1);
+  EXPECT_EQ(joint(c.with_gradients(loss * loss)), 0);
+  EXPECT_EQ(joint({loss}), 0);
+  // Two backward passes over one forward.
+  std::vector<Tensor> twice = c.with_gradients(loss);
+  twice.push_back(grad(loss * 2.0, {c.x})[0]);
+  EXPECT_EQ(joint(twice), 0);
 }
 
 TEST(LinearCrossEntropy, NeverHoldsTheLogits) {
