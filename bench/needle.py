@@ -2,7 +2,8 @@
 """Needle's checkpointing study on the lm workload: memory and time of keeping one node in so many.
 
 For 1, 4 and 12 layers (hidden 512, batch 256) it trains a few steps in every mode, in turn so that noise falls on all alike,
-and beside every segment rule the automatic plan at the same peak. Prints one JSON document.
+and beside every segment rule the automatic plan at the same peak. Times are of the processor, which other processes disturb less
+than the clock on the wall. Prints one JSON document.
 
   bench/needle.py [--ebb ./ebb] [--rounds 3] [--steps 12] [--layers 1 4 12]
 """
@@ -27,6 +28,10 @@ def train(arguments, layers, options):
     return ebb(arguments, "train", *size(layers), "--steps", str(arguments.steps), "--eval-batches", "0", *options)
 
 
+def processor_ms(runs):
+    return min(run["step_processor_ms"] for run in runs)  # other processes only ever add
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ebb", default="./ebb")
@@ -45,12 +50,12 @@ def main():
             for name, options in variants.items():
                 runs[name].append(train(arguments, layers, options))
         base = runs["none"]
-        base_ms = statistics.median(run["step_ms"] for run in base)
+        base_ms = processor_ms(base)
         for name, results in runs.items():
             last = results[-1]
             assert last["losses"] == base[-1]["losses"], f"{name} changed the losses"
             activations = last["arena_bytes"]
-            ms = statistics.median(run["step_ms"] for run in results)
+            ms = processor_ms(results)
             rows.append({
                 "layers": layers,
                 "recompute": name,
@@ -58,7 +63,8 @@ def main():
                 "planned_peak_bytes": last["planned_peak_bytes"],
                 "measured_peak_bytes": last["measured_peak_bytes"],
                 "saved": round(1 - activations / base[-1]["arena_bytes"], 4),
-                "step_ms": round(ms, 2),
+                "step_ms": round(statistics.median(run["step_ms"] for run in results), 2),
+                "step_processor_ms": round(ms, 2),
                 "extra_time": round(ms / base_ms - 1, 4),
                 "predicted_extra_time": round(last["overhead"] - 1, 4),
             })
