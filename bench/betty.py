@@ -25,11 +25,11 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# Name, items of an update, precision, micro-batches, and the ratios aimed at: time, memory.
+# Items of an update, precision, micro-batches, and the ratios aimed at: time, memory.
 ROWS = [
-    ("batch 100, fp32", 100, "fp32", 1, 0.4, 0.4),
-    ("batch 100, fp16", 100, "fp16", 1, 0.4, 0.4),
-    ("batch 256, fp16, accumulate 4", 256, "fp16", 4, 0.5, 0.5),
+    (100, "fp32", 1, 0.4, 0.4),
+    (100, "fp16", 1, 0.4, 0.4),
+    (256, "fp16", 4, 0.5, 0.5),
 ]
 WARM_UP = 4
 
@@ -49,7 +49,7 @@ def train_with_betty(options):
 
     torch.manual_seed(0)
     on_gpu = options.device.startswith("cuda")
-    half = options.precision == "fp16" and {"fp16": True} or {}
+    half = {"fp16": True} if options.precision == "fp16" else {}
 
     class Classifier(ImplicitProblem):
         def training_step(self, batch):
@@ -189,13 +189,15 @@ def main():
 
     results = []
     print(f"{'':<32} {'ms':>8} {'Betty':>8} {'ratio':>6} {'aim':>5} {'MiB':>8} {'taken':>8} {'Betty':>8} {'ratio':>6} {'aim':>5}")
-    for name, batch, precision, accumulate, time_aim, memory_aim in ROWS:
+    for own_batch, precision, accumulate, time_aim, memory_aim in ROWS:
+        batch = options.batch or own_batch
+        name = f"batch {batch}, {precision}" + (f", accumulate {accumulate}" if accumulate > 1 else "")
         if options.rows and not any(word in name for word in options.rows):
             continue
         if precision == "fp16" and not options.device.startswith("cuda"):
             print(f"{name:<32} left out: Betty has float16 on a GPU only", file=sys.stderr)
             continue
-        row = compare(options, name, options.batch or batch, precision, accumulate)
+        row = compare(options, name, batch, precision, accumulate)
         row["aims"] = {"time": time_aim, "memory": memory_aim}
         results.append(row)
         ebb, betty = row["ebb"], row["betty"]

@@ -36,7 +36,7 @@ const Study studies[] = {
       .batch = 8},
      {.sequence = 2048, .batch = 1}},
     {"resnet", {.depth = 32, .batch = 16}, {.depth = 50, .batch = 128}},
-    {"reweight", {.batch = 16, .classifier = "resnet32"}, {.batch = 100, .classifier = "resnet50"}},
+    {"reweight", {.batch = 8, .classifier = "resnet32"}, {.batch = 100, .classifier = "resnet50"}},
     {"mlp",
      {.layers = 4, .hidden = 512, .batch = 256},
      {.layers = 8, .hidden = 4096, .batch = 4096}},
