@@ -351,6 +351,11 @@ TEST(Mlo, ConfigsThatCannotBe) {
 }
 
 // All paths of a diamond are found: c above a and b, which are both above d.
+TEST(Mlo, StrategiesThatDoNotExist) {
+  expect_error([] { Pair({}, {}, {.strategy = "fsdp"}); }, {"\"fsdp\"", "default"});
+  EXPECT_EQ(Pair({}, {}, {.strategy = "default"}).engine.config().strategy, "default");
+}
+
 TEST(Mlo, PathsOfADiamond) {
   const mlo::LevelGraph graph(
       {"d", "a", "b", "c"},

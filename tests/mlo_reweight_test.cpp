@@ -138,7 +138,9 @@ TEST(MloReweight, CommandLineTrainsAndResumesToTheBit) {
   const Json whole = told(common + " --steps 12");
   EXPECT_EQ(whole["levels"].size(), 2u);
   EXPECT_EQ(whole["levels"][0]["problem"], "classifier");
-  EXPECT_LE(whole["measured_peak_bytes"], whole["planned_peak_bytes"]);
+  EXPECT_EQ(whole["measured_peak_bytes"], whole["planned_peak_bytes"]);
+  EXPECT_GT(whole["fixed_bytes"], 0);
+  EXPECT_EQ(whole["losses"].size(), 6u);  // of each update
   EXPECT_GE(whole["planned_peak_bytes"], whole["levels"][1]["planned_peak_bytes"]);
   const std::string at = " --checkpoint " + folder.path().string();
   run(common + " --steps 7" + at);
@@ -154,6 +156,45 @@ TEST(MloReweight, CommandLinePlansWithinABudget) {
   const Json tight = told("plan --workload reweight --classifier resnet32 --json --budget " +
                           std::to_string(budget));
   EXPECT_LE(tight["planned_peak_bytes"].get<std::int64_t>(), budget);
+}
+
+TEST(MloReweight, CommandLineSettingsOfOneLevel) {
+  const std::string common = "plan --workload reweight --batch 20 --width 64 --layers 3 --json ";
+  const Json plain = told(common), levels = plain["levels"];
+  const std::int64_t peak = plain["planned_peak_bytes"];
+  const auto again = [](const Json& plan, int level) {
+    return plan["levels"][level]["recomputed_nodes"].get<int>();
+  };
+  const Json below = told(common + "--classifier.recompute selective");
+  EXPECT_GT(again(below, 0), 0);
+  EXPECT_EQ(again(below, 1), 0);
+  // The level above takes the most: a budget of its own lowers the whole, one of the other does
+  // not.
+  const std::string budget = std::to_string(peak - 8192);
+  const Json above = told(common + "--reweight.budget " + budget);
+  EXPECT_LE(above["planned_peak_bytes"], peak - 8192);
+  EXPECT_GT(again(above, 1), 0);
+  EXPECT_EQ(again(above, 0), 0);
+  EXPECT_EQ(told(common + "--classifier.budget " + budget)["planned_peak_bytes"], peak);
+  const Outcome hopeless = run(common + "--reweight.budget 10KiB");
+  EXPECT_EQ(hopeless.code, 1);
+  EXPECT_NE(hopeless.output.find("problem \"reweight\" has a budget of 10.00 KiB"),
+            std::string::npos)
+      << hopeless.output;
+}
+
+TEST(MloReweight, CommandLineWeightsInBfloat16) {
+  const std::string common =
+      "train --workload reweight --batch 20 --width 32 --steps 20 --eval-batches 0 --method cg "
+      "--json ";
+  const Json plain = told(common), pure = told(common + "--classifier.precision pure-bf16"),
+             both = told(common + "--precision split-bf16");
+  EXPECT_EQ(plain["measured_peak_bytes"], plain["planned_peak_bytes"]);
+  EXPECT_EQ(both["measured_peak_bytes"], both["planned_peak_bytes"]);
+  EXPECT_LT(pure["planned_peak_bytes"], plain["planned_peak_bytes"]);
+  EXPECT_NEAR(pure["losses"].back(), plain["losses"].back(), 0.1);
+  EXPECT_NEAR(both["losses"].back(), plain["losses"].back(), 0.1);
+  expect_failure("train --workload reweight --classifier.precision pure-bf16", 1, "neumann and cg");
 }
 
 TEST(MloReweight, CommandLineErrors) {

@@ -155,7 +155,59 @@ TEST(MloState, LevelsShareOneArena) {
   EXPECT_LT(plan.peak, plan.levels[0].plan.peak + plan.levels[1].plan.peak);
   run.steps(3);
   EXPECT_EQ(run.engine.arena()->size(), plan.arena);
-  EXPECT_LE(run.engine.resident(), plan.peak);
+  EXPECT_EQ(run.engine.resident(), plan.peak);
+}
+
+TEST(MloState, LevelsTogetherAreOnePlan) {
+  // Sums of gradients above, and a snapshot below: state that not every program reads.
+  Reweighting run({.type = Method::unrolled, .unroll_steps = 2, .gradient_accumulation = 3},
+                  {.gradient_accumulation = 2});
+  const mlo::Engine::WholePlan whole = run.engine.plan();
+  const Plan& together = whole.together;
+  const Plan &above = whole.levels[0].plan, &below = whole.levels[1].plan;
+  check_plan(together);
+  EXPECT_EQ(together.instructions.size(), above.instructions.size() + below.instructions.size());
+  EXPECT_EQ(together.recomputed_nodes(), above.recomputed_nodes() + below.recomputed_nodes());
+  EXPECT_EQ(together.peak, whole.peak);
+  EXPECT_LE(together.at_peak.total(), together.peak);
+  EXPECT_GE(together.at_peak.total(), together.persistent + together.live_peak);
+  // Six steps of the engine are two updates below and one step above.
+  EXPECT_NEAR(together.predicted_ms, below.predicted_ms / 3.0 + above.predicted_ms / 6.0,
+              1e-9 * together.predicted_ms);
+  run.steps(12);
+  EXPECT_EQ(run.engine.resident(), whole.peak);
+}
+
+TEST(MloState, TheLeastBudgetIsTheLeast) {
+  const auto with = [](std::optional<Bytes> budget) {
+    return std::make_unique<Reweighting>(
+        Config{.type = Method::neumann, .neumann_iterations = 2, .budget = budget},
+        Config{.budget = budget}, mlo::EngineConfig{.seed = 3}, 90);
+  };
+  const auto plain = with({});
+  const Bytes least = plain->engine.least_budget();
+  EXPECT_LT(least, plain->engine.plan().peak);
+  const auto tight = with(least);
+  EXPECT_LE(tight->engine.plan().peak, least);
+  EXPECT_EQ(tight->steps(3), plain->steps(3));
+  EXPECT_EQ(tight->parameters(), plain->parameters());
+  expect_error([&] { with(least - 4096_B)->engine.plan(); }, {"cannot be kept"});
+}
+
+TEST(MloState, ABudgetIsOfItsLevel) {
+  Reweighting plain({}, {}, {.seed = 3}, 90);
+  const mlo::Engine::WholePlan free = plain.engine.plan();
+  const Bytes budget = plain.engine.least_budget();
+  Reweighting tight({}, {.budget = budget}, {.seed = 3}, 90);
+  const mlo::Engine::WholePlan whole = tight.engine.plan();
+  EXPECT_GT(whole.levels[0].plan.recomputed_nodes(), 0);
+  EXPECT_EQ(whole.levels[1].plan.recomputed_nodes(), 0);
+  EXPECT_LT(whole.levels[0].plan.arena, free.levels[0].plan.arena);
+  EXPECT_EQ(whole.levels[1].plan.arena, free.levels[1].plan.arena);
+  Reweighting blocks({.recompute = {Recompute::Mode::selective}}, {}, {.seed = 3}, 90);
+  const mlo::Engine::WholePlan other = blocks.engine.plan();
+  EXPECT_EQ(other.levels[0].plan.recomputed_nodes(), 0);
+  EXPECT_GT(other.levels[1].plan.recomputed_nodes(), 0);
 }
 
 TEST(MloState, BudgetsAreKeptAndChangeNoBit) {

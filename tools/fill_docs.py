@@ -31,6 +31,11 @@ def study(name):
     return json.loads((RESULTS / f"ablation-{name}.json").read_text())
 
 
+def workload(settings):
+    """Its name, and what it trains where that is a choice of its own."""
+    return settings["workload"] + (f" of {settings['classifier']}" if "classifier" in settings else "")
+
+
 def short(value):
     """About three significant digits, as ebb's own tables have them."""
     size = abs(value)
@@ -87,7 +92,7 @@ def categories(name, rows):
 def source(name, _):
     data = study(name)
     facts, settings = data["facts"], data["settings"]
-    return (f"{settings['workload']}, {settings['parameters']:,} parameters, batch {settings['batch']}, {settings['steps']} steps "
+    return (f"{workload(settings)}, {settings['parameters']:,} parameters, batch {settings['batch']}, {settings['steps']} steps "
             f"({settings['samples']} samples); {facts['device']}; {facts['date']}; ebb {facts['version']}:\n\n    {facts['command']}\n")
 
 
@@ -127,7 +132,7 @@ def add(name, folder):
     shutil.copyfile(pathlib.Path(folder) / "results.json", RESULTS / f"ablation-{name}.json")
     page = RESULTS / f"ablation-{name}.md"
     if not page.exists():
-        page.write_text(f"# Ablation of {study(name)['settings']['workload']}\n\n"
+        page.write_text(f"# Ablation of {workload(study(name)['settings'])}\n\n"
                         f"<!-- ablation-source {name} -->\n<!-- end -->\n\n<!-- ablation {name} -->\n<!-- end -->\n\n"
                         f"<!-- ablation-categories {name} -->\n<!-- end -->\n")
 

@@ -4,28 +4,49 @@
 
 namespace ebb::cli {
 
-std::vector<CurvePlan> frontier_plans(const Graph& graph, CompileOptions compile, int points) {
+namespace {
+
+Plannable plannable(const Graph& graph, CompileOptions compile) {
   compile.plan.budget.reset();
-  compile.plan.recompute = {Recompute::Mode::none};
-  const std::int64_t most = plan_program(graph, compile).peak.count;
-  const std::int64_t least = least_budget(graph, compile).count;
-  compile.plan.recompute = {Recompute::Mode::automatic};
+  return {[&graph, compile](std::optional<Bytes> budget) mutable {
+            compile.plan.budget = budget;
+            compile.plan.recompute = budget_rule(budget);
+            return plan_program(graph, compile);
+          },
+          [&graph, compile] { return least_budget(graph, compile); }};
+}
+
+}  // namespace
+
+Recompute budget_rule(const std::optional<Bytes>& budget) {
+  return {budget ? Recompute::Mode::automatic : Recompute::Mode::none};
+}
+
+std::vector<CurvePlan> frontier_plans(const Plannable& plannable, int points) {
+  const std::int64_t most = plannable.plan({}).peak.count, least = plannable.least().count;
   std::vector<CurvePlan> plans;
   for (int i = 0; i < points; ++i) {
-    compile.plan.budget = {least + (most - least) * i / (points - 1)};
-    Plan plan = plan_program(graph, compile);
-    const CurvePoint point{*compile.plan.budget, plan.peak, plan.predicted_ms, plan.overhead(),
+    const Bytes budget{least + (most - least) * i / (points - 1)};
+    Plan plan = plannable.plan(budget);
+    const CurvePoint point{budget, plan.peak, plan.predicted_ms, plan.overhead(),
                            plan.recomputed_nodes()};
     plans.push_back({point, std::move(plan)});
   }
   return plans;
 }
 
-std::vector<CurvePoint> frontier_curve(const Graph& graph, CompileOptions compile, int points) {
+std::vector<CurvePoint> frontier_curve(const Plannable& plannable, int points) {
   std::vector<CurvePoint> curve;
-  for (const CurvePlan& plan : frontier_plans(graph, std::move(compile), points))
-    curve.push_back(plan.point);
+  for (const CurvePlan& plan : frontier_plans(plannable, points)) curve.push_back(plan.point);
   return curve;
+}
+
+std::vector<CurvePlan> frontier_plans(const Graph& graph, CompileOptions compile, int points) {
+  return frontier_plans(plannable(graph, std::move(compile)), points);
+}
+
+std::vector<CurvePoint> frontier_curve(const Graph& graph, CompileOptions compile, int points) {
+  return frontier_curve(plannable(graph, std::move(compile)), points);
 }
 
 nlohmann::ordered_json to_json(const std::vector<CurvePoint>& curve) {

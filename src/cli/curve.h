@@ -1,7 +1,9 @@
 // The frontier of a step: what less memory costs in time.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +22,20 @@ struct CurvePlan {
   Plan plan;
 };
 
+// How a plan of a curve chooses what to recompute: as it likes within a budget, else nothing.
+Recompute budget_rule(const std::optional<Bytes>& budget);
+
+// What a curve is made of.
+struct Plannable {
+  std::function<Plan(std::optional<Bytes>)> plan;  // within a budget, or keeping all
+  std::function<Bytes()> least;                    // the smallest budget that can be kept
+};
+
 // Automatic plans at `points` budgets, evenly from the smallest that can be kept to the one that
-// keeps all. What `compile` says of budget and recomputation does not count.
+// keeps all.
+std::vector<CurvePlan> frontier_plans(const Plannable& plannable, int points);
+std::vector<CurvePoint> frontier_curve(const Plannable& plannable, int points);
+// Of a program. What `compile` says of budget and recomputation does not count.
 std::vector<CurvePoint> frontier_curve(const Graph& graph, CompileOptions compile, int points);
 std::vector<CurvePlan> frontier_plans(const Graph& graph, CompileOptions compile, int points);
 

@@ -16,12 +16,12 @@ Bytes free_memory(Device device) {
 
 MemoryMeter::MemoryMeter(Device device) : device_(device), free_before_(free_memory(device)) {}
 
-Measured MemoryMeter::read(TrainStep& step, const std::vector<TensorType>& types) const {
+Measured MemoryMeter::read(const Plan& plan, Bytes resident) const {
   Measured measured;
-  measured.total = device_.kind == Device::Kind::cuda ? free_before_ - free_memory(device_)
-                                                      : step.resident(types);
-  for (const Buffer& buffer : step.plan(types).buffers)
-    if (buffer.persistent)
+  measured.total =
+      device_.kind == Device::Kind::cuda ? free_before_ - free_memory(device_) : resident;
+  for (const Buffer& buffer : plan.buffers)
+    if (buffer.persistent && buffer.persistent->storage())
       measured.staying[buffer.category] += buffer.persistent->storage()->resident();
   return measured;
 }

@@ -1,11 +1,10 @@
-// Measuring a training step from outside: what the system holds for it.
+// Measuring training from outside: what the system holds for it.
 #pragma once
 
 #include <vector>
 
 #include "ebb/device.h"
 #include "ebb/plan.h"
-#include "ebb/train/train_step.h"
 
 namespace ebb::cli {
 
@@ -18,11 +17,12 @@ struct Measured {
 };
 
 // On the CPU, the resident pages of all that the plan counts. On a GPU, what the driver's free
-// memory fell by since the meter was made: make it before the step.
+// memory fell by since the meter was made: make it before the first step.
 class MemoryMeter {
  public:
   explicit MemoryMeter(Device device);
-  Measured read(TrainStep& step, const std::vector<TensorType>& types) const;
+  // After steps of a plan: what they took. `resident` is what the system holds on the CPU.
+  Measured read(const Plan& plan, Bytes resident) const;
   // What is taken beside that: by the process on the CPU, by the driver, code and libraries on a
   // GPU that nobody else uses.
   Bytes beside(const Measured& measured) const;

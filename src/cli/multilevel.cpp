@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <utility>
 
+#include "cli/measure.h"
 #include "cli/process_memory.h"
 #include "cli/verb.h"
 #include "ebb/arena.h"
@@ -40,7 +42,8 @@ CLI::Option* add_read(CLI::App& app, const std::string& name, const std::string&
       help);
 }
 
-void add_level_options(CLI::App& app, const std::string& level, workloads::LevelOptions& o) {
+void add_level_options(CLI::App& app, const std::string& level, workloads::LevelOptions& o,
+                       LevelSettings settings) {
   const std::string prefix = "--" + level + ".", group = "Level " + level;
   const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* help) {
     app.add_option(prefix + name, value, help)->check(CLI::NonNegativeNumber)->group(group);
@@ -53,7 +56,6 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
       ->type_name("METHOD")
       ->group(group);
   count("unroll", o.unroll, "Updates for each step of the levels above");
-  count("accumulate", o.accumulate, "Batches for each update");
   count("warmup", o.warmup, "Steps before the levels above begin");
   count("iterations", o.iterations, "Of neumann and cg");
   number("alpha", o.alpha, "Of the method");
@@ -63,7 +65,9 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
            [&o](const std::string& text) { optim::by_name(text), o.optimizer = text; })
       ->type_name("NAME")
       ->group(group);
-  add_read(app, prefix + "precision", "fp32, fp16 or bf16",
+  if (settings == LevelSettings::problem) return;
+  count("accumulate", o.accumulate, "Batches for each update");
+  add_read(app, prefix + "precision", "As --precision, for this level",
            [&o](const std::string& text) { o.precision = precision_by_name(text); })
       ->type_name("NAME")
       ->group(group);
@@ -115,6 +119,7 @@ Json plan_as_json(const mlo::Engine::WholePlan& plan) {
   return {{"planned_peak_bytes", plan.peak.count},
           {"arena_bytes", plan.arena.count},
           {"persistent_bytes", plan.persistent.count},
+          {"predicted_step_ms", plan.together.predicted_ms},
           {"levels", std::move(levels)}};
 }
 
@@ -141,6 +146,7 @@ class Training {
     const Rates rates = planning_.needs_rates() ? rates_for(planning_) : Rates{};
     const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
     const workloads::MultilevelOptions all = resolved(options_, planning_, fixed);
+    const MemoryMeter meter(all.common.device);
     task_ = workloads::make_multilevel(all);
     mlo::EngineConfig config = engine_config(planning_, all.common.seed, rates);
     config.train_iters = run_.steps;
@@ -151,14 +157,14 @@ class Training {
       throw UsageError(fmt::format("the checkpoint is at step {}; --steps {} leaves nothing to do",
                                    engine_->global_step(), run_.steps));
     train();
-    measured_ = engine_->resident();
-    fixed_ = process_resident() - measured_;
+    const Measured taken = meter.read(plan_.together, engine_->resident());
+    measured_ = taken.total, fixed_ = meter.beside(taken);
     if (run_.checkpoint) keep();
     evaluate();
   }
 
   void print() const {
-    fmt::print("{}: {} parameters, batch {}, {} steps of {:.1f} ms\n", options_.common.name,
+    fmt::print("{}: {} parameters, batch {}, {} updates of {:.1f} ms\n", options_.common.name,
                parameters_of(*task_), task_->batch_size, losses_.size(), step_ms_);
     fmt::print("loss {:.6g} at first, {:.6g} at last\n", losses_.front(), losses_.back());
     if (!eval_.empty())
@@ -173,7 +179,7 @@ class Training {
 
   Json as_json() const {
     Json result{{"workload", options_.common.name},
-                {"classifier", options_.classifier},
+                {"classifier", workloads::classifier_of(options_)},
                 {"device", planning_.device},
                 {"threads", threads()},
                 {"params", parameters_of(*task_)},
@@ -214,13 +220,15 @@ class Training {
     const auto log = make_log();
     report::Progress progress(run_.steps, {.label = options_.common.name});
     mlo::Problem& lowest = *task_->problems().front();
-    std::vector<double> times;
+    std::vector<double> times;  // of updates of the lowest level, with what follows above
+    double since_update = 0.0;
     while (engine_->global_step() < run_.steps) {
       const Clock::time_point begin = Clock::now();
       engine_->train_step();
-      times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+      since_update += std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
       const std::int64_t step = engine_->global_step();
-      if (!lowest.last().empty()) {
+      if (lowest.count() % lowest.config().gradient_accumulation == 0) {
+        times.push_back(std::exchange(since_update, 0.0));
         losses_.push_back(std::stod(fmt::format("{:.9g}", lowest.last().at("loss"))));
         progress.update(step, losses_.back(), plan_.peak);
       }
@@ -235,10 +243,7 @@ class Training {
       throw UsageError(fmt::format("--steps {} ends before the first update", run_.steps));
     // The first steps touch memory for the first time.
     const std::size_t warm = std::min<std::size_t>(times.size() - 1, 3);
-    times.erase(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(warm));
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    step_ms_ = *middle;
+    step_ms_ = median({times.begin() + static_cast<std::ptrdiff_t>(warm), times.end()});
   }
 
   void evaluate() {
@@ -277,11 +282,13 @@ bool is_multilevel(const std::string& workload) {
   return std::find(names.begin(), names.end(), workload) != names.end();
 }
 
-void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options) {
+void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options,
+                            LevelSettings settings) {
   const char* group = "Several levels";
-  app.add_option("--classifier", options.classifier, "What is trained on weighted data")
+  app.add_option("--classifier", options.classifier,
+                 fmt::format("What is trained on weighted data: {}",
+                             fmt::join(workloads::classifier_names(), ", ")))
       ->check(CLI::IsMember(workloads::classifier_names()))
-      ->capture_default_str()
       ->group(group);
   app.add_option("--imbalance", options.imbalance,
                  "How many times fewer items the rarest class has")
@@ -294,7 +301,7 @@ void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options
       ->group(group);
   for (const std::string& workload : workloads::multilevel_names())
     for (const std::string& level : workloads::level_names(workload))
-      add_level_options(app, level, options.levels[level]);
+      add_level_options(app, level, options.levels[level], settings);
   add_read(app, "--method", "The same as --classifier.method",
            [&options](const std::string& text) {
              options.levels["classifier"].method = mlo::method_by_name(text);
@@ -325,7 +332,7 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
   const mlo::Engine::WholePlan plan = engine.plan();
   if (output == Output::json) {
     Json result{{"workload", options.common.name},
-                {"classifier", options.classifier},
+                {"classifier", workloads::classifier_of(options)},
                 {"device", rates.name},
                 {"params", parameters_of(*task)},
                 {"batch", task->batch_size}};

@@ -13,9 +13,14 @@ namespace ebb::cli {
 
 bool is_multilevel(const std::string& workload);
 
+// What of a level can be set: the problem it is, or also how it takes memory, which a study decides
+// by itself.
+enum class LevelSettings : bool { problem, all };
+
 // Adds --classifier, --method, --imbalance, --meta and the options of each level, such as
-// --classifier.accumulate.
-void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options);
+// --classifier.lr and, of all settings, --classifier.accumulate.
+void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options,
+                            LevelSettings settings = LevelSettings::all);
 
 // How a multilevel workload is trained; the rest of its options are of its levels.
 struct MultilevelRun {

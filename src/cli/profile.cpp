@@ -67,7 +67,7 @@ class Profile : public Verb {
         task.model(), optimizer_of(task, planning_), [&](const Batch& b) { return task.loss(b); },
         train);
     time_steps(step, loader);
-    const Measured measured = meter.read(step, types);
+    const Measured measured = meter.read(step.plan(types), step.resident(types));
     report(step.plan(types), measured, task, rates);
     return success;
   }

@@ -103,7 +103,7 @@ class Train : public Verb {
     const Plan& plan = step.plan(types);
 
     train(loader, step, plan);
-    const Measured taken = meter.read(step, types);
+    const Measured taken = meter.read(plan, step.resident(types));
     const Bytes measured = taken.total, fixed = meter.beside(taken);
     if (checkpoint_) keep(loader, step);
     evaluate(step);

@@ -37,11 +37,6 @@ void check(const Config& c, std::string_view problem) {
       throw ValueError(
           fmt::format("problem \"{}\": {} must be positive, but is {}", problem, field, value));
   };
-  if (c.precision == Precision::pure_bf16 || c.precision == Precision::split_bf16)
-    throw ValueError(fmt::format(
-        "problem \"{}\": the precision of a level is fp32, fp16 or bf16, but {} is asked for; "
-        "differences in parameters would be lost in bfloat16",
-        problem, name(c.precision)));
   positive(c.initial_dynamic_scale, "initial_dynamic_scale");
   if (!(c.scale_factor > 1.0))
     throw ValueError(fmt::format("problem \"{}\": scale_factor must be above 1, but is {}", problem,
@@ -64,6 +59,17 @@ void check(const Config& c, std::string_view problem) {
     throw ValueError(
         fmt::format("problem \"{}\": reinforce_baseline_decay must be in [0, 1), but is {}",
                     problem, c.reinforce_baseline_decay));
+}
+
+void check_below_others(const Config& c, std::string_view problem) {
+  if (parameter_dtype(c.precision) != bf16 || c.type == Method::neumann || c.type == Method::cg)
+    return;
+  throw ValueError(fmt::format(
+      "problem \"{}\": in {} levels above can differentiate through it by neumann and cg, but {} "
+      "is asked for: {}",
+      problem, name(c.precision), name(c.type),
+      c.type == Method::unrolled ? "updates that are rounded to bfloat16 have no derivative"
+                                 : "differences in parameters would be lost in bfloat16"));
 }
 
 }  // namespace ebb::mlo

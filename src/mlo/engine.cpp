@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_set>
 
 #include "ebb/arena.h"
 #include "ebb/error.h"
-#include "ebb/storage.h"
 #include "mlo/engine_state.h"
 
 namespace ebb::mlo {
@@ -45,6 +43,10 @@ Engine::Engine(std::vector<Problem*> problems, const Dependencies& dependencies,
                const EngineConfig& config)
     : config_(config), state_(std::make_unique<State>()) {
   State& s = *state_;
+  if (config_.strategy != "default")
+    throw ValueError(
+        fmt::format("there is no strategy \"{}\"; there is: default, one process with one device",
+                    config_.strategy));
   const LevelGraph graph(names_of(problems), dependencies);
   const Device device = problems.front()->device();
   for (const Problem* problem : problems)
@@ -74,6 +76,7 @@ Engine::Engine(std::vector<Problem*> problems, const Dependencies& dependencies,
       level.paths.emplace_back();
       for (int number : path) level.paths.back().push_back(at(number));
     }
+    if (!level.uppers.empty()) check_below_others(level.config(), level.name());
     level.rolls_back = config_.roll_back && !level.uppers.empty();
     level.log = s.log.get();
     problems[i]->all_ = problems;
@@ -133,39 +136,6 @@ const std::shared_ptr<Arena>& Engine::arena() const { return state_->arena; }
 
 Problem& Engine::problem(std::string_view name) const {
   return state_->levels.front()->problem().other(name);
-}
-
-Engine::WholePlan Engine::plan() {
-  WholePlan whole;
-  std::unordered_set<const Node*> counted;
-  const auto count = [&](const std::shared_ptr<Node>& node) {
-    if (counted.insert(node.get()).second)
-      whole.persistent += Storage::reservation(node->device(), node->outputs()[0].bytes());
-  };
-  for (const auto& level : state_->levels) {
-    const Plan& plan = level->plan(StepKind::update);
-    whole.levels.push_back({level->name(), plan});
-    whole.arena = std::max(whole.arena, plan.arena);
-    if (level->accumulates())
-      whole.arena = std::max(whole.arena, level->plan(StepKind::accumulate).arena);
-    for (const Buffer& buffer : plan.buffers)
-      if (buffer.persistent) count(buffer.persistent);
-    whole.persistent += level->output_bytes();
-    level->trace_once();
-  }
-  // State that no update of these reads or writes: accumulated gradients, snapshots.
-  for (const auto& level : state_->levels)
-    for (const Variable& variable : level->variables()) count(variable.node());
-  whole.peak = whole.arena + whole.persistent;
-  return whole;
-}
-
-Bytes Engine::resident() const {
-  Bytes total = state_->arena->resident();
-  for (const auto& level : state_->levels)
-    for (const Variable& variable : level->variables())
-      if (variable.has_value()) total += variable.node()->storage()->resident();
-  return total;
 }
 
 }  // namespace ebb::mlo

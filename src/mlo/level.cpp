@@ -246,6 +246,34 @@ const Plan& Level::plan(StepKind kind) {
   });
 }
 
+Bytes Level::least_budget() {
+  const Feeding feeding = planned_feeding();
+  const Types types = planned_types(feeding);
+  const auto least = [&](StepKind kind) {
+    const Graph graph = step_graph(*this, kind, feeding, types).graph;
+    return ebb::least_budget(graph, compile_) + bytes_beside(graph);
+  };
+  const Bytes update = least(StepKind::update);
+  return accumulates() ? std::max(update, least(StepKind::accumulate)) : update;
+}
+
+void Level::each_program(const std::function<void(const Program&)>& visit) const {
+  for (const auto* programs : {accumulate_.get(), update_.get()})
+    if (programs) programs->each_compiled(visit);
+}
+
+double Level::steps_for_each() const {
+  double steps = 1.0;
+  for (const Level* lower : lowers)
+    steps = std::min(steps, lower->steps_for_each() / static_cast<double>(lower->loop_length()));
+  return steps;
+}
+
+double Level::runs_for_each() const {
+  return gathers() ? steps_for_each() / static_cast<double>(config().gradient_accumulation)
+                   : steps_for_each();
+}
+
 void Level::trace_once() {
   if (std::exchange(traced_, true)) return;
   const Feeding feeding = planned_feeding();

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -69,6 +70,12 @@ class Level {
 
   // The plan of its steps for batches as its data gives them.
   const Plan& plan(StepKind kind);
+  // The smallest budget that its steps can keep, for everything while it runs.
+  Bytes least_budget();
+  void each_program(const std::function<void(const Program&)>& visit) const;
+  // Local steps for one step of the engine, and runs of its programs, in the mean.
+  double steps_for_each() const;
+  double runs_for_each() const;
   // What the results of its programs take.
   Bytes output_bytes() const;
   // Builds the graph of its updates and throws it away, so that all its state exists.

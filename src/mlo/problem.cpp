@@ -6,12 +6,16 @@
 
 #include "ebb/error.h"
 #include "mlo/level.h"
+#include "train/usual_form.h"
 
 namespace ebb::mlo {
 
 Problem::Problem(std::string name, nn::ModuleBase& module, optim::Optimizer optimizer,
                  const ProblemOptions& options)
-    : name_(std::move(name)), module_(module), optimizer_(std::move(optimizer)), options_(options) {
+    : name_(std::move(name)),
+      module_(module),
+      optimizer_(optimizer.with_form(usual_form(options.config.precision))),
+      options_(options) {
   if (name_.empty() || name_.find('/') != std::string::npos)
     throw ValueError(
         fmt::format("a problem's name must not be empty or have a slash, but is \"{}\"", name_));

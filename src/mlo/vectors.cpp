@@ -36,8 +36,13 @@ Tensor norm(const Vectors& a) { return sqrt(dot(a, a)); }
 
 Vectors add_scaled(const Vectors& a, const Tensor& scale, const Vectors& b) {
   Vectors result;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    result.push_back(apart(a[i] + cast(cast(b[i], scale.dtype()) * scale, a[i].dtype())));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    // Of halves, only the sum is rounded.
+    const DType own = a[i].dtype(),
+                wide = size_of(own) < size_of(scale.dtype()) ? scale.dtype() : own;
+    const Tensor step = cast(cast(b[i], scale.dtype()) * scale, wide);
+    result.push_back(apart(cast(cast(a[i], wide) + step, own)));
+  }
   return result;
 }
 

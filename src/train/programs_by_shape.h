@@ -44,6 +44,12 @@ class ProgramsByShape {
     return *planned(types, trace).plan;
   }
 
+  template <class Visit>
+  void each_compiled(const Visit& visit) const {
+    for (const Entry& entry : entries_)
+      if (entry.program) visit(*entry.program);
+  }
+
   const CompileOptions& options() const { return options_; }
 
  private:

@@ -10,6 +10,7 @@
 #include "ebb/ops.h"
 #include "ops/loss/loss.h"
 #include "train/programs_by_shape.h"
+#include "train/usual_form.h"
 
 namespace ebb {
 
@@ -25,14 +26,6 @@ struct MicroBatch {
   Batch batch;
   double share = 1.0;  // of the whole batch's items
 };
-
-ParameterForm form_of(const TrainOptions& options) {
-  if (options.form) return *options.form;
-  if (options.precision == Precision::pure_bf16) return {.kind = ParameterForm::Kind::stochastic};
-  if (options.precision == Precision::split_bf16)
-    return {.kind = ParameterForm::Kind::completed, .bits = 16};
-  return {};
-}
 
 void check_options(const nn::ModuleBase& model, const TrainOptions& options) {
   if (options.precision != Precision::fp32) {
@@ -203,7 +196,7 @@ struct TrainStep::State {
 TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunction loss,
                      TrainOptions options)
     : state_(new State{model,
-                       optimizer.with_form(form_of(options)),
+                       optimizer.with_form(options.form.value_or(usual_form(options.precision))),
                        std::move(loss),
                        options,
                        {},

@@ -69,6 +69,8 @@ optim::Optimizer LevelOptions::over(const optim::Optimizer& own) const {
   return rate ? own.with_rate(*rate) : own;
 }
 
+DType LevelOptions::dtype() const { return parameter_dtype(precision.value_or(Precision::fp32)); }
+
 std::vector<std::string> multilevel_names() {
   std::vector<std::string> names;
   for (const Row& row : rows()) names.emplace_back(row.name);

@@ -75,9 +75,10 @@ Classifier make_classifier(const Config& config) {
   return {std::move(model), [net](const Tensor& x) { return (*net)(cast(x, net->dtype())); }};
 }
 
-Classifier classifier_for(const MultilevelOptions& o, const Images& images) {
-  const nn::MakeScope scope(o.common.device, o.common.dtype);
-  if (o.classifier == "mlp") {
+Classifier classifier_for(const MultilevelOptions& o, const Images& images, DType dtype) {
+  const std::string name = classifier_of(o);
+  const nn::MakeScope scope(o.common.device, dtype);
+  if (name == "mlp") {
     models::MlpConfig c;
     c.inputs = images.channels * images.height * images.width;
     c.classes = images.classes;
@@ -85,11 +86,11 @@ Classifier classifier_for(const MultilevelOptions& o, const Images& images) {
     c.layers = o.common.layers.value_or(c.layers);
     return make_classifier<models::Mlp>(c);
   }
-  if (o.classifier == "resnet32")
+  if (name == "resnet32")
     return make_classifier<models::ResNet>(models::ResNetConfig::resnet32(images.classes));
-  if (o.classifier == "resnet50")
+  if (name == "resnet50")
     return make_classifier<models::ResNet>(models::ResNetConfig::resnet50(images.classes));
-  throw ValueError(fmt::format("there is no classifier \"{}\"; there are: {}", o.classifier,
+  throw ValueError(fmt::format("there is no classifier \"{}\"; there are: {}", name,
                                fmt::join(classifier_names(), ", ")));
 }
 
@@ -103,8 +104,8 @@ struct ClassifierProblem : mlo::Problem {
     const Tensor losses =
         cast(cross_entropy(classifier_.logits(b.x()), b.y(), {.reduction = Reduction::none}), f32);
     // The weights are a function of the losses' values; gradients go through the weights alone.
-    return mlo::StepOutput(mean(losses * weights_(stop_gradient(losses))),
-                           {{"unweighted_loss", mean(losses)}});
+    const Tensor weights = weights_(cast(stop_gradient(losses), weights_.dtype()));
+    return mlo::StepOutput(mean(losses * cast(weights, f32)), {{"unweighted_loss", mean(losses)}});
   }
 
  private:
@@ -117,7 +118,7 @@ struct ReweightProblem : mlo::Problem {
                   const optim::Optimizer& optimizer, const mlo::ProblemOptions& options)
       : Problem("reweight", weights, optimizer, options), classifier_(classifier) {}
   mlo::StepOutput training_step(const Batch& b) override {
-    return cross_entropy(classifier_.logits(b.x()), b.y());
+    return cast(cross_entropy(classifier_.logits(b.x()), b.y()), f32);
   }
 
  private:
@@ -131,9 +132,9 @@ class Reweight : public MultilevelWorkload {
     test = images.test;
     limit = images.limit;
     batch_size = o.common.batch.value_or(100);
-    classifier_ = classifier_for(o, images);
+    classifier_ = classifier_for(o, images, level(o, "classifier").dtype());
     {
-      const nn::MakeScope scope(o.common.device, f32);
+      const nn::MakeScope scope(o.common.device, level(o, "reweight").dtype());
       weights_ = std::make_unique<models::MetaWeightNet>();
     }
     const auto options = [&](const char* name, const data::DatasetPtr& data, std::uint64_t seed) {
@@ -179,5 +180,9 @@ std::unique_ptr<MultilevelWorkload> make_reweight(const MultilevelOptions& optio
 }
 
 std::vector<std::string> classifier_names() { return {"mlp", "resnet32", "resnet50"}; }
+
+std::string classifier_of(const MultilevelOptions& options) {
+  return options.classifier.value_or(classifier_names().front());
+}
 
 }  // namespace ebb::workloads

@@ -35,7 +35,9 @@ struct Config {
   double gradient_clipping = 0.0;          // largest norm of all gradients together; 0: any
   std::int64_t warmup_steps = 0;           // local steps before levels above begin
 
-  Precision precision = Precision::fp32;  // fp32, mixed_fp16 or mixed_bf16: of the level's loss
+  // Of the level's loss, whichever level computes it. pure_bf16 and split_bf16 cannot go with
+  // methods that take differences of parameters or differentiate updates.
+  Precision precision = Precision::fp32;
   double initial_dynamic_scale = 4096.0;  // of the loss in float16
   double scale_factor = 2.0;              // that it grows by, and falls by when it overflows
 
@@ -57,5 +59,7 @@ struct Config {
 
 // Throws a ValueError that names `problem` for what cannot be meant.
 void check(const Config& config, std::string_view problem);
+// The same, for a level that others differentiate through.
+void check_below_others(const Config& config, std::string_view problem);
 
 }  // namespace ebb::mlo

@@ -32,6 +32,8 @@ struct EngineConfig {
   // take its last update again.
   bool roll_back = false;
   std::optional<EarlyStopping> early_stopping = {};
+  // How the work is shared out. There is only "default": this process, one device.
+  std::string strategy = "default";
   Logger logger = Logger::none;
   std::filesystem::path log_folder = "log";  // log.jsonl, or TensorBoard's event files
 
@@ -77,8 +79,13 @@ class Engine {
     Bytes arena;       // the largest of the levels'
     Bytes persistent;  // parameters, buffers and all other state, each once
     Bytes peak;        // both
+    // An update of every level, one after the other, as one plan: to be looked at, not to be run.
+    // Its times are those of a step of the engine in the mean, as levels above step less often.
+    Plan together;
   };
   WholePlan plan();
+  // The smallest budget that every level can keep while it runs, whatever their configs say.
+  Bytes least_budget();
   // What the operating system holds in memory of it.
   Bytes resident() const;
 

@@ -25,11 +25,12 @@ struct LevelOptions {
   // These over a level's defaults.
   mlo::Config over(mlo::Config config) const;
   optim::Optimizer over(const optim::Optimizer& optimizer) const;
+  DType dtype() const;  // that the level's module is made in
 };
 
 struct MultilevelOptions {
-  Options common;  // name, batch, data, device, dtype, seed, sizes of the classifier
-  std::string classifier = "mlp";
+  Options common;  // name, batch, data, device, seed, sizes of the classifier
+  std::optional<std::string> classifier;       // of classifier_names(); the first of them without
   double imbalance = 100.0;                    // how many times fewer items the rarest class has
   std::int64_t meta = 1000;                    // items of the balanced set
   std::map<std::string, LevelOptions> levels;  // by the names of problems
@@ -54,6 +55,7 @@ std::vector<std::string> multilevel_names();
 // The problems of a workload, lowest first: what levels options can be set for.
 std::vector<std::string> level_names(const std::string& workload);
 std::vector<std::string> classifier_names();
+std::string classifier_of(const MultilevelOptions& options);  // the one it names, or the default
 std::unique_ptr<MultilevelWorkload> make_multilevel(const MultilevelOptions& options);
 
 }  // namespace ebb::workloads

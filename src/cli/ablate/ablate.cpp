@@ -11,6 +11,7 @@
 #include "cli/ablate/study.h"
 #include "cli/curve.h"
 #include "cli/interrupt.h"
+#include "cli/multilevel.h"
 #include "cli/run_facts.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
@@ -35,12 +36,13 @@ class Ablate : public Verb {
   Ablate()
       : Verb("ablate", "Measure what each technique saves and costs, and show it on a page",
              "ebb ablate --workload gpt2 --out study") {
-    options_.workload.name = "gpt2";
+    workload_.common.name = "gpt2";
   }
 
  protected:
   void configure(CLI::App& app) override {
-    add_workload_options(app, options_.workload);
+    add_workload_options(app, workload_.common, Levels::several);
+    add_multilevel_options(app, workload_, LevelSettings::problem);
     app.add_option("--device", options_.planning.device, "cpu, cuda or cuda:N")
         ->check([](const std::string& text) -> std::string {
           return named_device(text) ? "" : fmt::format("\"{}\" is neither cpu nor cuda", text);
@@ -52,7 +54,7 @@ class Ablate : public Verb {
         ->capture_default_str();
     app.add_option("--steps", steps_, "Steps of a run; default: 8, or 20 on a GPU")
         ->check(CLI::PositiveNumber);
-    app.add_option("--items", options_.items, "Train on the first so many items only")
+    app.add_option("--items", items_, "Train on the first so many items only")
         ->check(CLI::PositiveNumber);
     app.add_option("--epochs", epochs_, "In place of --steps: passes over the items")
         ->check(CLI::PositiveNumber)
@@ -99,21 +101,20 @@ class Ablate : public Verb {
   }
 
   void prepare() {
-    workloads::Options& workload = options_.workload;
-    workload.device = device_of(options_.planning);
-    fill_in_sizes(workload);
+    workload_.common.device = device_of(options_.planning);
+    fill_in_sizes(workload_);
     if (budget_) options_.techniques.budget = parse_bytes(*budget_);
-    const auto task = workloads::make_workload(workload);
-    rows_ = techniques_ ? parse_rows(*techniques_, *task)
-                        : applicable_rows(study_rows(workload.name), *task);
-    const bool on_cuda = workload.device.kind == Device::Kind::cuda;
+    std::unique_ptr<Subject> subject = make_subject();
+    rows_ = techniques_ ? parse_rows(*techniques_, subject->traits)
+                        : applicable_rows(study_rows(workload_.common.name), subject->traits);
+    const bool on_cuda = workload_.common.device.kind == Device::Kind::cuda;
     options_.steps = steps_.value_or(on_cuda ? 20 : 8);
-    if (epochs_) options_.steps = *epochs_ * (*options_.items / task->batch_size);
+    if (epochs_) options_.steps = *epochs_ * (*items_ / subject->batch);
     if (options_.steps < 1)
-      throw UsageError(fmt::format("--items {} is less than one batch of {}", *options_.items,
-                                   task->batch_size));
+      throw UsageError(
+          fmt::format("--items {} is less than one batch of {}", *items_, subject->batch));
     const Rates rates = rates_for(options_.planning);
-    study_.emplace(options_, rates);
+    study_.emplace(std::move(subject), options_, rates);
     results_.facts = run_facts(rates.name);
     // The command that makes the whole study.
     std::string command = results_.facts["command"];
@@ -130,25 +131,28 @@ class Ablate : public Verb {
     }
   }
 
+  std::unique_ptr<Subject> make_subject() const {
+    if (!is_multilevel(workload_.common.name))
+      return single_level_subject(workload_.common, items_);
+    if (items_)
+      throw UsageError(
+          fmt::format("{} draws from two sets of items, which --items does not tell "
+                      "apart",
+                      workload_.common.name));
+    return multilevel_subject(workload_);
+  }
+
   Json settings() const {
-    const workloads::Options& w = options_.workload;
-    Json all{{"workload", w.name},
+    const Subject& subject = study_->subject();
+    Json all{{"workload", workload_.common.name},
              {"device", options_.planning.device},
              {"threads", threads()},
-             {"parameters", study_->parameters()},
-             {"batch", study_->batch()},
+             {"parameters", subject.parameters},
+             {"batch", subject.batch},
              {"steps", options_.steps},
-             {"samples", options_.steps * study_->batch()},
-             {"seed", w.seed},
+             {"samples", options_.steps * subject.batch},
              {"accumulate", options_.techniques.accumulate}};
-    const auto add = [&](const char* key, const auto& value) {
-      if (value) all[key] = *value;
-    };
-    add("layers", w.layers), add("width", w.width), add("hidden", w.hidden), add("heads", w.heads);
-    add("kv_heads", w.key_value_heads), add("vocabulary", w.vocabulary);
-    add("sequence", w.sequence), add("classes", w.classes), add("depth", w.depth);
-    add("dropout", w.dropout), add("items", options_.items);
-    if (w.data) all["data"] = w.data->string();
+    all.update(subject.settings);
     if (options_.techniques.budget) all["budget_bytes"] = options_.techniques.budget->count;
     return all;
   }
@@ -158,7 +162,7 @@ class Ablate : public Verb {
     std::int64_t total = 0, done = 0;
     for (const Row& row : results_.rows)
       total += std::max<std::int64_t>(0, runs_ - static_cast<std::int64_t>(row.run_ms.size()));
-    report::Progress progress(total * options_.steps, {.label = options_.workload.name});
+    report::Progress progress(total * options_.steps, {.label = workload_.common.name});
     for (int turn = 1; turn <= runs_; ++turn)
       for (std::size_t i = 0; i < rows_.size(); ++i) {
         Row& row = results_.rows[i];
@@ -197,9 +201,8 @@ class Ablate : public Verb {
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const Row& row = results_.rows[i];
       if ((row.name != "defaults" && row.name != "all") || !row.done()) continue;
-      const Study::Traced traced = study_->trace(rows_[i]);
       const double scale = row.median_ms() / row.planned.predicted_ms;
-      Json points = cli::to_json(frontier_curve(traced.graph, traced.compile, points_));
+      Json points = cli::to_json(study_->curve(rows_[i], points_));
       for (Json& point : points)
         point["step_ms"] = point["predicted_step_ms"].get<double>() * scale;
       results_.curves.push_back({row.name, points});
@@ -213,9 +216,10 @@ class Ablate : public Verb {
     return fmt::format("ended early; --resume goes on. What is done: {}", page.string());
   }
 
+  workloads::MultilevelOptions workload_;  // those of one level use only what is common
   StudyOptions options_;
   std::optional<std::string> techniques_, budget_;
-  std::optional<std::int64_t> steps_, epochs_;
+  std::optional<std::int64_t> steps_, items_, epochs_;
   int runs_ = 3, points_ = 8;
   fs::path out_ = "ablation";
   bool resume_ = false;

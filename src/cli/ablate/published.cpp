@@ -3,12 +3,11 @@
 namespace ebb::cli {
 namespace {
 
-using workloads::Options;
-
 struct Sizes {
   std::optional<std::int64_t> layers = {}, width = {}, hidden = {}, heads = {},
                               key_value_heads = {}, vocabulary = {}, sequence = {}, depth = {},
                               batch = {};
+  std::optional<std::string> classifier = {};
 };
 
 struct Study {
@@ -37,6 +36,7 @@ const Study studies[] = {
       .batch = 8},
      {.sequence = 2048, .batch = 1}},
     {"resnet", {.depth = 32, .batch = 16}, {.depth = 50, .batch = 128}},
+    {"reweight", {.batch = 8, .classifier = "resnet32"}, {.batch = 100, .classifier = "resnet50"}},
     {"mlp",
      {.layers = 4, .hidden = 512, .batch = 256},
      {.layers = 8, .hidden = 4096, .batch = 4096}},
@@ -45,6 +45,10 @@ const Study studies[] = {
 }  // namespace
 
 std::string study_rows(const std::string& workload) {
+  // Betty's own table, the baseline and half precision, and what it names but does not measure.
+  if (workload == "reweight")
+    return "fp16,bf16,pure-bf16,accumulate,accumulate+fp16,blocks,auto,least,fusion,early-updates,"
+           "accumulate+blocks,bf16+auto,defaults,all";
   const std::string recompute = workload == "lm"
                                     ? "segment-2,segment-4,segment-8,segment-all,auto,least"
                                     : "segment-4,blocks,auto,least";
@@ -56,13 +60,15 @@ std::string study_rows(const std::string& workload) {
          ",defaults,all";
 }
 
-void fill_in_sizes(Options& options) {
+void fill_in_sizes(workloads::MultilevelOptions& several) {
+  workloads::Options& options = several.common;
   for (const Study& study : studies) {
     if (options.name != study.workload) continue;
     const Sizes& sizes = options.device.kind == Device::Kind::cuda ? study.gpu : study.cpu;
-    const auto fill = [](std::optional<std::int64_t>& option, std::optional<std::int64_t> size) {
+    const auto fill = [](auto& option, const auto& size) {
       if (!option) option = size;
     };
+    fill(several.classifier, sizes.classifier);
     fill(options.layers, sizes.layers);
     fill(options.width, sizes.width);
     fill(options.hidden, sizes.hidden);

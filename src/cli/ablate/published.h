@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "ebb/workloads/workload.h"
+#include "ebb/workloads/multilevel.h"
 
 namespace ebb::cli {
 
@@ -13,8 +13,8 @@ namespace ebb::cli {
 std::string study_rows(const std::string& workload);
 
 // Fills in the sizes that are not given. On a GPU they are those of the published studies: needle's
-// language model, BERT-base on texts of 512 tokens, Betty's ResNet-50, GPT-2. On the CPU they are
-// small enough for a whole study in about two minutes.
-void fill_in_sizes(workloads::Options& options);
+// language model, BERT-base on texts of 512 tokens, Betty's reweighting of ResNet-50, GPT-2. On the
+// CPU they are small enough for a whole study in about two minutes.
+void fill_in_sizes(workloads::MultilevelOptions& options);
 
 }  // namespace ebb::cli

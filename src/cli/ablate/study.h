@@ -7,19 +7,18 @@
 #include <string>
 #include <vector>
 
+#include "cli/ablate/subject.h"
 #include "cli/ablate/technique.h"
+#include "cli/curve.h"
 #include "cli/measure.h"
-#include "cli/planning.h"
 #include "ebb/plan.h"
 
 namespace ebb::cli {
 
 struct StudyOptions {
-  workloads::Options workload;  // with sizes and device
-  PlanningOptions planning;     // device and wishes for the machine
+  PlanningOptions planning;  // device and wishes for the machine
   TechniqueOptions techniques;
-  std::int64_t steps = 0;                  // of each run
-  std::optional<std::int64_t> items = {};  // train on the first so many only
+  std::int64_t steps = 0;  // of each run
 };
 
 // What a row's plan says. The same for all its runs.
@@ -61,31 +60,24 @@ struct Run {
 
 class Study {
  public:
-  Study(StudyOptions options, Rates rates);
+  Study(std::unique_ptr<Subject> subject, StudyOptions options, Rates rates);
 
-  const StudyOptions& options() const { return options_; }
-  std::int64_t batch() const { return batch_; }
-  std::int64_t parameters() const { return parameters_; }
+  const Subject& subject() const { return *subject_; }
 
   // Trains from scratch. `after_step(loss, peak)` says whether to go on; nothing comes back when it
   // did not.
   std::optional<Run> run(const RowSpec& row, const std::function<bool(double, Bytes)>& after_step);
 
-  // The graph and the options of a row, to plan it otherwise.
-  struct Traced {
-    std::unique_ptr<workloads::Workload> task;
-    Graph graph;
-    CompileOptions compile;
-  };
-  Traced trace(const RowSpec& row) const;
+  // Automatic plans of a row at several budgets.
+  std::vector<CurvePoint> curve(const RowSpec& row, int points) const;
 
  private:
   Setup setup_of(const RowSpec& row) const;
   Bytes budget_for(const RowSpec& row, const Setup& setup);
 
+  std::unique_ptr<Subject> subject_;
   StudyOptions options_;
   Rates rates_;
-  std::int64_t batch_ = 0, parameters_ = 0;
   std::map<std::string, Bytes> budgets_;  // of rows, once found
 };
 

@@ -52,12 +52,20 @@ std::string title(const Row& row) {
   return text;
 }
 
+// With what it trains, where that is a choice of its own.
+std::string workload_name(const Json& settings) {
+  std::string text = settings.value("workload", "");
+  if (settings.contains("classifier"))
+    text += fmt::format(" of {}", settings.value("classifier", ""));
+  return text;
+}
+
 std::string caption(const Results& results) {
   const Json &s = results.settings, &f = results.facts;
-  return fmt::format("{}, {} parameters, batch {}, {} steps ({} samples), on {}",
-                     s.value("workload", ""), s.value("parameters", std::int64_t{}),
-                     s.value("batch", std::int64_t{}), s.value("steps", std::int64_t{}),
-                     s.value("samples", std::int64_t{}), f.value("device", ""));
+  return fmt::format("{}, {} parameters, batch {}, {} steps ({} samples), on {}", workload_name(s),
+                     s.value("parameters", std::int64_t{}), s.value("batch", std::int64_t{}),
+                     s.value("steps", std::int64_t{}), s.value("samples", std::int64_t{}),
+                     f.value("device", ""));
 }
 
 // Columns that any row uses.
@@ -109,7 +117,7 @@ std::string to_markdown(const Results& results) {
       "between the fastest and the slowest. The loss is the mean over\nthe last quarter of the "
       "steps; every row saw the same samples. `=`: the same losses as the baseline, to the "
       "bit.\n\n",
-      results.settings.value("workload", ""), caption(results), results.facts.value("date", ""),
+      workload_name(results.settings), caption(results), results.facts.value("date", ""),
       results.facts.value("version", ""), results.facts.value("command", ""));
   text +=
       "| row | planned | measured | memory | ms a step | time | loss | |\n"

@@ -9,14 +9,11 @@
 namespace ebb::cli {
 namespace {
 
-using workloads::Workload;
-
-bool always(const Workload&) { return true; }
-bool has_logits(const Workload& task) { return task.fuses_loss; }
+bool always(const Traits&) { return true; }
+bool has_logits(const Traits& traits) { return traits.fuses_loss; }
 // Optimizers with less state stand in for Adam's; what trains with something else has its own rate.
-bool trains_with_adam(const Workload& task) {
-  return task.optimizer().rule().name().starts_with("adam");
-}
+bool trains_with_adam(const Traits& traits) { return traits.trains_with_adam; }
+bool takes_bf16_weights(const Traits& traits) { return traits.takes_bf16_weights; }
 
 template <Recompute::Mode mode, std::int64_t segment = 0>
 void recompute(Setup& setup, const TechniqueOptions&) {
@@ -37,7 +34,7 @@ const Technique table[] = {
     {"fusion", "elementwise ops run as one", Slot::fusion, true, true, always,
      [](Setup& s, const TechniqueOptions&) { s.compile.fuse = true; }},
     {"fused-loss", "the loss never holds all logits", Slot::loss, true, true, has_logits,
-     [](Setup& s, const TechniqueOptions&) { s.workload.fused_loss = true; }},
+     [](Setup& s, const TechniqueOptions&) { s.fused_loss = true; }},
     {"early-updates", "a weight is updated as soon as its gradient exists", Slot::updates, true,
      true, always,
      [](Setup& s, const TechniqueOptions&) { s.compile.plan.updates = UpdateTiming::early; }},
@@ -83,9 +80,9 @@ const Technique table[] = {
     {"bf16", "products and activations in bfloat16", Slot::precision, false, true, always,
      precision<Precision::mixed_bf16>},
     {"pure-bf16", "weights, gradients and moments in bfloat16 too, rounded by chance",
-     Slot::precision, false, false, always, precision<Precision::pure_bf16>},
+     Slot::precision, false, false, takes_bf16_weights, precision<Precision::pure_bf16>},
     {"split-bf16", "weights in bfloat16, and the bits that complete them beside", Slot::precision,
-     false, false, always, precision<Precision::split_bf16>},
+     false, false, takes_bf16_weights, precision<Precision::split_bf16>},
 };
 
 const Technique& technique_named(std::string_view name) {
@@ -109,22 +106,23 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-RowSpec gathered(const std::string& name, const Workload& task, bool Technique::*chosen) {
+RowSpec gathered(const std::string& name, const Traits& traits, bool Technique::*chosen) {
   RowSpec row{name, {}};
   for (const Technique& t : table)
-    if (t.*chosen && t.applies(task)) row.techniques.push_back(&t);
+    if (t.*chosen && t.applies(traits)) row.techniques.push_back(&t);
   return row;
 }
 
-RowSpec parse_row(const std::string& text, const Workload& task) {
+RowSpec parse_row(const std::string& text, const Traits& traits) {
   if (text == "baseline") return {text, {}};
-  if (text == "defaults") return gathered(text, task, &Technique::by_default);
-  if (text == "all") return gathered(text, task, &Technique::in_all);
+  if (text == "defaults") return gathered(text, traits, &Technique::by_default);
+  if (text == "all") return gathered(text, traits, &Technique::in_all);
   RowSpec row{text, {}};
   for (const std::string& name : split(text, '+')) {
     const Technique& t = technique_named(name);
-    if (!t.applies(task))
-      throw UsageError(fmt::format("{} changes nothing about this workload", name));
+    if (!t.applies(traits))
+      throw UsageError(
+          fmt::format("{} changes nothing about this workload, or is not possible with it", name));
     for (const Technique* other : row.techniques)
       if (other->slot == t.slot)
         throw UsageError(fmt::format("{} and {} exclude each other", other->name, t.name));
@@ -135,11 +133,10 @@ RowSpec parse_row(const std::string& text, const Workload& task) {
 
 }  // namespace
 
-Setup baseline_setup(const workloads::Options& workload, const PlanningOptions& planning) {
-  Setup setup{workload, planning, {}, 1, BudgetRule::none};
-  setup.workload.fused_loss = false;
+Setup baseline_setup(const PlanningOptions& planning) {
+  Setup setup;
+  setup.planning = planning;
   setup.compile.fuse = false;
-  setup.compile.seed = workload.seed;
   setup.compile.plan.updates = UpdateTiming::last;
   setup.compile.plan.recompute = {Recompute::Mode::none};
   return setup;
@@ -150,29 +147,29 @@ const std::vector<Technique>& techniques() {
   return all;
 }
 
-std::vector<RowSpec> parse_rows(const std::string& text, const Workload& task) {
+std::vector<RowSpec> parse_rows(const std::string& text, const Traits& traits) {
   std::vector<RowSpec> rows{{"baseline", {}}};
   for (const std::string& name : split(text, ','))
     if (std::none_of(rows.begin(), rows.end(), [&](const RowSpec& r) { return r.name == name; }))
-      rows.push_back(parse_row(name, task));
+      rows.push_back(parse_row(name, traits));
   return rows;
 }
 
-std::vector<RowSpec> applicable_rows(const std::string& text, const Workload& task) {
+std::vector<RowSpec> applicable_rows(const std::string& text, const Traits& traits) {
   std::string kept;
   for (const std::string& row : split(text, ',')) {
     const std::vector<std::string> names = split(row, '+');
     if (row == "defaults" || row == "all" ||
         std::all_of(names.begin(), names.end(),
-                    [&](const std::string& n) { return technique_named(n).applies(task); }))
+                    [&](const std::string& n) { return technique_named(n).applies(traits); }))
       kept += (kept.empty() ? "" : ",") + row;
   }
-  return parse_rows(kept, task);
+  return parse_rows(kept, traits);
 }
 
-Setup make_setup(const RowSpec& row, const workloads::Options& workload,
-                 const PlanningOptions& planning, const TechniqueOptions& options) {
-  Setup setup = baseline_setup(workload, planning);
+Setup make_setup(const RowSpec& row, const PlanningOptions& planning,
+                 const TechniqueOptions& options) {
+  Setup setup = baseline_setup(planning);
   for (const Technique* technique : row.techniques) technique->apply(setup, options);
   return setup;
 }

@@ -1,5 +1,5 @@
 // The techniques an ablation study switches on and off. A technique is one named change to how a
-// workload's training step is made; a row of the study is a set of them on top of the baseline.
+// workload is trained; a row of the study is a set of them on top of the baseline.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "cli/planning.h"
-#include "ebb/train/train_step.h"
-#include "ebb/workloads/workload.h"
+#include "ebb/program.h"
 
 namespace ebb::cli {
 
@@ -24,13 +23,20 @@ enum class BudgetRule : std::uint8_t {
 // after their last reader, but every op runs by itself, the loss has all its logits, and all
 // gradients exist before the first update.
 struct Setup {
-  workloads::Options workload;
   PlanningOptions planning;  // optimizer, precision and device count
   CompileOptions compile;
   std::int64_t accumulate = 1;
+  bool fused_loss = false;
   BudgetRule budget = BudgetRule::none;
 };
-Setup baseline_setup(const workloads::Options& workload, const PlanningOptions& planning);
+Setup baseline_setup(const PlanningOptions& planning);
+
+// What of a workload decides which techniques change anything about it.
+struct Traits {
+  bool fuses_loss = false;         // where there is a choice
+  bool trains_with_adam = false;   // the lowest of its levels, where there are several
+  bool takes_bf16_weights = true;  // not where levels above take differences of them
+};
 
 // Numbers that techniques take from the command line.
 struct TechniqueOptions {
@@ -47,8 +53,8 @@ struct Technique {
   Slot slot;
   bool by_default;  // part of what ebb does unless told otherwise: the row "defaults"
   bool in_all;      // the one of its slot that the row "all" takes
-  // Whether it changes anything for this workload.
-  bool (*applies)(const workloads::Workload& task);
+  // Whether it changes anything for such a workload.
+  bool (*applies)(const Traits& traits);
   void (*apply)(Setup& setup, const TechniqueOptions& options);
 };
 const std::vector<Technique>& techniques();
@@ -62,12 +68,12 @@ struct RowSpec {
 // Reads "blocks,accumulate+adafactor,all". Unknown names, and two techniques of one slot, are
 // errors. Techniques that do not apply to the workload are an error where they are named and left
 // out of "defaults" and "all".
-std::vector<RowSpec> parse_rows(const std::string& text, const workloads::Workload& task);
+std::vector<RowSpec> parse_rows(const std::string& text, const Traits& traits);
 
 // The same, leaving out rows with a technique that does not apply.
-std::vector<RowSpec> applicable_rows(const std::string& text, const workloads::Workload& task);
+std::vector<RowSpec> applicable_rows(const std::string& text, const Traits& traits);
 
-Setup make_setup(const RowSpec& row, const workloads::Options& workload,
-                 const PlanningOptions& planning, const TechniqueOptions& options);
+Setup make_setup(const RowSpec& row, const PlanningOptions& planning,
+                 const TechniqueOptions& options);
 
 }  // namespace ebb::cli

@@ -40,7 +40,8 @@ const headings = { ablation: "What each technique saves and costs", profile: "Wh
 
 function header() {
   const { settings, facts } = study;
-  const facets = [settings.workload, `${formatCount(settings.parameters)} parameters`, `batch ${settings.batch}`,
+  const workload = settings.classifier ? `${settings.workload} of ${settings.classifier}` : settings.workload;
+  const facets = [workload, `${formatCount(settings.parameters)} parameters`, `batch ${settings.batch}`,
     settings.steps ? `${settings.steps} steps` : null, facts.device, facts.date].filter(Boolean);
   document.getElementById("top").append(
     html("div", { class: "masthead" }, html("span", { class: "brand" }, "ebb"), themeButton()),

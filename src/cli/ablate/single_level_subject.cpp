@@ -1,0 +1,115 @@
+// Workloads of one level: a trial is a TrainStep.
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "cli/ablate/subject.h"
+#include "ebb/arena.h"
+#include "ebb/data/loader.h"
+#include "ebb/train/train_step.h"
+
+namespace ebb::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+data::DatasetPtr training_data(const workloads::Workload& task,
+                               const std::optional<std::int64_t>& items) {
+  if (!items) return task.train;
+  if (*items > task.train->size())
+    throw ValueError(
+        fmt::format("--items {}: there are only {} to train on", *items, task.train->size()));
+  return data::Subset::range(task.train, 0, *items);
+}
+
+TrainStep make_step(workloads::Workload& task, const Setup& setup) {
+  TrainOptions train = step_options(setup.planning);
+  train.accumulate = setup.accumulate;
+  train.compile = setup.compile;
+  // Adam in fewer bits takes Adam's rate; other rules have rates of their own.
+  const auto& name = setup.planning.optimizer;
+  const std::optional<double> rate =
+      name && name->starts_with("adam") ? std::optional(task.optimizer().rate()) : std::nullopt;
+  return TrainStep(
+      task.model(), optimizer_of(task, setup.planning, rate),
+      [&task](const Batch& b) { return task.loss(b); }, train);
+}
+
+class SingleLevelTrial : public Trial {
+ public:
+  SingleLevelTrial(const workloads::Options& options, const Setup& setup,
+                   std::optional<std::int64_t> items)
+      : task_(workloads::make_workload(placed(options, setup.planning))),
+        loader_(training_data(*task_, items),
+                {.batch = task_->batch_size, .seed = options.seed, .last = data::LastBatch::drop}),
+        types_(loader_.types().front()),
+        meter_(options.device),
+        step_(make_step(*task_, setup)) {}
+
+  const Plan& plan() override { return step_.plan(types_); }
+  Bytes least_budget() override {
+    return ebb::least_budget(step_.trace(types_), step_.options().compile);
+  }
+  Step step() override {
+    const Batch batch = loader_.next();
+    const Clock::time_point begin = Clock::now();
+    const double loss = step_(batch).loss;
+    return {loss, std::chrono::duration<double, std::milli>(Clock::now() - begin).count()};
+  }
+  Measured measured() override { return meter_.read(plan(), step_.resident(types_)); }
+
+ private:
+  std::unique_ptr<workloads::Workload> task_;
+  data::Loader loader_;
+  std::vector<TensorType> types_;
+  MemoryMeter meter_;
+  TrainStep step_;
+};
+
+class SingleLevel : public Subject {
+ public:
+  SingleLevel(const workloads::Options& options, std::optional<std::int64_t> items)
+      : options_(options), items_(items) {
+    const auto task = workloads::make_workload(options);
+    batch = task->batch_size;
+    parameters = task->model().parameter_count();
+    traits.fuses_loss = task->fuses_loss;
+    traits.trains_with_adam = task->optimizer().rule().name().starts_with("adam");
+    settings = size_settings(options);
+    if (items) settings["items"] = *items;
+  }
+
+  std::unique_ptr<Trial> start(const Setup& setup) const override {
+    workloads::Options options = options_;
+    options.fused_loss = setup.fused_loss;
+    Setup seeded = setup;
+    seeded.compile.seed = options.seed;
+    return std::make_unique<SingleLevelTrial>(options, seeded, items_);
+  }
+
+ private:
+  workloads::Options options_;
+  std::optional<std::int64_t> items_;
+};
+
+}  // namespace
+
+std::unique_ptr<Subject> single_level_subject(const workloads::Options& options,
+                                              std::optional<std::int64_t> items) {
+  return std::make_unique<SingleLevel>(options, items);
+}
+
+nlohmann::ordered_json size_settings(const workloads::Options& options) {
+  nlohmann::ordered_json all{{"seed", options.seed}};
+  const auto add = [&](const char* key, const auto& value) {
+    if (value) all[key] = *value;
+  };
+  add("layers", options.layers), add("width", options.width), add("hidden", options.hidden);
+  add("heads", options.heads), add("kv_heads", options.key_value_heads);
+  add("vocabulary", options.vocabulary), add("sequence", options.sequence);
+  add("classes", options.classes), add("depth", options.depth), add("dropout", options.dropout);
+  if (options.data) all["data"] = options.data->string();
+  return all;
+}
+
+}  // namespace ebb::cli
