@@ -10,6 +10,7 @@
 // × 4 bytes being about 4 MiB) and rounded once; the gradient of x is summed in float for all rows
 // (N × D).
 #include <algorithm>
+#include <cstring>
 
 #include "core/parallel.h"
 #include "ebb/storage.h"
@@ -111,6 +112,17 @@ void rounded(const Compute<S>* area, S* to, std::int64_t count) {
     });
 }
 
+// Rounds `count` floats and moves them together, to the beginning.
+template <class F>
+void narrow_in_place(float* values, std::int64_t count) {
+  F piece[256];
+  for (std::int64_t i = 0; i < count; i += 256) {
+    const std::int64_t n = std::min<std::int64_t>(256, count - i);
+    narrow(values + i, piece, n);
+    std::memcpy(reinterpret_cast<std::byte*>(values) + i * sizeof(F), piece, n * sizeof(F));
+  }
+}
+
 template <class Body>
 void for_rows(std::int64_t rows, std::int64_t columns, const Body& body) {
   parallel_for(rows, std::max<std::int64_t>(1, 8192 / columns),
@@ -175,7 +187,7 @@ struct Backward {
   TargetShares shares;
   Product<F> logits_product, x_product, weight_product;
   Areas areas;
-  Bytes tile_at, tile_factor_at, x_at, weight_at, dx_at, dweight_at, product_at;
+  Bytes tile_at, x_at, weight_at, dx_at, dweight_at, product_at;
 
   Backward(const Problem& problem, const LinearCrossEntropyGradAttributes& a)
       : p(problem),
@@ -192,7 +204,6 @@ struct Backward {
       return areas.add<T>(converts<S, T> ? rows * p.features : 0);
     };
     tile_at = areas.add<T>(p.chunk * p.block);
-    tile_factor_at = areas.add<F>(converts<T, F> ? p.chunk * p.block : 0);
     x_at = factors(p.chunk);
     weight_at = factors(p.block);
     dx_at = sums(x_needed ? p.rows : 0);
@@ -220,11 +231,13 @@ struct Backward {
         const F* x =
             factor(args.in<S>(0) + row * p.features, args.scratch<F>(x_at), count * p.features);
         const F* tile = logits_gradient(args, row, count, v, width, x, weight);
+        const std::int64_t stride = width * factor_stride;
         if (x_needed)
-          x_product(MatrixLayout::plain(count, width), tile, MatrixLayout::plain(width, p.features),
-                    weight, store_or_add(v == 0), dx + row * p.features, p.features, workspace);
+          x_product(MatrixLayout{count, width, stride, 1}, tile,
+                    MatrixLayout::plain(width, p.features), weight, store_or_add(v == 0),
+                    dx + row * p.features, p.features, workspace);
         if (weight_needed)
-          weight_product(MatrixLayout::swapped(width, count), tile,
+          weight_product(MatrixLayout{width, count, 1, stride}, tile,
                          MatrixLayout::plain(count, p.features), x, store_or_add(row == 0), dweight,
                          p.features, workspace);
       }
@@ -233,19 +246,20 @@ struct Backward {
     if (x_needed) rounded(dx, dx_out, p.rows * p.features);
   }
 
-  // Of the logits [v, v + width) of rows [row, row + count), as a factor of the other products.
+  // Of the logits [v, v + width) of rows [row, row + count), as a factor of the other products:
+  // rows begin where those of the logits do, and are shorter where they are rounded.
+  static constexpr std::int64_t factor_stride = sizeof(T) / sizeof(F);
   const F* logits_gradient(const KernelArgs& args, std::int64_t row, std::int64_t count,
                            std::int64_t v, std::int64_t width, const F* x, const F* weight) const {
     T* tile = args.scratch<T>(tile_at);
-    F* tile_factor = args.scratch<F>(converts<T, F> ? tile_factor_at : tile_at);
     logits_product(MatrixLayout::plain(count, p.features), x,
                    MatrixLayout::swapped(p.features, width), weight, Store::overwrite, tile, width,
                    args.scratch<std::byte>(product_at));
     for_rows(count, width, [&](std::int64_t i) {
       differentiate(args, row + i, v, width, tile + i * width);
-      if constexpr (converts<T, F>) narrow(tile + i * width, tile_factor + i * width, width);
+      if constexpr (converts<T, F>) narrow_in_place<F>(tile + i * width, width);
     });
-    return tile_factor;
+    return args.scratch<F>(tile_at);
   }
 
   // Where a gradient is summed: the output itself, or for half types a wider area.
