@@ -70,6 +70,21 @@ Case product(const std::string& name, std::int64_t rows, std::int64_t inner, std
           [=] { return library_product(batch, rows, inner, columns); }};
 }
 
+// Products of halves, beside float32's of the same size on the BLAS: what they cost or save.
+void add_half_products(std::vector<Case>& cases, std::int64_t rows, std::int64_t inner,
+                       std::int64_t columns, std::int64_t batch = 1) {
+  for (DType dtype : {bf16, f16}) {
+    const auto factor = [=](std::int64_t height, std::int64_t width) {
+      const Shape shape = batch == 1 ? Shape{height, width} : Shape{batch, height, width};
+      return Variable(random_normal(shape, 0.0, 1.0, dtype));
+    };
+    cases.push_back({fmt::format("matmul_{}/{}{}x{}x{}", dtype == bf16 ? "bf16" : "fp16",
+                                 batch == 1 ? "" : fmt::format("{}x", batch), rows, inner, columns),
+                     [=] { return outputs({matmul(factor(rows, inner), factor(inner, columns))}); },
+                     [=] { return library_product(batch, rows, inner, columns); }});
+  }
+}
+
 void add_convolution(std::vector<Case>& cases, const ConvProblem& p) {
   const auto add = [&](const char* pass_name, ConvPass pass) {
     cases.push_back(
@@ -120,6 +135,11 @@ std::vector<Case> make_cases() {
       product("2048x768x3072", 2048, 768, 3072),
       product("96x256x64x256", 256, 64, 256, 96),
   };
+  add_half_products(cases, 1024, 768, 3072);
+  add_half_products(cases, 2048, 768, 768);
+  add_half_products(cases, 768, 4096, 768);
+  add_half_products(cases, 64, 512, 512);
+  add_half_products(cases, 256, 64, 256, 96);
   add_convolution(cases, {64, 16, 32, 16, 3});
   add_convolution(cases, {16, 64, 32, 64, 3});
   add_convolution(cases, {64, 64, 8, 64, 3});

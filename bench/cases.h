@@ -13,8 +13,9 @@ namespace ebb::bench {
 
 struct Case {
   std::string name;
-  std::function<Graph()> graph;        // inputs are variables, so that the plan counts them
-  std::function<Work()> library = {};  // the same problem on the library underneath, if it has it
+  std::function<Graph()> graph;  // inputs are variables, so that the plan counts them
+  // The same problem on the library underneath, if it has it; float32's for a product of halves.
+  std::function<Work()> library = {};
 };
 
 const std::vector<Case>& all_cases();

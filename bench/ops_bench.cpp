@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -25,8 +26,15 @@ struct Options {
 
 struct Timing {
   double median = 0.0, least = 0.0;  // milliseconds
+  double processor = 0.0;  // milliseconds that all cores together worked on a run; on average
   int runs = 0;
 };
+
+double processor_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
+}
 
 // Runs `work` for about `seconds`, and five times at least, after two runs that warm up.
 Timing measure(const Work& work, double seconds) {
@@ -34,13 +42,15 @@ Timing measure(const Work& work, double seconds) {
   work(), work();
   std::vector<double> taken;
   const auto begin = clock::now();
+  const double processor_before = processor_ms();
   do {
     const auto start = clock::now();
     work();
     taken.push_back(std::chrono::duration<double, std::milli>(clock::now() - start).count());
   } while (taken.size() < 5 || clock::now() - begin < std::chrono::duration<double>(seconds));
+  const double processor = (processor_ms() - processor_before) / static_cast<double>(taken.size());
   std::sort(taken.begin(), taken.end());
-  return {taken[taken.size() / 2], taken.front(), static_cast<int>(taken.size())};
+  return {taken[taken.size() / 2], taken.front(), processor, static_cast<int>(taken.size())};
 }
 
 void report(const Case& c, const Options& options) {
@@ -51,12 +61,18 @@ void report(const Case& c, const Options& options) {
   if (c.library) library = measure(c.library(), options.seconds);
 
   if (options.json) {
-    nlohmann::ordered_json line{{"case", c.name},           {"median_ms", own.median},
-                                {"min_ms", own.least},      {"runs", own.runs},
-                                {"peak_bytes", peak.count}, {"threads", options.threads},
+    nlohmann::ordered_json line{{"case", c.name},
+                                {"median_ms", own.median},
+                                {"min_ms", own.least},
+                                {"processor_ms", own.processor},
+                                {"runs", own.runs},
+                                {"peak_bytes", peak.count},
+                                {"threads", options.threads},
                                 {"version", version()}};
-    if (c.library)
+    if (c.library) {
       line["library_median_ms"] = library.median, line["library_min_ms"] = library.least;
+      line["library_processor_ms"] = library.processor;
+    }
     std::cout << line.dump() << std::endl;
   } else {
     std::cout << fmt::format("{:<42}{:>10.3f}{:>10.3f}{:>12}", c.name, own.median, own.least,

@@ -18,10 +18,10 @@ const std::string sizes =
 
 const char* device_text = R"({"name": "a device that is not here", "memory_bytes": 1e11,
   "bytes_per_second": 4e12, "launch_us": 2.0, "operations_per_second": {
-    "elementwise": {"float32": 1e13, "half": 2e13, "float64": 5e12},
-    "product": {"float32": 5e13, "half": 8e14, "float64": 5e13},
-    "attention": {"float32": 2e13, "half": 4e14, "float64": 1e13},
-    "convolution": {"float32": 4e13, "half": 5e14, "float64": 2e13}}})";
+    "elementwise": {"float32": 1e13, "bfloat16": 2e13, "float16": 2e13, "float64": 5e12},
+    "product": {"float32": 5e13, "bfloat16": 8e14, "float16": 8e14, "float64": 5e13},
+    "attention": {"float32": 2e13, "bfloat16": 4e14, "float16": 4e14, "float64": 1e13},
+    "convolution": {"float32": 4e13, "bfloat16": 5e14, "float16": 5e14, "float64": 2e13}}})";
 
 class CommandLinePlan : public testing::Test {
  protected:
@@ -135,7 +135,8 @@ TEST_F(CommandLinePlan, ProbeDescribesThisMachine) {
   const std::string file = (folder_ / "here.json").string();
   const Json rates = result_of("probe --save " + file);
   EXPECT_GT(rates["bytes_per_second"], 1e8);
-  EXPECT_GT(rates["operations_per_second"]["product"]["float32"], 1e8);
+  for (const char* type : {"float32", "bfloat16", "float16", "float64"})
+    EXPECT_GT(rates["operations_per_second"]["product"][type], 1e8) << type;
   EXPECT_EQ(run("plan " + sizes + "--device " + file).code, 0);
 }
 

@@ -9,11 +9,11 @@
 
 namespace ebb {
 
-// Operations a second of one kind of work, by the width of the numbers. One of elementwise work is
-// an addition of numbers that lie in the first-level cache; other functions count as several (see
-// PointwiseRow::work).
+// Operations a second of one kind of work, by the numbers' type: processors multiply bfloat16 where
+// they convert float16, and the other way round. One of elementwise work is an addition of numbers
+// that lie in the first-level cache; other functions count as several (see PointwiseRow::work).
 struct WorkRate {
-  double f32 = 0.0, half = 0.0, f64 = 0.0;
+  double f32 = 0.0, bf16 = 0.0, f16 = 0.0, f64 = 0.0;
 };
 
 // The defaults stand for two cores of a present server processor.
@@ -29,10 +29,10 @@ struct Rates {
   // then the longer of both counts, otherwise the sum.
   bool overlaps = false;
   std::array<WorkRate, work_count> work{{
-      {40e9, 28e9, 8e9},      // elementwise
-      {200e9, 190e9, 100e9},  // product
-      {220e9, 200e9, 70e9},   // attention
-      {220e9, 340e9, 75e9},   // convolution
+      {40e9, 28e9, 28e9, 8e9},       // elementwise
+      {200e9, 400e9, 180e9, 100e9},  // product
+      {220e9, 200e9, 200e9, 70e9},   // attention
+      {220e9, 340e9, 200e9, 75e9},   // convolution
   }};
 
   WorkRate& operator[](Work kind) { return work[static_cast<std::size_t>(kind)]; }

@@ -42,12 +42,12 @@ class Probe : public Verb {
     if (rates.cache.count > 0)
       fmt::print("cache {}, {:.1f} GB a second\n", to_string(rates.cache),
                  rates.cache_bandwidth * 1e-9);
-    fmt::print("{:<14}{:>12}{:>12}{:>12}   10⁹ operations a second\n", "", "float32", "half",
-               "float64");
+    fmt::print("{:<14}{:>12}{:>12}{:>12}{:>12}   10⁹ operations a second\n", "", "float32",
+               "bfloat16", "float16", "float64");
     for (int k = 0; k < work_count; ++k) {
       const WorkRate& rate = rates[static_cast<Work>(k)];
-      fmt::print("{:<14}{:>12.1f}{:>12.1f}{:>12.1f}\n", ebb::name(static_cast<Work>(k)),
-                 rate.f32 * 1e-9, rate.half * 1e-9, rate.f64 * 1e-9);
+      fmt::print("{:<14}{:>12.1f}{:>12.1f}{:>12.1f}{:>12.1f}\n", ebb::name(static_cast<Work>(k)),
+                 rate.f32 * 1e-9, rate.bf16 * 1e-9, rate.f16 * 1e-9, rate.f64 * 1e-9);
     }
     return success;
   }

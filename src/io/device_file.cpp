@@ -23,7 +23,7 @@ constexpr const char* version_field = "version";
 
 // Of what is measured and in which units. Rates kept in the cache by another one are measured anew;
 // files that users name are taken at their word.
-constexpr std::int64_t version = 2;
+constexpr std::int64_t version = 3;
 
 double positive(const JsonFile& file, const nlohmann::json& object, const char* field) {
   const auto found = object.find(field);
@@ -70,8 +70,8 @@ Rates load_device(const fs::path& path) {
   for (int k = 0; k < work_count; ++k) {
     const Work kind = static_cast<Work>(k);
     const nlohmann::json& row = object_in(file, all, std::string(name(kind)));
-    rates[kind] = {positive(file, row, "float32"), positive(file, row, "half"),
-                   positive(file, row, "float64")};
+    rates[kind] = {positive(file, row, "float32"), positive(file, row, "bfloat16"),
+                   positive(file, row, "float16"), positive(file, row, "float64")};
   }
   return rates;
 }
@@ -80,8 +80,10 @@ std::string describe_device(const Rates& rates) {
   Json work;
   for (int k = 0; k < work_count; ++k) {
     const Work kind = static_cast<Work>(k);
-    work[std::string(name(kind))] = {
-        {"float32", rates[kind].f32}, {"half", rates[kind].half}, {"float64", rates[kind].f64}};
+    work[std::string(name(kind))] = {{"float32", rates[kind].f32},
+                                     {"bfloat16", rates[kind].bf16},
+                                     {"float16", rates[kind].f16},
+                                     {"float64", rates[kind].f64}};
   }
   Json all{{"name", rates.name},
            {"memory_bytes", rates.memory.count},

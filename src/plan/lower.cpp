@@ -215,7 +215,11 @@ class Lowering {
       if (std::any_of(instruction.inputs.begin(), instruction.inputs.end(),
                       [&](const Operand& input) { return input.buffer == output.buffer; }))
         cost.moved = std::max(Bytes{}, cost.moved - output.type.bytes());
-    const DType dtype = node.outputs().empty() ? f32 : node.outputs()[0].dtype;
+    // Products are done on their factors, which a loss's result does not show the type of.
+    const bool of_factors = cost.work != Work::elementwise && !inputs.empty();
+    const DType dtype = of_factors               ? inputs[0].dtype
+                        : node.outputs().empty() ? f32
+                                                 : node.outputs()[0].dtype;
     return rates_.predict_ms(cost, dtype);
   }
 

@@ -11,11 +11,19 @@ double Rates::seconds_to_move(Bytes bytes) const {
   return seconds;
 }
 
+namespace {
+
+double of(const WorkRate& rate, DType dtype) {
+  if (dtype == bf16) return rate.bf16;
+  if (dtype == f16) return rate.f16;
+  return size_of(dtype) == 8_B ? rate.f64 : rate.f32;
+}
+
+}  // namespace
+
 double Rates::predict_ms(const Cost& cost, DType dtype) const {
-  const WorkRate& rate = (*this)[cost.work];
-  const Bytes width = size_of(dtype);
-  const double operations = width == 8_B ? rate.f64 : width == 2_B ? rate.half : rate.f32;
-  const double computing = cost.flops / operations, moving = seconds_to_move(cost.moved);
+  const double computing = cost.flops / of((*this)[cost.work], dtype),
+               moving = seconds_to_move(cost.moved);
   return 1e3 * (overlaps ? std::max(computing, moving) : computing + moving) + 1e-3 * launch_us;
 }
 

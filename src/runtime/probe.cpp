@@ -130,8 +130,8 @@ struct Numbers {
 };
 
 template <class Measure>
-WorkRate for_each_width(const Measure& measure) {
-  return {measure(f32), measure(bf16), measure(f64)};
+WorkRate for_each_type(const Measure& measure) {
+  return {measure(f32), measure(bf16), measure(f16), measure(f64)};
 }
 
 // The largest amount that is moved much faster than what comes from memory. Systems tell the sizes
@@ -160,17 +160,17 @@ Rates measure_with(Device device, Stopwatch& watch) {
   rates.cache = {};
   if (!cuda) find_cache(rates, number, watch);
 
-  rates[Work::elementwise] = for_each_width(
+  rates[Work::elementwise] = for_each_type(
       [&](DType dtype) { return watch.rate_of(gelu(number({sizes.elementwise}, dtype)), rates); });
-  rates[Work::product] = for_each_width([&](DType dtype) {
+  rates[Work::product] = for_each_type([&](DType dtype) {
     const Tensor x = number({sizes.product, sizes.product}, dtype);
     return watch.rate_of(matmul(x, x), rates);
   });
-  rates[Work::attention] = for_each_width([&](DType dtype) {
+  rates[Work::attention] = for_each_type([&](DType dtype) {
     const Tensor q = number(sizes.attention, dtype);
     return watch.rate_of(scaled_dot_product_attention(q, q, q, {.causal = true}), rates);
   });
-  rates[Work::convolution] = for_each_width([&](DType dtype) {
+  rates[Work::convolution] = for_each_type([&](DType dtype) {
     return watch.rate_of(conv2d(number(sizes.images, dtype), number(sizes.filters, dtype), {},
                                 {.stride = 1, .padding = 1}),
                          rates);
@@ -187,7 +187,8 @@ Rates measure_one_thread(Device device) {
   Rates rates = measure_with(device, watch);
   set_threads(all);
   rates.cache_bandwidth *= all;
-  for (WorkRate& rate : rates.work) rate.f32 *= all, rate.half *= all, rate.f64 *= all;
+  for (WorkRate& rate : rates.work)
+    rate.f32 *= all, rate.bf16 *= all, rate.f16 *= all, rate.f64 *= all;
   return rates;
 }
 

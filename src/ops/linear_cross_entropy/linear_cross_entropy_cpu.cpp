@@ -3,21 +3,27 @@
 // float32 and float64 take all classes in one block, and the products write straight into the
 // outputs. Workspace: chunk × V logits.
 //
-// Half types are multiplied in float: a chunk of x (chunk × D) and a block of the weight
-// (block × D) are widened as they are needed, block × D × 4 bytes being about 4 MiB. Backward walks
-// blocks in its outer loop, so that a block's gradient is summed in float (block × D) and rounded
-// once; the gradient of x is summed in float for all rows (N × D).
+// Half types have float logits and sums. Where the processor multiplies bfloat16, factors are read
+// as they lie, and the gradient of a tile of logits is rounded to bfloat16 to be one. Otherwise a
+// chunk of x (chunk × D) and a block of the weight (block × D) are widened as they are needed.
+// Backward walks blocks in its outer loop, so that a block's gradient is summed in float (block × D
+// × 4 bytes being about 4 MiB) and rounded once; the gradient of x is summed in float for all rows
+// (N × D).
 #include <algorithm>
+#include <cstring>
 
 #include "core/parallel.h"
 #include "ops/cross_entropy/rows.h"
 #include "ops/linear_cross_entropy/both_walks.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "ops/matmul/bfloat16_product.h"
 #include "ops/matmul/gemm.h"
 #include "ops/workspace_areas.h"
 
 namespace ebb {
 namespace {
+
+enum class Blocks { one, some_mebibytes };
 
 struct Problem {
   std::int64_t rows, features, classes;
@@ -25,25 +31,56 @@ struct Problem {
   std::int64_t block;  // classes of a tile
   CrossEntropyAttributes loss;
 
-  Problem(const KernelRequest& request, const LinearCrossEntropyAttributes& a, bool half)
+  Problem(const KernelRequest& request, const LinearCrossEntropyAttributes& a, Blocks blocks)
       : rows(request.in(0).shape()[0]),
         features(request.in(0).shape()[1]),
         classes(request.in(1).shape()[0]),
         chunk(chunk_rows(a, rows, classes, request.in(0).dtype())),
         block(classes),
         loss(a.loss) {
-    if (half) block = std::min(classes, std::max<std::int64_t>(64, (4_MiB).count / 4 / features));
+    if (blocks == Blocks::some_mebibytes)
+      block = std::min(classes, std::max<std::int64_t>(64, (4_MiB).count / 4 / features));
   }
 };
 
-// Whether a storage type is multiplied in a wider one.
-template <class S>
-constexpr bool widens = !std::is_same_v<S, Compute<S>>;
+// Of matrices with at most so many rows and columns, whose elements are of type F: the BLAS's.
+template <class F>
+struct Product {
+  Product(std::int64_t, std::int64_t, std::int64_t) {}
+  Bytes workspace() const { return {}; }
+  void operator()(const MatrixLayout& a, const F* x, const MatrixLayout& b, const F* y,
+                  BFloat16Product::Store store, F* out, std::int64_t stride, std::byte*) const {
+    gemm(a, x, b, y, store == BFloat16Product::Store::add ? F(1) : F(0), out,
+         static_cast<int>(stride));
+  }
+};
 
-// `count` elements in the type of the products: as they lie, or widened into `area`.
-template <class S>
-const Compute<S>* wide(const S* from, Compute<S>* area, std::int64_t count) {
-  if constexpr (widens<S>) {
+template <>
+struct Product<BFloat16> {
+  BFloat16Product product;
+  int workers = threads();
+
+  Product(std::int64_t rows, std::int64_t inner, std::int64_t columns)
+      : product(rows, inner, columns, BFloat16Product::Result::float32) {}
+  Bytes workspace() const { return product.workspace(); }
+  void operator()(const MatrixLayout& a, const BFloat16* x, const MatrixLayout& b,
+                  const BFloat16* y, BFloat16Product::Store store, float* out, std::int64_t stride,
+                  std::byte* workspace) const {
+    product({a, x, b, y}, store, out, stride, workspace, workers);
+  }
+};
+
+using Store = BFloat16Product::Store;
+constexpr Store store_or_add(bool first) { return first ? Store::overwrite : Store::add; }
+
+// Whether something of type S has to be converted to be of type T.
+template <class S, class T>
+constexpr bool converts = !std::is_same_v<S, T>;
+
+// `count` elements as the products read them: where they lie, or widened into `area`.
+template <class F, class S>
+const F* factor(const S* from, F* area, std::int64_t count) {
+  if constexpr (converts<S, F>) {
     parallel_for(count, 1 << 15, [&](std::int64_t begin, std::int64_t end) {
       widen(from + begin, area + begin, end - begin);
     });
@@ -55,10 +92,21 @@ const Compute<S>* wide(const S* from, Compute<S>* area, std::int64_t count) {
 
 template <class S>
 void rounded(const Compute<S>* area, S* to, std::int64_t count) {
-  if constexpr (widens<S>)
+  if constexpr (converts<S, Compute<S>>)
     parallel_for(count, 1 << 15, [&](std::int64_t begin, std::int64_t end) {
       narrow(area + begin, to + begin, end - begin);
     });
+}
+
+// Rounds `count` floats and moves them together, to the beginning.
+template <class F>
+void narrow_in_place(float* values, std::int64_t count) {
+  F piece[256];
+  for (std::int64_t i = 0; i < count; i += 256) {
+    const std::int64_t n = std::min<std::int64_t>(256, count - i);
+    narrow(values + i, piece, n);
+    std::memcpy(reinterpret_cast<std::byte*>(values) + i * sizeof(F), piece, n * sizeof(F));
+  }
 }
 
 template <class Body>
@@ -112,17 +160,21 @@ class RowLoss {
   Fault& fault_;
 };
 
-template <class S, class I>
+// S is the type of x and the weight, F that of the products' factors, I that of the targets.
+template <class S, class F, class I>
 struct Forward {
   using T = Compute<S>;
+  static constexpr Blocks blocks = converts<S, F> ? Blocks::some_mebibytes : Blocks::one;
   Problem p;
+  Product<F> product;
   WorkspaceAreas areas;
-  Bytes logits_at, x_at, weight_at;
+  Bytes logits_at, x_at, weight_at, product_at;
 
-  explicit Forward(const Problem& problem) : p(problem) {
+  explicit Forward(const Problem& problem) : p(problem), product(p.chunk, p.features, p.block) {
     logits_at = areas.add<T>(p.chunk * p.classes);
-    x_at = areas.add<T>(widens<S> ? p.chunk * p.features : 0);
-    weight_at = areas.add<T>(widens<S> ? p.block * p.features : 0);
+    x_at = areas.add<F>(converts<S, F> ? p.chunk * p.features : 0);
+    weight_at = areas.add<F>(converts<S, F> ? p.block * p.features : 0);
+    product_at = areas.add<std::byte>(product.workspace().count);
   }
 
   void operator()(const KernelArgs& args) const {
@@ -130,14 +182,15 @@ struct Forward {
     const RowLoss<T, I> loss(p, args);
     for (std::int64_t row = 0; row < p.rows; row += p.chunk) {
       const std::int64_t count = std::min(p.chunk, p.rows - row);
-      const T* x =
-          wide(args.in<S>(0) + row * p.features, args.scratch<T>(x_at), count * p.features);
+      const F* x =
+          factor(args.in<S>(0) + row * p.features, args.scratch<F>(x_at), count * p.features);
       for (std::int64_t v = 0; v < p.classes; v += p.block) {
         const std::int64_t width = std::min(p.block, p.classes - v);
-        const T* weight =
-            wide(args.in<S>(1) + v * p.features, args.scratch<T>(weight_at), width * p.features);
-        gemm(MatrixLayout::plain(count, p.features), x, MatrixLayout::swapped(p.features, width),
-             weight, T(0), logits + v, static_cast<int>(p.classes));
+        const F* weight =
+            factor(args.in<S>(1) + v * p.features, args.scratch<F>(weight_at), width * p.features);
+        product(MatrixLayout::plain(count, p.features), x, MatrixLayout::swapped(p.features, width),
+                weight, Store::overwrite, logits + v, p.classes,
+                args.scratch<std::byte>(product_at));
       }
       for_rows(count, p.classes, [&](std::int64_t i) {
         args.out<T>(0)[row + i] = loss(row + i, logits + i * p.classes, args.out<T>(1)[row + i]);
@@ -146,24 +199,37 @@ struct Forward {
   }
 };
 
-template <class S, class I>
+template <class S, class F, class I>
 struct Backward {
   using T = Compute<S>;
+  static constexpr Blocks blocks = converts<S, T> ? Blocks::some_mebibytes : Blocks::one;
   Problem p;
   bool x_needed, weight_needed;
+  Product<F> logits_product, x_product, weight_product;
   WorkspaceAreas areas;
-  Bytes tile_at, x_at, weight_at, dx_at, dweight_at;
+  Bytes tile_at, x_at, weight_at, dx_at, dweight_at, product_at;
 
   Backward(const Problem& problem, const LinearCrossEntropyGradAttributes& a)
-      : p(problem), x_needed(a.x), weight_needed(a.weight) {
-    const auto half_only = [&](std::int64_t rows) {
-      return areas.add<T>(widens<S> ? rows * p.features : 0);
+      : p(problem),
+        x_needed(a.x),
+        weight_needed(a.weight),
+        logits_product(p.chunk, p.features, p.block),
+        x_product(p.chunk, p.block, p.features),
+        weight_product(p.block, p.chunk, p.features) {
+    const auto factors = [&](std::int64_t rows) {
+      return areas.add<F>(converts<S, F> ? rows * p.features : 0);
+    };
+    const auto sums = [&](std::int64_t rows) {
+      return areas.add<T>(converts<S, T> ? rows * p.features : 0);
     };
     tile_at = areas.add<T>(p.chunk * p.block);
-    x_at = half_only(p.chunk);
-    weight_at = half_only(p.block);
-    dx_at = half_only(x_needed ? p.rows : 0);
-    dweight_at = half_only(weight_needed ? p.block : 0);
+    x_at = factors(p.chunk);
+    weight_at = factors(p.block);
+    dx_at = sums(x_needed ? p.rows : 0);
+    dweight_at = sums(weight_needed ? p.block : 0);
+    product_at = areas.add<std::byte>(
+        std::max({logits_product.workspace(), x_product.workspace(), weight_product.workspace()})
+            .count);
   }
 
   void operator()(const KernelArgs& args) const {
@@ -171,41 +237,55 @@ struct Backward {
     S* dweight_out = weight_needed ? args.out<S>(x_needed ? 1 : 0) : nullptr;
     if (p.rows == 0 && weight_needed) std::fill_n(dweight_out, p.classes * p.features, S(0));
     if (p.rows == 0) return;
-    T* tile = args.scratch<T>(tile_at);
-    const RowLoss<T, I> loss(p, args);
+    std::byte* workspace = args.scratch<std::byte>(product_at);
     T* dx = sums(dx_out, args.scratch<T>(dx_at));
     for (std::int64_t v = 0; v < p.classes; v += p.block) {
       const std::int64_t width = std::min(p.block, p.classes - v);
-      const T* weight =
-          wide(args.in<S>(1) + v * p.features, args.scratch<T>(weight_at), width * p.features);
+      const F* weight =
+          factor(args.in<S>(1) + v * p.features, args.scratch<F>(weight_at), width * p.features);
       T* dweight =
           weight_needed ? sums(dweight_out + v * p.features, args.scratch<T>(dweight_at)) : nullptr;
       for (std::int64_t row = 0; row < p.rows; row += p.chunk) {
         const std::int64_t count = std::min(p.chunk, p.rows - row);
-        const T* x =
-            wide(args.in<S>(0) + row * p.features, args.scratch<T>(x_at), count * p.features);
-        const int lead = static_cast<int>(p.features);
-        gemm(MatrixLayout::plain(count, p.features), x, MatrixLayout::swapped(p.features, width),
-             weight, T(0), tile, static_cast<int>(width));
-        for_rows(count, width, [&](std::int64_t i) {
-          loss.differentiate(row + i, v, width, args.in<T>(3)[row + i], args.in<T>(4)[row + i],
-                             tile + i * width);
-        });
+        const F* x =
+            factor(args.in<S>(0) + row * p.features, args.scratch<F>(x_at), count * p.features);
+        const F* tile = logits_gradient(args, row, count, v, width, x, weight);
+        const std::int64_t stride = width * factor_stride;
         if (x_needed)
-          gemm(MatrixLayout::plain(count, width), tile, MatrixLayout::plain(width, p.features),
-               weight, v == 0 ? T(0) : T(1), dx + row * p.features, lead);
+          x_product(MatrixLayout{count, width, stride, 1}, tile,
+                    MatrixLayout::plain(width, p.features), weight, store_or_add(v == 0),
+                    dx + row * p.features, p.features, workspace);
         if (weight_needed)
-          gemm(MatrixLayout::swapped(width, count), tile, MatrixLayout::plain(count, p.features), x,
-               row == 0 ? T(0) : T(1), dweight, lead);
+          weight_product(MatrixLayout{width, count, 1, stride}, tile,
+                         MatrixLayout::plain(count, p.features), x, store_or_add(row == 0), dweight,
+                         p.features, workspace);
       }
       if (weight_needed) rounded(dweight, dweight_out + v * p.features, width * p.features);
     }
     if (x_needed) rounded(dx, dx_out, p.rows * p.features);
   }
 
+  // Of the logits [v, v + width) of rows [row, row + count), as a factor of the other products:
+  // rows begin where those of the logits do, and are shorter where they are rounded.
+  static constexpr std::int64_t factor_stride = sizeof(T) / sizeof(F);
+  const F* logits_gradient(const KernelArgs& args, std::int64_t row, std::int64_t count,
+                           std::int64_t v, std::int64_t width, const F* x, const F* weight) const {
+    T* tile = args.scratch<T>(tile_at);
+    const RowLoss<T, I> loss(p, args);
+    logits_product(MatrixLayout::plain(count, p.features), x,
+                   MatrixLayout::swapped(p.features, width), weight, Store::overwrite, tile, width,
+                   args.scratch<std::byte>(product_at));
+    for_rows(count, width, [&](std::int64_t i) {
+      loss.differentiate(row + i, v, width, args.in<T>(3)[row + i], args.in<T>(4)[row + i],
+                         tile + i * width);
+      if constexpr (converts<T, F>) narrow_in_place<F>(tile + i * width, width);
+    });
+    return args.scratch<F>(tile_at);
+  }
+
   // Where a gradient is summed: the output itself, or for half types a wider area.
   static T* sums(S* out, T* area) {
-    if constexpr (widens<S>)
+    if constexpr (converts<S, T>)
       return area;
     else
       return out;
@@ -254,12 +334,16 @@ struct Joint {
   }
 };
 
+// make(element, factor, index) with the types that the request asks for.
 template <class Make>
 Kernel bind(const KernelRequest& request, const Make& make) {
+  const auto kernel_of = [](const auto& made) { return Kernel{made, made.areas.total()}; };
   return dispatch_index(request, request.in(2).dtype(), [&](auto index) {
     return dispatch_floating(request, request.in(0).dtype(), [&](auto element) {
-      const auto kernel = make(element, index);
-      return Kernel{kernel, kernel.areas.total()};
+      using S = typename decltype(element)::type;
+      if constexpr (std::is_same_v<S, BFloat16>)
+        if (BFloat16Product::available()) return kernel_of(make(element, element, index));
+      return kernel_of(make(element, TypeTag<Compute<S>>{}, index));
     });
   });
 }
@@ -268,35 +352,38 @@ Kernel bind(const KernelRequest& request, const Make& make) {
 
 Kernel bind_linear_cross_entropy_cpu(const KernelRequest& request,
                                      const LinearCrossEntropyAttributes& a) {
-  return bind(request, [&](auto element, auto index) {
-    using S = typename decltype(element)::type;
-    using I = typename decltype(index)::type;
-    return Forward<S, I>(Problem(request, a, widens<S>));
+  return bind(request, [&](auto element, auto factor, auto index) {
+    using Run = Forward<typename decltype(element)::type, typename decltype(factor)::type,
+                        typename decltype(index)::type>;
+    return Run(Problem(request, a, Run::blocks));
   });
 }
 
 Kernel bind_linear_cross_entropy_grad_cpu(const KernelRequest& request,
                                           const LinearCrossEntropyGradAttributes& a) {
-  return bind(request, [&](auto element, auto index) {
-    using S = typename decltype(element)::type;
-    using I = typename decltype(index)::type;
-    return Backward<S, I>(Problem(request, a.forward, widens<S>), a);
+  return bind(request, [&](auto element, auto factor, auto index) {
+    using Run = Backward<typename decltype(element)::type, typename decltype(factor)::type,
+                         typename decltype(index)::type>;
+    return Run(Problem(request, a.forward, Run::blocks), a);
   });
 }
 
 Kernel bind_linear_cross_entropy_joint_cpu(const KernelRequest& request,
                                            const LinearCrossEntropyGradAttributes& a) {
-  return bind(request, [&](auto element, auto index) {
+  return bind(request, [&](auto element, auto factor, auto index) {
     using S = typename decltype(element)::type;
+    using F = typename decltype(factor)::type;
     using I = typename decltype(index)::type;
-    const Problem p(request, a.forward, widens<S>);
-    // Half types still take two walks: in one, the gradient of the whole weight would be summed in
-    // float32.
-    if constexpr (widens<S>)
-      return BothWalks<Forward<S, I>, Backward<S, I>, Compute<S>>(Forward<S, I>(p),
-                                                                  Backward<S, I>(p, a), p.rows);
-    else
-      return Joint<S, I>(p, a);
+    if constexpr (converts<S, Compute<S>>) {
+      // Half types still take two walks: in one, the gradient of the whole weight would be summed
+      // in float32.
+      const Forward<S, F, I> forward(Problem(request, a.forward, Forward<S, F, I>::blocks));
+      const Backward<S, F, I> backward(Problem(request, a.forward, Backward<S, F, I>::blocks), a);
+      return BothWalks<Forward<S, F, I>, Backward<S, F, I>, Compute<S>>(forward, backward,
+                                                                        forward.p.rows);
+    } else {
+      return Joint<S, I>(Problem(request, a.forward, Blocks::one), a);
+    }
   });
 }
 

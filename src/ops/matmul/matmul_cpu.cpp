@@ -4,6 +4,7 @@
 #include "core/parallel.h"
 #include "ebb/storage.h"
 #include "ops/dispatch.h"
+#include "ops/matmul/bfloat16_product.h"
 #include "ops/matmul/gemm.h"
 #include "ops/pointwise/convert.h"
 
@@ -25,28 +26,78 @@ void product(const Problem& p, const T* a, const T* b, const T* bias, T* out) {
   gemm(p.a, a, p.b, b, bias ? T(1) : T(0), out, static_cast<int>(columns));
 }
 
+// Additions and multiplications of one matrix of the batch.
+double operations(const Problem& p) {
+  return 2.0 * static_cast<double>(p.a.rows) * static_cast<double>(p.a.columns) *
+         static_cast<double>(p.b.columns);
+}
+
 // Many small products: one thread each. Few large ones: all threads on each.
+bool one_thread_each(const Problem& p, int workers) {
+  return p.batches >= workers && operations(p) < 2e8;
+}
+
+// The least number of such products that is worth a thread.
+std::int64_t batch_grain(const Problem& p) {
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(1e5 / std::max(operations(p), 1.0)));
+}
+
 template <class T>
 void run(const Problem& p, const KernelArgs& args) {
   const auto one = [&](std::int64_t i) {
     product(p, args.in<T>(0) + p.offset(p.batch_a, i), args.in<T>(1) + p.offset(p.batch_b, i),
             p.bias ? args.in<T>(2) : nullptr, args.out<T>() + i * p.a.rows * p.b.columns);
   };
-  const double flops = 2.0 * static_cast<double>(p.a.rows) * static_cast<double>(p.a.columns) *
-                       static_cast<double>(p.b.columns);
-  if (p.batches >= threads() && flops < 2e8)
-    parallel_for(p.batches,
-                 std::max<std::int64_t>(1, static_cast<std::int64_t>(1e5 / std::max(flops, 1.0))),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t i = begin; i < end; ++i) one(i);
-                 });
+  if (one_thread_each(p, threads()))
+    parallel_for(p.batches, batch_grain(p), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) one(i);
+    });
   else
     for (std::int64_t i = 0; i < p.batches; ++i) one(i);
 }
 
-// Half types: tiles of both factors are widened to float and multiplied, and a tile of the result
-// is narrowed when all its products are in it. Tiles are large enough for the products to outweigh
-// the conversions, and small enough to take 8 MiB at most.
+// bfloat16 on a processor that multiplies it.
+class BFloat16Batch {
+ public:
+  explicit BFloat16Batch(Problem problem)
+      : p_(std::move(problem)),
+        product_(p_.a.rows, p_.a.columns, p_.b.columns, BFloat16Product::Result::bfloat16),
+        workers_(threads()),
+        apart_(one_thread_each(p_, workers_) &&
+               workers_ * product_.workspace() <= most_workspace_apart) {}
+  Bytes workspace() const { return (apart_ ? workers_ : 1) * product_.workspace(); }
+
+  void operator()(const KernelArgs& args) const {
+    if (!apart_) {
+      for (std::int64_t i = 0; i < p_.batches; ++i) one(args, i, args.workspace, workers_);
+      return;
+    }
+    parallel_for_workers(p_.batches, batch_grain(p_), workers_,
+                         [&](int worker, std::int64_t begin, std::int64_t end) {
+                           std::byte* area = args.scratch<std::byte>(worker * product_.workspace());
+                           for (std::int64_t i = begin; i < end; ++i) one(args, i, area, 1);
+                         });
+  }
+
+ private:
+  static constexpr Bytes most_workspace_apart = 8_MiB;
+
+  void one(const KernelArgs& args, std::int64_t i, std::byte* area, int workers) const {
+    product_({p_.a, args.in<BFloat16>(0) + p_.offset(p_.batch_a, i), p_.b,
+              args.in<BFloat16>(1) + p_.offset(p_.batch_b, i)},
+             p_.bias ? args.in<BFloat16>(2) : nullptr,
+             args.out<BFloat16>() + i * p_.a.rows * p_.b.columns, p_.b.columns, area, workers);
+  }
+
+  Problem p_;
+  BFloat16Product product_;
+  int workers_;
+  bool apart_;  // whether each thread has products of its own
+};
+
+// float16, and bfloat16 on other processors: tiles of both factors are widened to float and
+// multiplied, and a tile of the result is narrowed when all its products are in it. Tiles are large
+// enough for the products to outweigh the conversions, and small enough to take 8 MiB at most.
 template <class H>
 class HalfProduct {
  public:
@@ -138,6 +189,10 @@ Kernel bind_matmul_cpu(const KernelRequest& request, const MatmulAttributes& a) 
       return {half, half.workspace()};
     }
     case DType::bfloat16: {
+      if (BFloat16Product::available()) {
+        const BFloat16Batch batch(problem);
+        return {batch, batch.workspace()};
+      }
       const HalfProduct<BFloat16> half(problem);
       return {half, half.workspace()};
     }
