@@ -120,6 +120,7 @@ struct KernelRequest {
   std::span<const Arg> inputs;
   std::span<const Arg> outputs;  // always contiguous
   Device device;
+  bool tf32 = false;  // products of float32 may round their factors to TF32 (see PlanOptions)
 
   const Arg& in(int i) const { return inputs[static_cast<std::size_t>(i)]; }
   const Arg& out(int i = 0) const { return outputs[static_cast<std::size_t>(i)]; }

@@ -84,6 +84,9 @@ struct PlanOptions {
   Rates rates = {};                  // of the device the plan is for
   Effort effort = Effort::thorough;
   PageSize pages = PageSize::standard;  // what the arena is counted in
+  // Products and convolutions of float32 on a GPU's tensor cores: factors are rounded to 11 bits,
+  // sums stay float32. Several times as fast.
+  bool tf32 = false;
 };
 
 // A tensor that is freed and computed again when it is next needed.

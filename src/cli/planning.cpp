@@ -82,6 +82,9 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->check(accepted_by([](const std::string& text) { precision_by_name(text); }))
       ->capture_default_str()
       ->group(group);
+  app.add_flag("--tf32", options.tf32,
+               "On a GPU: products of float32 by tensor cores, their factors rounded to TF32")
+      ->group(group);
   app.add_option("--rounding", options.rounding,
                  "How weights in pure-bf16 are rounded: stochastic, kahan or nearest")
       ->check(CLI::IsMember({"stochastic", "kahan", "nearest"}))
@@ -175,6 +178,7 @@ CompileOptions compile_options(const PlanningOptions& options, std::uint64_t see
   compile.seed = seed;
   compile.machine = options.machine;
   compile.plan.rates = rates;
+  compile.plan.tf32 = options.tf32;
   if (options.recompute) compile.plan.recompute = Recompute::parse(*options.recompute);
   if (options.budget && *options.budget != "least") {
     const Bytes budget = parse_bytes(*options.budget);

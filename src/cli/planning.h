@@ -26,6 +26,7 @@ struct PlanningOptions {
   std::string precision = "fp32";
   std::optional<std::string> rounding;  // of parameters in pure-bf16
   std::optional<int> master_bits;       // beside those in split-bf16
+  bool tf32 = false;                    // products of float32 on a GPU
   std::optional<double> clip;
   std::string clip_by = "this-norm";
 

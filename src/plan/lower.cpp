@@ -21,7 +21,11 @@ Bytes buffer_size(const TensorType& type) { return round_up(type.bytes(), buffer
 class Lowering {
  public:
   Lowering(const Graph& graph, const Order& order, const PlanOptions& options)
-      : graph_(graph), release_(options.release), rates_(options.rates), order_(order) {
+      : graph_(graph),
+        release_(options.release),
+        rates_(options.rates),
+        tf32_(options.tf32),
+        order_(order) {
     for (const auto& node : order_)
       for (std::size_t o = 0; o < node->outputs().size(); ++o)
         layouts_.add({node, static_cast<int>(o)});
@@ -199,7 +203,7 @@ class Lowering {
     const Node& node = *instruction.node;
     instruction.predicted_ms = predict_ms(instruction);
     instruction.kernel =
-        node.op().bind({node.op(), inputs, outputs, node.device()}, node.attributes());
+        node.op().bind({node.op(), inputs, outputs, node.device(), tf32_}, node.attributes());
     if (instruction.kernel.workspace.count > 0)
       instruction.workspace = new_buffer(
           node, round_up(instruction.kernel.workspace, buffer_alignment), Category::workspace);
@@ -262,6 +266,7 @@ class Lowering {
   const Graph& graph_;
   Release release_;
   const Rates& rates_;
+  bool tf32_;
   const Order& order_;
   LayoutMap layouts_;
   std::unordered_map<Tensor, int> last_read_;  // root → instruction

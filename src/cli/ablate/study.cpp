@@ -56,6 +56,7 @@ Setup Study::setup_of(const RowSpec& row) const {
   Setup setup = make_setup(row, options_.planning, options_.techniques);
   setup.compile.plan.rates = rates_;
   setup.compile.machine = options_.planning.machine;
+  setup.compile.plan.tf32 = options_.planning.tf32;
   return setup;
 }
 

@@ -80,7 +80,7 @@ const Technique table[] = {
     {"bf16", "products and activations in bfloat16", Slot::precision, false, true, always,
      precision<Precision::mixed_bf16>},
     {"pure-bf16", "weights, gradients and moments in bfloat16 too, rounded by chance",
-     Slot::precision, false, false, takes_bf16_weights, precision<Precision::pure_bf16>},
+     Slot::precision, false, true, takes_bf16_weights, precision<Precision::pure_bf16>},
     {"split-bf16", "weights in bfloat16, and the bits that complete them beside", Slot::precision,
      false, false, takes_bf16_weights, precision<Precision::split_bf16>},
 };

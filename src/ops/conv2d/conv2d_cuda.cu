@@ -27,7 +27,7 @@ Kernel bind(const KernelRequest& request, ConvKind kind, const ConvGeometry& g) 
           EBB_CUDA_CHECK(cudaMemsetAsync(args.outputs[0], 0, static_cast<std::size_t>(bytes.count),
                                          stream_of(args)));
       }};
-    const Convolution convolution(request.device, kind, g, request.out().dtype());
+    const Convolution convolution(request.device, kind, g, request.out().dtype(), request.tf32);
     const std::int64_t count = request.inputs.size() == 3 ? request.out().shape().elements() : 0;
     return Kernel{[convolution, count, plane = g.result.h * g.result.w,
                    channels = g.out](const KernelArgs& args) {

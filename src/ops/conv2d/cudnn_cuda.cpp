@@ -137,7 +137,7 @@ struct Convolution::Bound {
   cudnnConvolutionBwdFilterAlgo_t filter{};
   Bytes workspace;
 
-  Bound(Device device, ConvKind which, const ConvGeometry& g, DType dtype)
+  Bound(Device device, ConvKind which, const ConvGeometry& g, DType dtype, bool tf32)
       : kind(which), wide(dtype == f64), handle(cuda::handle(device)) {
     const cudnnDataType_t type = data_type(dtype);
     const auto number = [](std::int64_t n) { return static_cast<int>(n); };
@@ -161,7 +161,10 @@ struct Convolution::Bound {
                           CUDNN_CROSS_CORRELATION, wide ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT),
         "cudnnSetConvolution2dDescriptor");
     f.check(f.set_groups(convolution, number(g.groups)), "cudnnSetConvolutionGroupCount");
-    const cudnnMathType_t math = is_half(dtype) ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
+    // The library's default for float32 is TF32.
+    const cudnnMathType_t math = is_half(dtype)         ? CUDNN_TENSOR_OP_MATH
+                                 : tf32 && dtype == f32 ? CUDNN_DEFAULT_MATH
+                                                        : CUDNN_FMA_MATH;
     f.check(f.set_math(convolution, math), "cudnnSetConvolutionMathType");
     choose(math);
   }
@@ -216,10 +219,11 @@ struct Convolution::Bound {
   }
 };
 
-Convolution::Convolution(Device device, ConvKind kind, const ConvGeometry& geometry, DType dtype)
+Convolution::Convolution(Device device, ConvKind kind, const ConvGeometry& geometry, DType dtype,
+                         bool tf32)
     : workspace_(conv_workspace_limit) {
   if (device.index >= device_count()) return;
-  bound_ = std::make_shared<const Bound>(device, kind, geometry, dtype);
+  bound_ = std::make_shared<const Bound>(device, kind, geometry, dtype, tf32);
   workspace_ = bound_->workspace;
 }
 

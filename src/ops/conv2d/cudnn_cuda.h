@@ -11,11 +11,11 @@ namespace ebb::cuda {
 inline constexpr Bytes conv_workspace_limit = 128_MiB;
 
 // One of the three convolutions of a geometry, by an algorithm that gives the same bits each time.
-// float32 is multiplied as such (no TF32); half types are summed in float32.
+// float32 is multiplied as such unless TF32 is allowed; half types are summed in float32.
 class Convolution {
  public:
   // Without the device, as when only a plan is made, the workspace is the most there may be.
-  Convolution(Device device, ConvKind kind, const ConvGeometry& geometry, DType dtype);
+  Convolution(Device device, ConvKind kind, const ConvGeometry& geometry, DType dtype, bool tf32);
 
   Bytes workspace() const { return workspace_; }
   // The first two inputs of the op of that kind, and its output.

@@ -33,6 +33,7 @@ struct Problem {
   CrossEntropyAttributes loss;
   DType dtype, index;
   Device device;
+  bool tf32;
   std::int64_t alignment = 16;  // bytes, of the inputs
 
   Problem(const KernelRequest& request, const LinearCrossEntropyAttributes& a)
@@ -42,7 +43,8 @@ struct Problem {
         loss(a.loss),
         dtype(request.in(0).dtype()),
         index(index_dtype(request, 2)),
-        device(request.device) {
+        device(request.device),
+        tf32(request.tf32 && dtype == f32) {
     for (int i : {0, 1})
       if (const std::int64_t bytes = request.in(i).offset * size_of(dtype).count; bytes != 0)
         alignment = std::min(alignment, bytes & -bytes);
@@ -116,6 +118,7 @@ class GemmTable {
           }
           GemmSpec s = spec(p.height_of(tile), p.whole_width(b));
           s.accumulate = add;
+          s.tf32 = p.tf32;
           gemms_.emplace_back(p.device, s);
           workspace_ = std::max(workspace_, gemms_.back().workspace());
         }

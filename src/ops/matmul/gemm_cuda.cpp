@@ -105,7 +105,7 @@ class Owned {
 auto key_of(int device, const GemmSpec& s) {
   return std::tuple(device, s.a.rows, s.a.columns, s.b.columns, s.a.transposed(), s.b.transposed(),
                     s.a.leading(), s.b.leading(), s.dtype, s.out, s.out_lead, s.batches, s.batch_a,
-                    s.batch_b, s.batch_out, s.bias, s.accumulate,
+                    s.batch_b, s.batch_out, s.bias, s.accumulate, s.tf32,
                     std::tuple(s.align_a, s.align_b, s.align_out));
 }
 
@@ -124,8 +124,10 @@ struct Gemm::Bound {
   Bound(Device device, const GemmSpec& s) : spec(s), handle(cuda::handle(device)) {
     const bool wide = s.dtype == f64;
     cublasLtMatmulDesc_t d = nullptr;
-    lt().check(lt().desc_create(&d, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                wide ? CUDA_R_64F : CUDA_R_32F),
+    const cublasComputeType_t arithmetic = wide     ? CUBLAS_COMPUTE_64F
+                                           : s.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                    : CUBLAS_COMPUTE_32F;
+    lt().check(lt().desc_create(&d, arithmetic, wide ? CUDA_R_64F : CUDA_R_32F),
                "cublasLtMatmulDescCreate");
     desc.own(d, lt().desc_destroy);
     // The first factor there is b, the second a.

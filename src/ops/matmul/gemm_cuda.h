@@ -13,7 +13,7 @@ namespace ebb::cuda {
 inline constexpr Bytes gemm_workspace_limit = 32_MiB;
 
 // out (rows, columns) = a · b [+ bias] [+ out], in row-major order. float32 is multiplied as such
-// (no TF32); half types are summed in float32.
+// unless TF32 is allowed; half types are summed in float32.
 struct GemmSpec {
   MatrixLayout a, b;
   DType dtype = f32;          // of both factors
@@ -23,6 +23,7 @@ struct GemmSpec {
   std::int64_t batches = 1, batch_a = 0, batch_b = 0, batch_out = 0;
   bool bias = false;        // (columns), of the result's dtype
   bool accumulate = false;  // adds to what is there
+  bool tf32 = false;
   // Bytes that the addresses of a, b, bias and the result are multiples of.
   std::int64_t align_a = 16, align_b = 16, align_out = 16;
 };

@@ -79,6 +79,7 @@ struct Product {
     }
     GemmSpec spec{.a = p.a, .b = p.b, .dtype = request.in(0).dtype(), .out = request.out().dtype()};
     spec.out_lead = columns;
+    spec.tf32 = request.tf32 && spec.dtype == f32;
     spec.batches = batches.inner;
     spec.batch_a = batches.inner_a, spec.batch_b = batches.inner_b;
     spec.batch_out = rows * columns;
