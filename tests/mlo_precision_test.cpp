@@ -176,7 +176,7 @@ TEST(MloPrecision, WeightsInBfloat16) {
 TEST(MloPrecision, WhatCannotBe) {
   for (const Method method : {Method::darts, Method::sama, Method::unrolled, Method::reinforce})
     expect_error([&] { Levels({.type = method, .precision = Precision::pure_bf16}, {}); },
-                 {"\"lower\"", "pure-bf16", "neumann and cg", mlo::name(method)});
+                 {"\"lower\"", "pure-bf16", "neumann and cg", std::string(mlo::name(method))});
   Point wide({1.0});
   PointProblem only("only", wide, optim::SGD{}, {.precision = Precision::mixed_bf16},
                     [&](const Batch&) { return sum(wide.value); });

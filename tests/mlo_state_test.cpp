@@ -165,7 +165,7 @@ TEST(MloState, LevelsTogetherAreOnePlan) {
   const mlo::Engine::WholePlan whole = run.engine.plan();
   const Plan& together = whole.together;
   const Plan &above = whole.levels[0].plan, &below = whole.levels[1].plan;
-  check_plan(together);
+  check_layout(together);
   EXPECT_EQ(together.instructions.size(), above.instructions.size() + below.instructions.size());
   EXPECT_EQ(together.recomputed_nodes(), above.recomputed_nodes() + below.recomputed_nodes());
   EXPECT_EQ(together.peak, whole.peak);
@@ -191,7 +191,8 @@ TEST(MloState, TheLeastBudgetIsTheLeast) {
   EXPECT_LE(tight->engine.plan().peak, least);
   EXPECT_EQ(tight->steps(3), plain->steps(3));
   EXPECT_EQ(tight->parameters(), plain->parameters());
-  expect_error([&] { with(least - 4096_B)->engine.plan(); }, {"cannot be kept"});
+  expect_error([&] { with(least - 4096_B)->engine.plan(); },
+               {"problem \"reweight\"", "cannot be kept", std::to_string(least.count) + " bytes"});
 }
 
 TEST(MloState, ABudgetIsOfItsLevel) {

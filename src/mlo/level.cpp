@@ -11,6 +11,23 @@
 #include "mlo/step_trace.h"
 
 namespace ebb::mlo {
+namespace {
+
+// What a plan says of a level's budget is of its program alone: the user's is of everything.
+template <class Make>
+decltype(auto) within_budget(const Problem& problem, const Make& make) {
+  try {
+    return make();
+  } catch (const BudgetError& error) {
+    const Bytes beside = *problem.config().budget - error.budget;
+    throw MemoryError(fmt::format(
+        "problem \"{}\": a budget of {} cannot be kept: the smallest that can is {} ({} bytes)",
+        problem.name(), to_string(*problem.config().budget), to_string(error.least + beside),
+        (error.least + beside).count));
+  }
+}
+
+}  // namespace
 
 Level::Level(Problem& problem, const CompileOptions& compile)
     : problem_(problem), compile_(compile), snapshot_(compile) {
@@ -189,10 +206,11 @@ void Level::run(StepKind kind, const std::vector<Batch>& own, double rate, doubl
     types.push_back(batch.types());
     fed.tensors.insert(fed.tensors.end(), batch.tensors.begin(), batch.tensors.end());
   }
-  Program& program =
-      programs(kind, feeding, types).program(fed, [&](const std::vector<TensorType>&) {
-        return trace(kind, feeding, types);
-      });
+  Program& program = within_budget(problem_, [&]() -> Program& {
+    return programs(kind, feeding, types).program(fed, [&](const std::vector<TensorType>&) {
+      return trace(kind, feeding, types);
+    });
+  });
   int next = 0;
   for (const Tensor& tensor : fed.tensors) program.feed(next++, tensor);
   for (const When& when : feeding.updates) {
@@ -241,8 +259,10 @@ const Plan& Level::plan(StepKind kind) {
   const Types types = planned_types(feeding);
   std::vector<TensorType> key;
   for (const auto& part : types) key.insert(key.end(), part.begin(), part.end());
-  return programs(kind, feeding, types).plan(key, [&](const auto&) {
-    return trace(kind, feeding, types);
+  return within_budget(problem_, [&]() -> const Plan& {
+    return programs(kind, feeding, types).plan(key, [&](const auto&) {
+      return trace(kind, feeding, types);
+    });
   });
 }
 

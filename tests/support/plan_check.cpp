@@ -164,6 +164,10 @@ class Simulation {
 
 void check_plan(const Plan& plan) {
   Simulation(plan).run();
+  check_layout(plan);
+}
+
+void check_layout(const Plan& plan) {
   check_overlaps(plan);
   check_totals(plan);
 }
