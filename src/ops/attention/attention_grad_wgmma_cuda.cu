@@ -59,17 +59,6 @@ __device__ void as_kept_factors(std::uint32_t (&a)[4][4], const float (&weights)
   }
 }
 
-// A score that query i may not see, or to which something is added. Plain ones stay without their
-// scale, others get it, and log2(e).
-template <class S, bool plain>
-__device__ float ruled(const CudaProblem& p, const ScoreRules<S, plain>& rules, float score, int i,
-                       int j) {
-  if constexpr (plain)
-    return j >= p.keys || (p.causal && j > i) ? -infinity<float>() : score;
-  else
-    return rules.masked(score * static_cast<float>(p.scale), i, j) * log2_e;
-}
-
 // --- dk and dv: rows of results are keys, columns queries.
 
 template <class S, int groups>
@@ -148,21 +137,18 @@ __global__ void __launch_bounds__(128 * groups, blocks)
       __syncwarp();
       const ScoreRules<S, plain> rules(p, a.mask, a.control->random, b, h);
       const Statistics& statistics = tiles.statistics[side];
+      const auto shown = ShownKeys<plain>::of_rows(rules, key0);
       wait_products<1>();
       pin(scores);
       const bool every = !rules.masks() && (!p.causal || key0 + 15 <= i0) &&
                          (plain || (j0 + 64 * groups <= p.keys && i0 + 64 <= p.queries));
       const auto kept = Kept<plain, 8>::of_columns(rules, i0, key0);
       float scale = static_cast<float>(p.scale) * log2_e;
-      if (!every) {
-#pragma unroll
-        for (int c = 0; c < 8; ++c)
-#pragma unroll
-          for (int e = 0; e < 4; ++e)
-            scores[c][e] =
-                ruled(p, rules, scores[c][e], i0 + 8 * c + 2 * t + e % 2, key0 + g + e / 2 * 8);
-        if constexpr (!plain) scale = 1.0f;
-      }
+      if (!every)
+        scale = follow_rules(
+            rules, scores, [&](int c, int e) { return i0 + 8 * c + 2 * t + e % 2; },
+            [&](int, int e) { return key0 + g + e / 2 * 8; },
+            [&](int, int e) { return shown(e / 2); });
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
         const float2 saved = *reinterpret_cast<const float2*>(&statistics.saved[8 * c + 2 * t]);
@@ -283,6 +269,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     end_products();
     if constexpr (follows) fetch(n + stages - 2);
     __syncwarp();
+    const auto shown = ShownKeys<plain>::of_columns(rules, j);
     wait_products<0>();
     pin(scores), pin(dq), pin(grads);
     if constexpr (follows) tiles.ring.leave(n - 1);
@@ -292,15 +279,11 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     const bool every = !rules.masks() && j + 64 <= p.keys && (!p.causal || j + 63 <= row0);
     const auto kept = Kept<plain, 8>::of_rows(rules, row0, j);
     float scale = static_cast<float>(p.scale) * log2_e;
-    if (!every) {
-#pragma unroll
-      for (int c = 0; c < 8; ++c)
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          scores[c][e] =
-              ruled(p, rules, scores[c][e], row0 + g + e / 2 * 8, j + 8 * c + 2 * t + e % 2);
-      if constexpr (!plain) scale = 1.0f;
-    }
+    if (!every)
+      scale = follow_rules(
+          rules, scores, [&](int, int e) { return row0 + g + e / 2 * 8; },
+          [&](int c, int e) { return j + 8 * c + 2 * t + e % 2; },
+          [&](int c, int e) { return shown(2 * c + e % 2); });
 #pragma unroll
     for (int c = 0; c < 8; ++c)
 #pragma unroll
@@ -372,7 +355,7 @@ void run_queries(const KernelArgs& args, const CudaProblem& p, const BackwardArg
 // an H200.
 template <class S, bool plain>
 bool run_backward(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a) {
-  constexpr int key_groups = 1, query_groups = 2;
+  constexpr int key_groups = 1, query_groups = plain ? 2 : 3;
   GradMaps for_keys, for_queries;
   if (!make_maps(for_keys, p, a, 64, 64 * key_groups) ||
       !make_maps(for_queries, p, a, 64 * query_groups, 64))

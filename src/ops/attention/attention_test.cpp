@@ -106,13 +106,6 @@ TEST(Attention, TilesOfWholePieces) {
   const Sizes kinds[] = {
       {.batch = 1,
        .heads = 2,
-       .kv_heads = 2,
-       .queries = 1,
-       .keys = 1,
-       .size = 64,
-       .value_size = 64},
-      {.batch = 1,
-       .heads = 2,
        .kv_heads = 1,
        .queries = 128,
        .keys = 64,
@@ -133,12 +126,15 @@ TEST(Attention, TilesOfWholePieces) {
        .size = 40,
        .value_size = 24},
   };
+  check_cuda(sample("one query", {.queries = 1, .keys = 5, .size = 64, .value_size = 64}, {}));
   for (const Sizes& sizes : kinds) {
     const std::int64_t b = sizes.batch, h = sizes.heads, t = sizes.queries, s = sizes.keys;
     check_cuda(sample("full", sizes, {}));
     check_cuda(sample("causal", sizes, {.causal = true, .scale = 0.2}));
     check_cuda(sample("dropout", sizes, {.causal = true, .dropout = 0.3, .key = RandomKey{3}}));
     check_cuda(masked("padding mask", sizes, SampleInput::boolean({b, 1, 1, s})));
+    check_cuda(masked("mask by head and key", sizes, SampleInput::boolean({h, 1, s}),
+                      {.causal = true, .dropout = 0.2, .key = RandomKey{5}}));
     check_cuda(masked("mask and dropout", sizes, SampleInput::boolean({b, h, t, s}),
                       {.dropout = 0.1, .key = RandomKey{4}}));
     check_cuda(

@@ -26,29 +26,16 @@ struct Running {
   float most[2] = {-infinity<float>(), -infinity<float>()}, total[2] = {}, shrink[2];
 
   template <class S, bool plain>
-  __device__ void weigh(const CudaProblem& p, const ScoreRules<S, plain>& rules, int row0, int j,
-                        float (&scores)[8][4]) {
+  __device__ void weigh(const CudaProblem& p, const ScoreRules<S, plain>& rules,
+                        const ShownKeys<plain>& shown, int row0, int j, float (&scores)[8][4]) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
     const bool every = !rules.masks() && j + 64 <= p.keys && (!p.causal || j + 63 <= row0);
     float scale = static_cast<float>(p.scale) * log2_e;
-    if (!every) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int i = row0 + g + 8 * half, end = p.causal ? min(i + 1, p.keys) : p.keys;
-#pragma unroll
-        for (int n = 0; n < 8; ++n)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            float& s = scores[n][2 * half + e];
-            const int key = j + 8 * n + 2 * t + e;
-            if constexpr (plain)
-              s = key < end ? s : -infinity<float>();
-            else
-              s = rules.masked(s * static_cast<float>(p.scale), i, key) * log2_e;
-          }
-      }
-      if constexpr (!plain) scale = 1.0f;  // done
-    }
+    if (!every)
+      scale = follow_rules(
+          rules, scores, [&](int, int e) { return row0 + g + e / 2 * 8; },
+          [&](int n, int e) { return j + 8 * n + 2 * t + e % 2; },
+          [&](int n, int e) { return shown(2 * n + e % 2); });
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float top = scores[0][2 * half];
@@ -128,9 +115,10 @@ __global__ void __launch_bounds__(128 * groups, blocks)
   begin_products();
   start_rows<S>(scores, q, tile_descriptor(&tiles.k[0]));
   end_products();
+  ShownKeys<plain> shown = ShownKeys<plain>::of_columns(rules, 0);
   wait_products<0>();
   pin(scores);
-  running.weigh(p, rules, row0, 0, scores);
+  running.weigh(p, rules, shown, row0, 0, scores);
   as_factors<S>(weights, scores);
   for (int n = 1; n < steps; ++n) {
     tiles.ring.wait(n);
@@ -142,9 +130,10 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     end_products();
     fetch(n + stages - 2);  // over the tile that was left a step ago
     __syncwarp();
+    shown = ShownKeys<plain>::of_columns(rules, n * 64);
     wait_products<1>();
     pin(scores);
-    running.weigh(p, rules, row0, n * 64, scores);
+    running.weigh(p, rules, shown, row0, n * 64, scores);
     wait_products<0>();
     pin(out);
     tiles.ring.leave(n - 1);
@@ -200,7 +189,7 @@ bool forward_wgmma(const KernelArgs& args, const CudaProblem& p, const ForwardAr
       !whole_pieces(a.v, p.v, p.value_size) || !aligned_for_packs(a.o))
     return false;
   return p.plain() ? run_forward<S, 2, 2, true>(args, p, a)
-                   : run_forward<S, 2, 1, false>(args, p, a);
+                   : run_forward<S, 1, 3, false>(args, p, a);
 }
 
 template bool forward_wgmma<Half>(const KernelArgs&, const CudaProblem&, const ForwardArgs<Half>&);

@@ -100,6 +100,13 @@ struct ScoreRules {
     return score + cuda::widen(static_cast<const S*>(mask)[at]);
   }
 
+  // Whether the mask says of each key alone, for all queries, whether it is seen; and what it says,
+  // of a key that does not exist anything.
+  __device__ bool by_key() const { return masks() && p.boolean_mask && p.mask_stride[2] == 0; }
+  __device__ bool shows(int j) const {
+    return static_cast<const std::uint8_t*>(mask)[min(j, p.keys - 1) * p.mask_stride[3]] != 0;
+  }
+
   // The factor of dropout: what the dropout_mask op gives to element (b, h, i, j).
   __device__ T factor(int i, int j) const {
     return factor_of(word(philox, first + static_cast<std::int64_t>(i) * p.keys + j));

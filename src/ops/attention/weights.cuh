@@ -18,6 +18,66 @@ __device__ float join_row(float value, const Join& join) {
   return join(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
+// What a mask by key says of a lane's keys, a bit each. Asked for before the scores are there, so
+// that nothing waits for it.
+template <bool plain>
+struct ShownKeys {
+  std::uint32_t bits = ~0u;
+
+  // Keys j + 8 n + 2 t + e, of columns: bit 2 n + e.
+  template <class S>
+  __device__ static ShownKeys of_columns(const ScoreRules<S, plain>& rules, int j) {
+    if (!rules.by_key()) return {};
+    const int t = static_cast<int>(threadIdx.x) % 4;
+    ShownKeys shown{0};
+#pragma unroll
+    for (int k = 0; k < 16; ++k)
+      shown.bits |= (rules.shows(j + 8 * (k / 2) + 2 * t + k % 2) ? 1u : 0u) << k;
+    return shown;
+  }
+  // Keys j + g + 8 · half, of rows: bit `half`.
+  template <class S>
+  __device__ static ShownKeys of_rows(const ScoreRules<S, plain>& rules, int j) {
+    if (!rules.by_key()) return {};
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    return {(rules.shows(j + g) ? 1u : 0u) | (rules.shows(j + g + 8) ? 2u : 0u)};
+  }
+  __device__ bool operator()(int bit) const { return plain || (bits >> bit & 1u) != 0; }
+};
+
+// Scores become -inf where a query does not see a key, and get what a mask adds. query(n, e),
+// key(n, e) and shown(n, e) tell what c[n][e] is the score of and what a mask by key says of it.
+// Returns what the scores must be multiplied by afterwards: the scale and log2(e), unless that is
+// done.
+template <class S, bool plain, class Query, class Key, class Shown>
+__device__ float follow_rules(const ScoreRules<S, plain>& rules, float (&c)[8][4],
+                              const Query& query, const Key& key, const Shown& shown) {
+  const CudaProblem& p = rules.p;
+  const auto hide = [&] {
+#pragma unroll
+    for (int n = 0; n < 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int i = query(n, e), j = key(n, e);
+        const bool seen = shown(n, e) && j < p.keys && !(p.causal && j > i);
+        c[n][e] = seen ? c[n][e] : -cuda::infinity<float>();
+      }
+    return static_cast<float>(p.scale) * log2_e;
+  };
+  if constexpr (plain) {
+    return hide();
+  } else {
+    if (rules.by_key()) return hide();
+#pragma unroll
+    for (int n = 0; n < 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        c[n][e] =
+            rules.masked(c[n][e] * static_cast<float>(p.scale), query(n, e), key(n, e)) * log2_e;
+    return 1.0f;
+  }
+}
+
 // Which of a lane's weights c[count][4] dropout keeps, and by what they are multiplied.
 template <bool plain, int count>
 struct Kept {
