@@ -47,3 +47,13 @@ message(STATUS "CUDA: found ${CUDAToolkit_VERSION}")
 set(ebb_has_cuda TRUE)
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS src/*_cuda.cu src/*_cuda.cpp src/core/cuda/*.cpp)
 list(FILTER cuda_sources EXCLUDE REGEX "_test\\.cpp$|/absent\\.cpp$")
+
+# Kernels on Hopper's own instructions (src/**/*_wgmma_cuda.cu) are compiled for 90a, whatever else is: built where
+# the GPUs to compile for include 90 and the toolkit can, and left out elsewhere.
+set(wgmma_sources ${cuda_sources})
+list(FILTER wgmma_sources INCLUDE REGEX "_wgmma_cuda\\.cu$")
+list(FILTER cuda_sources EXCLUDE REGEX "_wgmma_cuda\\.cu$")
+set(ebb_has_wgmma FALSE)
+if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.5 AND CMAKE_CUDA_ARCHITECTURES MATCHES "(^|;)90a?(-|;|$)|all|native")
+  set(ebb_has_wgmma TRUE)
+endif()

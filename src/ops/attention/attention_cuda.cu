@@ -11,6 +11,21 @@ bool fits_mma(const CudaProblem& p) {
   return sizeof(S) == 2 && std::max(p.size, p.value_size) <= 128;
 }
 
+#ifdef EBB_HAS_WGMMA
+constexpr bool has_wgmma = true;
+#else
+constexpr bool has_wgmma = false;
+#endif
+
+// Backward keeps at most two numbers for each query, of whole tiles.
+template <class S>
+Bytes backward_workspace(const CudaProblem& p) {
+  const std::int64_t heads = static_cast<std::int64_t>(p.batches) * p.heads;
+  const std::int64_t numbers =
+      sizeof(S) == 2 && has_wgmma ? heads * cuda::ceil_div(p.queries, 64) * 128 : heads * p.queries;
+  return numbers * Bytes{static_cast<std::int64_t>(sizeof(Compute<S>))};
+}
+
 }  // namespace
 
 Kernel bind_attention_cuda(const KernelRequest& request, const AttentionAttributes& attributes) {
@@ -21,8 +36,11 @@ Kernel bind_attention_cuda(const KernelRequest& request, const AttentionAttribut
                              args.in<S>(2),          p.masked ? args.inputs[3] : nullptr,
                              args.control,           args.out<S>(0),
                              args.out<Compute<S>>(1)};
-      if constexpr (sizeof(S) == 2)
+      if constexpr (sizeof(S) == 2) {
+        if constexpr (has_wgmma)
+          if (forward_wgmma(args, p, a)) return;
         if (fits_mma<S>(p)) return forward_mma(args, p, a);
+      }
       forward_simt(args, p, a);
     }};
   });
@@ -35,7 +53,6 @@ Kernel bind_attention_grad_cuda(const KernelRequest& request,
     using T = Compute<S>;
     CudaProblem p(request, attributes, 6);
     p.o = HeadSteps(request.in(3)), p.grad = HeadSteps(request.in(5));
-    const std::int64_t rows = request.in(4).shape().elements();
     return Kernel{[p](const KernelArgs& args) {
                     const BackwardArgs<S> a{args.in<S>(0),
                                             args.in<S>(1),
@@ -49,11 +66,14 @@ Kernel bind_attention_grad_cuda(const KernelRequest& request,
                                             args.out<S>(0),
                                             args.out<S>(1),
                                             args.out<S>(2)};
-                    if constexpr (sizeof(S) == 2)
+                    if constexpr (sizeof(S) == 2) {
+                      if constexpr (has_wgmma)
+                        if (backward_wgmma(args, p, a)) return;
                       if (fits_mma<S>(p)) return backward_mma(args, p, a);
+                    }
                     backward_simt(args, p, a);
                   },
-                  rows * Bytes{static_cast<std::int64_t>(sizeof(T))}};
+                  backward_workspace<S>(p)};
   });
 }
 

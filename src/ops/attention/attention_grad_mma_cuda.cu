@@ -6,7 +6,7 @@
 //   dv = wᵀ · do    ds = weights · (f · (do · vᵀ) - δ)    dk = scale · dsᵀ · q    dq = scale · ds ·
 //   k
 #include "ops/attention/mma.cuh"
-#include "ops/attention/problem.cuh"
+#include "ops/attention/weights.cuh"
 
 namespace ebb::attention {
 namespace {
@@ -14,7 +14,6 @@ namespace {
 using namespace cuda;
 
 constexpr int threads = 128, tile = 64;
-constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
 // Σ o · do of each query, a warp each.
 template <class S>
@@ -45,26 +44,6 @@ __device__ void differentiate(const CudaProblem& p, const ScoreRules<S, plain>& 
   const float weight = power_of_two(s - saved);
   grad = weight * (grad * factor - delta);
   score = weight * factor;
-}
-
-// Factors of dropout: of one key for four queries, and of one query for two pairs of keys 8 apart.
-template <class S, bool plain>
-__device__ void column_factors(const ScoreRules<S, plain>& rules, const int (&queries)[4], int key,
-                               float (&factors)[4]) {
-  if (rules.by_fours()) return rules.column(queries, key, factors);
-#pragma unroll
-  for (int e = 0; e < 4; ++e) factors[e] = rules.factor(queries[e], key);
-}
-template <class S, bool plain>
-__device__ void row_factors(const ScoreRules<S, plain>& rules, int i, int key, int t,
-                            float (&factors)[2][2]) {
-  if (rules.by_fours()) return rules.pairs(i, key, t, factors[0], factors[1]);
-#pragma unroll
-  for (int e = 0; e < 4; ++e) factors[e / 2][e % 2] = rules.factor(i, key + 8 * (e / 2) + e % 2);
-}
-
-__device__ inline float saved_base(float logsumexp) {
-  return logsumexp == -infinity<float>() ? infinity<float>() : logsumexp * log2_e;
 }
 
 // --- dk and dv: rows of results are keys, columns queries.
@@ -123,22 +102,15 @@ __global__ void __launch_bounds__(threads)
     add_row_products<S>(grads, tiles.v, warp * 16, tiles.grad[side]);
     const bool every = !rules.masks() && j0 + tile <= p.keys && i0 + height <= p.queries &&
                        (!p.causal || key0 + 15 <= i0);
+    const auto kept = Kept<plain, height / 8>::of_columns(rules, i0, key0);
 #pragma unroll
-    for (int c = 0; c < height / 8; c += 2)
+    for (int c = 0; c < height / 8; ++c)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        // Queries 2 t and 2 t + 1 of columns c and c + 1.
-        const int key = key0 + g + 8 * half, from = 8 * c + 2 * t;
-        const int queries[4] = {i0 + from, i0 + from + 1, i0 + from + 8, i0 + from + 9};
-        float factors[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-        if (rules.drops()) column_factors(rules, queries, key, factors);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int column = from + 8 * (e / 2) + e % 2;
-          differentiate(p, rules, every, tiles.saved[side][column], tiles.delta[side][column],
-                        queries[e], key, factors[e], scores[c + e / 2][2 * half + e % 2],
-                        grads[c + e / 2][2 * half + e % 2]);
-        }
+      for (int e = 0; e < 4; ++e) {
+        const int column = 8 * c + 2 * t + e % 2;
+        differentiate(p, rules, every, tiles.saved[side][column], tiles.delta[side][column],
+                      i0 + column, key0 + g + e / 2 * 8, kept(c, e, 1.0f), scores[c][e],
+                      grads[c][e]);
       }
     add_products<S>(dv, scores, tiles.grad[side]);
     add_products<S>(dk, grads, tiles.q[side]);
@@ -205,19 +177,13 @@ __global__ void __launch_bounds__(threads)
     add_row_products<S>(scores, tiles.q, warp * 16, tiles.k[side]);
     add_row_products<S>(grads, tiles.grad, warp * 16, tiles.v[side]);
     const bool every = !rules.masks() && j + tile <= visible && (!p.causal || j + tile - 1 <= row0);
+    const auto kept = Kept<plain, tile / 8>::of_rows(rules, row0, j);
 #pragma unroll
-    for (int c = 0; c < tile / 8; c += 2)
+    for (int c = 0; c < tile / 8; ++c)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int i = row0 + g + 8 * half, key = j + 8 * c + 2 * t;
-        float factors[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};
-        if (rules.drops()) row_factors(rules, i, key, t, factors);
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          differentiate(p, rules, every, saved[half], delta[half], i, key + 8 * (e / 2) + e % 2,
-                        factors[e / 2][e % 2], scores[c + e / 2][2 * half + e % 2],
-                        grads[c + e / 2][2 * half + e % 2]);
-      }
+      for (int e = 0; e < 4; ++e)
+        differentiate(p, rules, every, saved[e / 2], delta[e / 2], row0 + g + e / 2 * 8,
+                      j + 8 * c + 2 * t + e % 2, kept(c, e, 1.0f), scores[c][e], grads[c][e]);
     add_products<S>(dq, grads, tiles.k[side]);
     __syncthreads();  // before the side is loaded again
   }

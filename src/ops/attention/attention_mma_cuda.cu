@@ -2,10 +2,8 @@
 // queries of a head, a warp 16 of them, and walks over the keys 64 at a time with a running maximum
 // and sum for each query (Dao, 2023). Keys and values are fetched while the block works on what it
 // has: the next keys when the scores are done, the next values when the result has been added to.
-//
-// Exponentials are powers of two: scores are kept times log2(e).
 #include "ops/attention/mma.cuh"
-#include "ops/attention/problem.cuh"
+#include "ops/attention/weights.cuh"
 
 namespace ebb::attention {
 namespace {
@@ -13,39 +11,11 @@ namespace {
 using namespace cuda;
 
 constexpr int threads = 128, tile = 64;
-constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
 template <class S, int padded>
 struct Tiles {
   SharedTile<S, tile, padded> q, k, v;
 };
-
-// Over the four lanes that share a row.
-template <class Join>
-__device__ float join_row(float value, const Join& join) {
-  value = join(value, __shfl_xor_sync(0xffffffffu, value, 1));
-  return join(value, __shfl_xor_sync(0xffffffffu, value, 2));
-}
-
-// Multiplies the weights of query i, row `half` of a strip, by their factors; `j` is the lane's
-// first key.
-template <class S, bool plain>
-__device__ void drop(const ScoreRules<S, plain>& rules, int i, int j, int half,
-                     float (&weights)[tile / 8][4]) {
-  const int t = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-  for (int n = 0; n < tile / 8; n += 2) {
-    float pair[2][2];
-    if (rules.by_fours()) {
-      rules.pairs(i, j + 8 * n, t, pair[0], pair[1]);
-    } else {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) pair[e / 2][e % 2] = rules.factor(i, j + 8 * (n + e / 2) + e % 2);
-    }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) weights[n + e / 2][2 * half + e % 2] *= pair[e / 2][e % 2];
-  }
-}
 
 template <class S, int padded, bool plain>
 __global__ void __launch_bounds__(threads)
@@ -127,12 +97,18 @@ __global__ void __launch_bounds__(threads)
           s = power_of_two(s - base);
           sum += s;
         }
-      if (rules.drops()) drop(rules, i, j + 2 * t, half, scores);
       total[half] = total[half] * shrink + join_row(sum, [](float x, float y) { return x + y; });
       most[half] = top;
 #pragma unroll
       for (int n = 0; n < padded / 8; ++n)
         out[n][2 * half] *= shrink, out[n][2 * half + 1] *= shrink;
+    }
+    if (rules.drops()) {
+      const auto kept = Kept<plain, tile / 8>::of_rows(rules, row0, j);
+#pragma unroll
+      for (int n = 0; n < tile / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) scores[n][e] = kept(n, e, scores[n][e]);
     }
     wait_groups<1>();
     __syncthreads();

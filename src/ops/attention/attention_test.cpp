@@ -100,6 +100,48 @@ TEST(Attention, ManyTiles) {
   check(padded);
 }
 
+// Heads of 64 and less in rows of whole pieces: tiles of 64 and 128 rows, full and not, one and
+// many, of groups of heads, with every rule for scores.
+TEST(Attention, TilesOfWholePieces) {
+  const Sizes kinds[] = {
+      {.batch = 1,
+       .heads = 2,
+       .kv_heads = 1,
+       .queries = 128,
+       .keys = 64,
+       .size = 64,
+       .value_size = 64},
+      {.batch = 2,
+       .heads = 4,
+       .kv_heads = 2,
+       .queries = 130,
+       .keys = 452,
+       .size = 64,
+       .value_size = 64},
+      {.batch = 1,
+       .heads = 3,
+       .kv_heads = 3,
+       .queries = 325,
+       .keys = 197,
+       .size = 40,
+       .value_size = 24},
+  };
+  check_cuda(sample("one query", {.queries = 1, .keys = 5, .size = 64, .value_size = 64}, {}));
+  for (const Sizes& sizes : kinds) {
+    const std::int64_t b = sizes.batch, h = sizes.heads, t = sizes.queries, s = sizes.keys;
+    check_cuda(sample("full", sizes, {}));
+    check_cuda(sample("causal", sizes, {.causal = true, .scale = 0.2}));
+    check_cuda(sample("dropout", sizes, {.causal = true, .dropout = 0.3, .key = RandomKey{3}}));
+    check_cuda(masked("padding mask", sizes, SampleInput::boolean({b, 1, 1, s})));
+    check_cuda(masked("mask by head and key", sizes, SampleInput::boolean({h, 1, s}),
+                      {.causal = true, .dropout = 0.2, .key = RandomKey{5}}));
+    check_cuda(masked("mask and dropout", sizes, SampleInput::boolean({b, h, t, s}),
+                      {.dropout = 0.1, .key = RandomKey{4}}));
+    check_cuda(
+        masked("added mask", sizes, SampleInput::fixed({h, 1, s}, -2.0, 2.0), {.causal = true}));
+  }
+}
+
 TEST(Attention, QueriesThatSeeNothingGiveZeros) {
   const auto number = [](const Shape& shape, std::uint64_t seed) {
     return make_input(SampleInput::real(shape), f32, seed);

@@ -72,7 +72,7 @@ struct ScoreRules {
   const void* mask;    // of head h
   std::int64_t first;  // number of the head's first score among all, for dropout
   Philox philox;
-  float threshold;
+  std::uint32_t limit;  // of the 24 bits that make a uniform number: those below are dropped
   T keep;
 
   __device__ ScoreRules(const CudaProblem& problem, const void* mask_data, RandomState random,
@@ -81,7 +81,7 @@ struct ScoreRules {
         mask(nullptr),
         first((static_cast<std::int64_t>(b) * p.heads + h) * p.queries * p.keys),
         philox(random, RandomKey{p.key}),
-        threshold(static_cast<float>(p.dropout)),
+        limit(static_cast<std::uint32_t>(ceilf(static_cast<float>(p.dropout) * 0x1p24f))),
         keep(static_cast<T>(1.0 / (1.0 - p.dropout))) {
     const std::int64_t at = b * p.mask_stride[0] + h * p.mask_stride[1];
     if (!plain && p.masked)
@@ -100,6 +100,13 @@ struct ScoreRules {
     return score + cuda::widen(static_cast<const S*>(mask)[at]);
   }
 
+  // Whether the mask says of each key alone, for all queries, whether it is seen; and what it says,
+  // of a key that does not exist anything.
+  __device__ bool by_key() const { return masks() && p.boolean_mask && p.mask_stride[2] == 0; }
+  __device__ bool shows(int j) const {
+    return static_cast<const std::uint8_t*>(mask)[min(j, p.keys - 1) * p.mask_stride[3]] != 0;
+  }
+
   // The factor of dropout: what the dropout_mask op gives to element (b, h, i, j).
   __device__ T factor(int i, int j) const {
     return factor_of(word(philox, first + static_cast<std::int64_t>(i) * p.keys + j));
@@ -114,46 +121,16 @@ struct ScoreRules {
   }
   // Whether every four neighbouring keys of a query, from a multiple of four on, share a counter.
   __device__ bool by_fours() const { return p.keys % 4 == 0; }
-  __device__ T factor_of(std::uint32_t word) const {
-    return uniform_from_bits(word) < threshold ? T(0) : keep;
+  // For those four keys of query i: which are kept, a bit each.
+  __device__ std::uint32_t four(int i, int j) const {
+    const auto words =
+        philox(static_cast<std::uint64_t>(first + static_cast<std::int64_t>(i) * p.keys + j) / 4);
+    return (kept(words[0]) ? 1u : 0u) | (kept(words[1]) ? 2u : 0u) | (kept(words[2]) ? 4u : 0u) |
+           (kept(words[3]) ? 8u : 0u);
   }
-
-  // The factors at (i, j) and (i, j + 1), for two numbers n of pairs at once: j = first + 8 n + 2
-  // t, where lanes t and t ^ 1 share a counter. Even lanes draw for both the first n, odd ones the
-  // second, and they swap what the other needs.
-  __device__ void pairs(int i, int j, int t, T (&first_pair)[2], T (&second_pair)[2]) const {
-    const bool odd = t % 2 != 0;
-    const int four = j - 2 * (t % 2) + (odd ? 8 : 0);  // of the pair this lane draws for
-    const std::int64_t index = first + static_cast<std::int64_t>(i) * p.keys + four;
-    const auto words = philox(static_cast<std::uint64_t>(index / 4));
-    // An even lane keeps words 0 and 1 and sends 2 and 3; an odd one the other way round.
-    const std::uint32_t kept0 = odd ? words[2] : words[0], kept1 = odd ? words[3] : words[1];
-    const std::uint32_t sent0 = odd ? words[0] : words[2], sent1 = odd ? words[1] : words[3];
-    const std::uint32_t got0 = __shfl_xor_sync(0xffffffffu, sent0, 1),
-                        got1 = __shfl_xor_sync(0xffffffffu, sent1, 1);
-    first_pair[0] = factor_of(odd ? got0 : kept0), first_pair[1] = factor_of(odd ? got1 : kept1);
-    second_pair[0] = factor_of(odd ? kept0 : got0), second_pair[1] = factor_of(odd ? kept1 : got1);
-  }
-
-  // The factors of key j for queries i[0] to i[3], where the four lanes whose keys share a counter
-  // are 4 apart and this is the one with key j % 4. Each draws for one of the queries; then they
-  // swap, first with the neighbour, then with the one after.
-  __device__ void column(const int (&i)[4], int j, T (&factors)[4]) const {
-    const int own = j % 4;
-    const int query = own == 0 ? i[0] : own == 1 ? i[1] : own == 2 ? i[2] : i[3];
-    const std::int64_t index = first + static_cast<std::int64_t>(query) * p.keys + (j - own);
-    const auto drawn = philox(static_cast<std::uint64_t>(index / 4));
-    std::uint32_t w[4] = {drawn[0], drawn[1], drawn[2], drawn[3]};  // keys, of one query
-    const auto swap = [&](std::uint32_t& low, std::uint32_t& high, int bit) {
-      const bool upper = (own & bit) != 0;
-      const std::uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? low : high, 4 * bit);
-      (upper ? low : high) = got;
-    };
-    swap(w[0], w[1], 1), swap(w[2], w[3], 1);
-    swap(w[0], w[2], 2), swap(w[1], w[3], 2);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) factors[k] = factor_of(w[k]);  // queries, of one key
-  }
+  // The same as uniform_from_bits(word) >= dropout, without a number of floating point.
+  __device__ bool kept(std::uint32_t word) const { return word >> 8 >= limit; }
+  __device__ T factor_of(std::uint32_t word) const { return kept(word) ? keep : T(0); }
 
   __device__ bool drops() const { return !plain && p.dropout > 0.0; }
   __device__ bool masks() const { return !plain && p.masked; }
@@ -176,7 +153,7 @@ struct BackwardArgs {
   const S* grad;
   const void* mask;
   const cuda::Control* control;
-  Compute<S>* delta;  // (B, H, T): o · do
+  Compute<S>* delta;  // workspace; (B, H, T): o · do
   S *dq, *dk, *dv;
 };
 
@@ -198,5 +175,12 @@ template <class S>
 void forward_mma(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a);
 template <class S>
 void backward_mma(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a);
+
+// The same for compute capability 9.0 (attention_wgmma_cuda.cu), where heads are of up to 64 and
+// rows of whole pieces. False, and nothing done, where that, or the device, is not so.
+template <class S>
+bool forward_wgmma(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a);
+template <class S>
+bool backward_wgmma(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a);
 
 }  // namespace ebb::attention

@@ -1,0 +1,119 @@
+// What attention's kernels on warpgroups share. Each group of four warps of a block has 64 rows of
+// its results; one thread of the block asks for the tiles that all of them read.
+#pragma once
+
+#include "ops/attention/mma.cuh"
+#include "ops/attention/weights.cuh"
+#include "ops/cuda/tile_copy.cuh"
+#include "ops/cuda/wgmma.cuh"
+
+namespace ebb::attention {
+
+using namespace cuda;  // NOLINT: a header of kernels, included by nothing else
+
+// Tiles of 64 elements a row.
+template <class S, int rows>
+using Tile = SharedTile<S, rows, 64>;
+
+// Which tile of which head a block works on. Under causality tiles take longer or shorter, so the
+// longest of all heads come first; but only among as many heads as stay in the cache together.
+struct WorkOrder {
+  int tiles, heads;  // heads of all batches
+  int together;      // heads
+
+  WorkOrder(int tile_count, int head_count, std::int64_t bytes_per_head)
+      : tiles(tile_count), heads(head_count) {
+    constexpr std::int64_t cache = 24 << 20;  // bytes; about half of the second-level cache
+    together = static_cast<int>(std::clamp<std::int64_t>(
+        cache / std::max<std::int64_t>(bytes_per_head, 1), 1, std::max(heads, 1)));
+  }
+  dim3 grid() const { return dim3(static_cast<unsigned>(tiles) * static_cast<unsigned>(heads)); }
+
+  struct Item {
+    int tile, head;
+  };
+  __device__ Item operator()(int block) const {
+    const int section = block / (tiles * together), first = section * together;
+    const int here = min(together, heads - first), n = block - section * tiles * together;
+    return {n / here, first + n % here};
+  }
+};
+
+// Number of the thread's warp, in a register that is one for the warp.
+__device__ inline int warp_number() {
+  return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+}
+
+// Four lanes have four words each; afterwards lane t has word t of each of them.
+__device__ inline void transpose_quad(std::uint32_t (&w)[4]) {
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  const auto swap = [&](std::uint32_t& low, std::uint32_t& high, int bit) {
+    const bool upper = (t & bit) != 0;
+    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? low : high, bit);
+    (upper ? low : high) = got;
+  };
+  swap(w[0], w[1], 1), swap(w[2], w[3], 1);
+  swap(w[0], w[2], 2), swap(w[1], w[3], 2);
+}
+
+// A warp's 16 rows of results, times `factor`, to rows of `out` that are whole pieces of 16 bytes:
+// of `rows` rows those that exist, and of each `size` elements.
+template <class S>
+__device__ void write_pieces(S* out, std::int64_t stride, int rows, int size,
+                             const float (&c)[8][4], const float (&factor)[2]) {
+  const int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+#pragma unroll
+    for (int n = 0; n < 8; n += 4) {
+      std::uint32_t w[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        w[k] = packed<S>(c[n + k][2 * half] * factor[half], c[n + k][2 * half + 1] * factor[half]);
+      transpose_quad(w);
+      const int row = g + 8 * half, column = 8 * (n + t);
+      if (row < rows && column < size)
+        *reinterpret_cast<uint4*>(out + row * stride + column) = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
+// Results as factors of the next product.
+template <class S>
+__device__ void as_factors(std::uint32_t (&a)[4][4], const float (&c)[8][4]) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) as_factor<S>(a[k], c[2 * k], c[2 * k + 1]);
+}
+
+// c = a · bᵀ for a group's 64 rows of a, and 64 rows of b.
+template <class S>
+__device__ void start_rows(float (&c)[8][4], std::uint64_t a, std::uint64_t b) {
+#pragma unroll
+  for (int d = 0; d < 4; ++d)
+    start_product<S>(c, a + d * next_columns, b + d * next_columns, d > 0);
+}
+// c += a · b for 64 rows of b.
+template <class S>
+__device__ void start_sums(float (&c)[8][4], const std::uint32_t (&a)[4][4], std::uint64_t b) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) start_product<S>(c, a[k], b + k * next_rows, true);
+}
+
+// Whether the device has warpgroups and the problem suits these kernels. (Scores are compared
+// before they are scaled, so the scale is positive.)
+inline bool fits_wgmma(const CudaProblem& p) {
+  int device = 0, major = 0, minor = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+        "cudaDeviceGetAttribute");
+  return major == 9 && minor == 0 && std::max(p.size, p.value_size) <= 64 && p.scale > 0.0 &&
+         std::min({p.batches, p.heads, p.queries, p.keys, p.size, p.value_size}) > 0;
+}
+
+inline TileSource tile_source(const void* data, const HeadSteps& steps, int batches, int heads,
+                              int length, int size) {
+  return {data, batches, heads, length, size, steps.batch, steps.head, steps.row};
+}
+
+}  // namespace ebb::attention
