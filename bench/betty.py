@@ -6,7 +6,7 @@
   bench/betty.py --ebb build/release/ebb --betty DIR fp16               rows whose name holds a word
   bench/betty.py --ebb build/release/ebb --betty DIR --device cpu --classifier mlp --batch 16
 
-Both train the same program: the classifier with weighted losses (SGD 0.1, momentum 0.9, decay 5e-4), and above it
+Both train the same program, in fp32 with TF32 in convolutions, PyTorch's default: the classifier with weighted losses (SGD 0.1, momentum 0.9, decay 5e-4), and above it
 the net that gives the weights (1-100-1, Adam 1e-5) by the loss on balanced data. A step is an update of the classifier
 with the step above that follows it; its time is the median, its peak what PyTorch's allocator held (reserved memory and
 the context come on top) and what ebb planned. `taken` is what the driver says that ebb took. Betty finds its batches on the device; ebb's
@@ -25,11 +25,12 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# Items of an update, precision, micro-batches, and the ratios aimed at: time, memory.
+# Items of an update, precision, micro-batches, the budget that ebb is given with --budgets (each level's own), and the
+# ratios aimed at: time, memory.
 ROWS = [
-    (100, "fp32", 1, 0.4, 0.4),
-    (100, "fp16", 1, 0.4, 0.4),
-    (256, "fp16", 4, 0.5, 0.5),
+    (100, "fp32", 1, "2050MiB", 0.4, 0.4),
+    (100, "fp16", 1, "1140MiB", 0.4, 0.4),
+    (256, "fp16", 4, "1000MiB", 0.5, 0.5),
 ]
 WARM_UP = 4
 
@@ -131,11 +132,13 @@ def betty_command(options, batch, precision, accumulate):
     return command + (["--betty", options.betty] if options.betty else [])
 
 
-def ebb_command(options, batch, precision, accumulate):
+def ebb_command(options, batch, precision, accumulate, budget):
     parts = ["--classifier.accumulate", str(accumulate), "--reweight.accumulate", str(accumulate)] if accumulate > 1 else []
     return [*options.ebb, "train", "--workload", "reweight", "--classifier", options.classifier, "--method", "darts",
             "--batch", str(batch // accumulate), *parts, "--precision", precision, "--device", options.device,
-            "--steps", str((WARM_UP + options.steps) * accumulate), "--eval-batches", "0", *options.extra.split(), "--json"]
+            "--steps", str((WARM_UP + options.steps) * accumulate), "--eval-batches", "0",
+            *(["--tf32"] if precision == "fp32" else []), *(["--budget", budget] if options.budgets else []),
+            *options.extra.split(), "--json"]
 
 
 def middle(runs, key):
@@ -147,9 +150,9 @@ def ratio(ours, theirs):
     return ours / theirs if ours is not None and theirs else None
 
 
-def compare(options, name, batch, precision, accumulate):
+def compare(options, name, batch, precision, accumulate, budget):
     ours, theirs = [], []
-    commands = (ebb_command(options, batch, precision, accumulate), betty_command(options, batch, precision, accumulate))
+    commands = (ebb_command(options, batch, precision, accumulate, budget), betty_command(options, batch, precision, accumulate))
     for _ in range(options.rounds):
         ours.append(run(commands[0]))
         theirs.append(run(commands[1]))
@@ -177,6 +180,7 @@ def main():
     parser.add_argument("--batch", type=int, help="items of an update, in place of each row's own")
     parser.add_argument("--steps", type=int, default=20, help="timed updates of a run")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each, taking turns; figures are medians")
+    parser.add_argument("--budgets", action="store_true", help="give ebb the budget of each row, for ResNet-50 at the row's own batch")
     parser.add_argument("--extra", default="", help="further options of `ebb train`, as one word")
     parser.add_argument("--json", metavar="FILE", help="write the results here as well")
     parser.add_argument("--peer", action="store_true", help="train with Betty in this process, one row")
@@ -189,7 +193,7 @@ def main():
 
     results = []
     print(f"{'':<32} {'ms':>8} {'Betty':>8} {'ratio':>6} {'aim':>5} {'MiB':>8} {'taken':>8} {'Betty':>8} {'ratio':>6} {'aim':>5}")
-    for own_batch, precision, accumulate, time_aim, memory_aim in ROWS:
+    for own_batch, precision, accumulate, budget, time_aim, memory_aim in ROWS:
         batch = options.batch or own_batch
         name = f"batch {batch}, {precision}" + (f", accumulate {accumulate}" if accumulate > 1 else "")
         if options.rows and not any(word in name for word in options.rows):
@@ -197,7 +201,7 @@ def main():
         if precision == "fp16" and not options.device.startswith("cuda"):
             print(f"{name:<32} left out: Betty has float16 on a GPU only", file=sys.stderr)
             continue
-        row = compare(options, name, batch, precision, accumulate)
+        row = compare(options, name, batch, precision, accumulate, budget)
         row["aims"] = {"time": time_aim, "memory": memory_aim}
         results.append(row)
         ebb, betty = row["ebb"], row["betty"]
