@@ -149,9 +149,14 @@ class Importance {
 constexpr double wastes[] = {0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 1e6};
 constexpr double most_comparisons = 5e6;  // for each waste and order
 constexpr double most_tries = 40;
+// More than that shall not be wasted: there it is worth some time.
+constexpr double worst_waste = 0.01;
+constexpr int tries_for_worst = 80;
+constexpr double small_share = 0.001;  // of the least possible size
 
-// Gives all items offsets.
+// Gives all items offsets, if there are any.
 void search(std::vector<Item>& items, int end) {
+  if (items.empty()) return;
   const std::vector<std::int64_t> load = loads(items, end);
   const double least = static_cast<double>(*std::max_element(load.begin(), load.end()));
   const double count = static_cast<double>(items.size());
@@ -168,12 +173,47 @@ void search(std::vector<Item>& items, int end) {
   };
   for (double waste : wastes)
     for (Importance& importance : orders)
-      for (int i = 0; i < tries; ++i) {
+      for (int i = 0; i < (waste == worst_waste ? std::max(tries, tries_for_worst) : tries); ++i) {
         const auto failure =
             fill(items, importance.order(), load, static_cast<std::int64_t>(least * (1.0 + waste)));
         if (!failure) return;
         importance.learn(items, *failure);
       }
+}
+
+// Gives an item the lowest offset at which it meets none of the others.
+void put_into_gap(Item& item, const std::vector<Item>& others) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> taken;  // [begin, end) while the item lives
+  for (const Item& other : others)
+    if (other.first <= item.last && item.first <= other.last)
+      taken.emplace_back(other.offset, other.offset + other.size);
+  std::sort(taken.begin(), taken.end());
+  item.offset = 0;
+  for (const auto& [begin, end] : taken) {
+    if (begin >= item.offset + item.size) break;
+    item.offset = std::max(item.offset, end);
+  }
+}
+
+// Large items decide, and are few: they are searched for alone, and small ones fill the gaps.
+void place(std::vector<Item>& items, int end) {
+  const std::vector<std::int64_t> load = loads(items, end);
+  const auto least = static_cast<double>(*std::max_element(load.begin(), load.end()));
+  std::vector<Item> placed;
+  std::vector<std::size_t> small, of_placed;
+  for (std::size_t i = 0; i < items.size(); ++i)
+    if (static_cast<double>(items[i].size) >= small_share * least)
+      placed.push_back(items[i]), of_placed.push_back(i);
+    else
+      small.push_back(i);
+  search(placed, end);
+  for (std::size_t k = 0; k < placed.size(); ++k) items[of_placed[k]].offset = placed[k].offset;
+  std::stable_sort(small.begin(), small.end(),
+                   [&](std::size_t a, std::size_t b) { return items[a].size > items[b].size; });
+  for (std::size_t i : small) {
+    put_into_gap(items[i], placed);
+    placed.push_back(items[i]);
+  }
 }
 
 }  // namespace
@@ -189,7 +229,7 @@ Bytes lay_out(std::span<Buffer> buffers) {
       items.push_back({buffers[i].first, buffers[i].last, buffers[i].size.count, 0});
     }
   if (items.empty()) return {};
-  search(items, end);
+  place(items, end);
   std::int64_t total = 0;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     buffers[indices[i]].offset = {items[i].offset};

@@ -60,17 +60,18 @@ class Planner {
  private:
   static constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
 
-  // Fragmentation is only known after the layout: what it takes is taken off the limit.
+  // Fragmentation is only known after the layout: what it takes is taken off the limit, and more
+  // each time, as another plan may be cut up worse.
   Plan within(Bytes budget, const Recompute& recompute) {
     const std::int64_t limit = budget.count - persistent().count;
     const auto strategy = make_strategy(recompute);
     Plan plan;
     std::int64_t live_limit = limit;
-    for (int attempt = 0; attempt < 4 && live_limit > 0; ++attempt) {
+    for (int attempt = 1; attempt <= 6 && live_limit > 0; ++attempt) {
       plan = realise(strategy->decide(question(live_limit)));
       if (plan.peak <= budget) return plan;
       if (plan.live_peak.count > live_limit) break;  // as low as the strategy goes
-      live_limit = plan.live_peak.count - (plan.arena.count - limit);
+      live_limit = plan.live_peak.count - attempt * (plan.arena.count - limit);
     }
     plan = least_plan();
     if (recompute.mode == Recompute::Mode::automatic && plan.peak <= budget) return plan;
