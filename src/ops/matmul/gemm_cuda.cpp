@@ -105,7 +105,7 @@ class Owned {
 auto key_of(int device, const GemmSpec& s) {
   return std::tuple(device, s.a.rows, s.a.columns, s.b.columns, s.a.transposed(), s.b.transposed(),
                     s.a.leading(), s.b.leading(), s.dtype, s.out, s.out_lead, s.batches, s.batch_a,
-                    s.batch_b, s.batch_out, s.bias, s.accumulate,
+                    s.batch_b, s.batch_out, s.bias, s.accumulate, s.gelu_grad,
                     std::tuple(s.align_a, s.align_b, s.align_out));
 }
 
@@ -132,6 +132,11 @@ struct Gemm::Bound {
     set(CUBLASLT_MATMUL_DESC_TRANSA, s.b.transposed() ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, s.a.transposed() ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (s.bias) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    if (s.gelu_grad) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DGELU);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.out_lead);
+      if (s.batches > 1) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, s.batch_out);
+    }
     factor(a, s.a, s.batch_a);
     factor(b, s.b, s.batch_b);
     layout(out, s.out, s.b.columns, s.a.rows, s.out_lead, s.batch_out);
@@ -224,20 +229,22 @@ std::optional<Gemm> Gemm::find(Device device, const GemmSpec& spec) {
 }
 
 void Gemm::run(const KernelArgs& args, const void* a, const void* b, void* out,
-               std::byte* workspace, const void* bias) const {
+               std::byte* workspace, const void* bias, const void* other) const {
   const Bound& g = *bound_;
   // The library looks at the address even when it needs no space.
   void* scratch = workspace_.count > 0 ? workspace : nullptr;
   std::size_t space = static_cast<std::size_t>(workspace_.count);
   if (space > 0) std::align(workspace_alignment, space - workspace_alignment, scratch, space);
   if (g.spec.bias) g.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (g.spec.gelu_grad) g.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, other);
+  const void* added = g.spec.accumulate && other ? other : out;
   const float alpha = 1.0f, beta = g.spec.accumulate ? 1.0f : 0.0f;
   const double wide_alpha = 1.0, wide_beta = g.spec.accumulate ? 1.0 : 0.0;
   const bool wide = g.spec.dtype == f64;
   lt().check(
       lt().matmul(g.handle, g.desc.get(), wide ? static_cast<const void*>(&wide_alpha) : &alpha, b,
-                  g.b.get(), a, g.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta, out,
-                  g.out.get(), out, g.out.get(), &g.algorithm.algo, scratch,
+                  g.b.get(), a, g.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta,
+                  added, g.out.get(), out, g.out.get(), &g.algorithm.algo, scratch,
                   g.algorithm.workspaceSize, static_cast<cudaStream_t>(args.stream)),
       "cublasLtMatmul");
 }
