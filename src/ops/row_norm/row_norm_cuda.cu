@@ -87,6 +87,16 @@ struct Gradient {
     walk.store(static_cast<S*>(out) + first + column, dx);
   }
 
+  // Has the other gradient of a row brought near before it is read: there are no registers left to
+  // keep it in meanwhile.
+  template <class S, class Walk>
+  __device__ void expect(const Walk& walk, std::int64_t first) const {
+    if (!added) return;
+    walk.slots([&](int, std::int64_t column) {
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const S*>(added) + first + column));
+    });
+  }
+
   template <class S, class Walk>
   __device__ Coefficients<Compute<S>> coefficients(std::int64_t r, const Walk& walk,
                                                    const typename Walk::Row& x,
@@ -169,6 +179,7 @@ __global__ void __launch_bounds__(256, 2)  // two blocks share a multiprocessor:
   for (std::int64_t r = rows * slice / sums.slices + part; r < end; r += parts) {
     const auto x = walk.open(static_cast<const S*>(gradient.in) + r * columns);
     const auto g = walk.open(static_cast<const S*>(gradient.grad) + r * columns);
+    gradient.expect<S>(walk, r * columns);
     const auto c = gradient.template coefficients<S>(r, walk, x, g);
     walk.slots([&](int slot, std::int64_t column) {
       T v[Rows::width], s[Rows::width];
