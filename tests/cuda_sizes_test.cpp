@@ -51,6 +51,9 @@ TEST(CudaSizes, Norms) {
       check_sizes("layer_norm " + n, inputs, [](const Tensors& x) {
         return Tensors{layer_norm(x[0], x[1], x[2], 1e-5), rms_norm(x[0], x[1], 1e-5)};
       });
+      check_sizes("residual " + n, inputs, [](const Tensors& x) {
+        return Tensors{x[0] + layer_norm(x[0], x[1], x[2], 1e-5)};
+      });
     }
   for (const Shape& shape : {Shape{8, 6, 40, 40}, Shape{64, 3, 33}, Shape{500, 7}})
     check_sizes(
@@ -59,6 +62,19 @@ TEST(CudaSizes, Norms) {
         [](const Tensors& x) {
           return Tensors{batch_norm(x[0], x[1], x[2], {}, {}, Training::yes, 0.1, 1e-5).y};
         });
+}
+
+// Products with what follows them: sums of residuals, slopes of GELU.
+TEST(CudaSizes, JoinedProducts) {
+  for (const std::int64_t rows : {3, 300}) {
+    const std::vector<SampleInput> inputs{
+        SampleInput::real({rows, 64}), SampleInput::real({64, 256}, -0.2, 0.2),
+        SampleInput::real({256}), SampleInput::real({256, 64}, -0.2, 0.2), SampleInput::real({64})};
+    check_sizes("residual block, " + std::to_string(rows) + " rows", inputs, [](const Tensors& x) {
+      const Tensor hidden = linear(x[0], x[1], x[2], WeightLayout::in_out);
+      return Tensors{x[0] + linear(gelu_tanh(hidden), x[3], x[4], WeightLayout::in_out)};
+    });
+  }
 }
 
 TEST(CudaSizes, Reductions) {

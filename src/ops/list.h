@@ -29,6 +29,7 @@
   X(max)                        \
   X(min)                        \
   X(matmul)                     \
+  X(matmul_then)                \
   X(adam)                       \
   X(sgd)                        \
   X(lion)                       \

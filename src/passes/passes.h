@@ -9,9 +9,14 @@ namespace ebb {
 // masks, random numbers) into all of theirs. Changes no bit of any result.
 Graph fuse_pointwise(const Graph& graph);
 
-// Joins a linear_cross_entropy with its backward op where the gradient of the losses does not depend
-// on them.
+// Joins a linear_cross_entropy with its backward op where the gradient of the losses does not
+// depend on them.
 Graph join_loss(const Graph& graph);
+
+// Joins sums and slopes of activations with the product or the norm's gradient before them. Norms:
+// changes no bit. Products, on CUDA alone: they are rounded after what is joined, not before it
+// too.
+Graph join_epilogues(const Graph& graph);
 
 // Puts a copy before every kernel and every view that cannot take its input as it lies, and gives
 // outputs and updates buffers of their own. Afterwards the planner needs no copies.

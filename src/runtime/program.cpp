@@ -42,7 +42,7 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 }
 
 Graph optimise(const Graph& graph, const CompileOptions& options) {
-  return insert_copies(options.fuse ? fuse_pointwise(join_loss(graph)) : graph);
+  return insert_copies(options.fuse ? fuse_pointwise(join_epilogues(join_loss(graph))) : graph);
 }
 
 PlanOptions plan_options(const CompileOptions& options) {

@@ -189,6 +189,16 @@ std::vector<std::byte> bytes_of(const Tensor& t) {
   return bytes;
 }
 
+// Products that the passes joined with what follows them, which only happens on CUDA: such a
+// product is rounded once less, and in float32 added up in another order.
+bool joins_products(const Plan& fused, const Plan& unfused) {
+  const auto count = [](const Plan& plan) {
+    return std::count_if(plan.instructions.begin(), plan.instructions.end(),
+                         [](const Instruction& i) { return i.node->op().name() == "matmul_then"; });
+  };
+  return count(fused) > count(unfused);
+}
+
 void check_repetition(const Sample& sample, Device device) {
   for (DType dtype : {f64, f32, bf16}) {
     if (dtype != f64 && !sample.low_precision) continue;
@@ -202,6 +212,7 @@ void check_repetition(const Sample& sample, Device device) {
     Program kept(graph, {.plan = {.release = Release::at_end}, .fuse = true, .seed = 0});
     Tensors first;
     plain.run(), unfused.run(), kept.run();
+    const bool rounds_less = joins_products(plain.plan(), unfused.plan());
     for (int i = 0; i < static_cast<int>(results.size()); ++i) first.push_back(plain.output(i));
     for (int again = 0; again < 2; ++again) {  // on CUDA recorded the first time, then replayed
       plain.set_step(0);
@@ -211,8 +222,13 @@ void check_repetition(const Sample& sample, Device device) {
       const auto expected = bytes_of(first[static_cast<std::size_t>(i)]);
       EXPECT_EQ(bytes_of(plain.output(i)), expected)
           << sample.name << ": result " << i << " differs between two runs";
-      EXPECT_EQ(bytes_of(unfused.output(i)), expected)
-          << sample.name << ": fusion changed result " << i << " in " << name(dtype);
+      if (rounds_less)  // each of the two may be off by what is allowed
+        EXPECT_LE(worst_difference(values_of(plain.output(i)), values_of(unfused.output(i))),
+                  2.0 * allowed_error(sample, dtype))
+            << sample.name << ": joining products changed result " << i << " in " << name(dtype);
+      else
+        EXPECT_EQ(bytes_of(unfused.output(i)), expected)
+            << sample.name << ": fusion changed result " << i << " in " << name(dtype);
       EXPECT_EQ(bytes_of(kept.output(i)), expected)
           << sample.name << ": buffer reuse changed result " << i << " in " << name(dtype);
     }

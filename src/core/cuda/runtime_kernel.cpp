@@ -15,6 +15,7 @@
 
 #include "core/cuda/check.h"
 #include "core/cuda/context.h"
+#include "core/cuda/disk_cache.h"
 #include "core/cuda/library.h"
 #include "ebb/error.h"
 
@@ -80,73 +81,11 @@ std::string processor_of(Device device) {
   return fmt::format("compute_{}", newest);
 }
 
-std::uint64_t hash(std::string_view text, std::uint64_t start) {
-  std::uint64_t h = start;  // FNV-1a
-  for (char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
-  return h;
-}
-
-// A file in the cache holds its key, so that equal hashes or a torn file are found out:
-// "<key length> <code length>\n", key, code.
-class CodeCache {
- public:
-  explicit CodeCache(const std::string& key) : key_(key) {
-    namespace fs = std::filesystem;
-    const char* cache = std::getenv("XDG_CACHE_HOME");
-    const char* home = std::getenv("HOME");
-    fs::path folder;
-    if (cache && *cache)
-      folder = cache;
-    else if (home && *home)
-      folder = fs::path(home) / ".cache";
-    else
-      return;
-    file_ = folder / "ebb" / "kernels" /
-            fmt::format("{:016x}{:016x}", hash(key, 0xCBF29CE484222325ull), hash(key, 1));
-  }
-
-  std::optional<std::string> read() const {
-    std::ifstream in(file_, std::ios::binary);
-    std::size_t key_size = 0, code_size = 0;
-    if (!(in >> key_size >> code_size) || in.get() != '\n' || key_size != key_.size() ||
-        code_size > (std::size_t{1} << 28))
-      return std::nullopt;
-    std::string key(key_size, '\0'), code(code_size, '\0');
-    in.read(key.data(), static_cast<std::streamsize>(key_size));
-    in.read(code.data(), static_cast<std::streamsize>(code_size));
-    if (!in || key != key_) return std::nullopt;
-    return code;
-  }
-
-  // Under another name first, so that no one reads half of it. A cache that cannot be written is
-  // done without.
-  void write(const std::string& code) const {
-    if (file_.empty()) return;
-    std::error_code error;
-    std::filesystem::create_directories(file_.parent_path(), error);
-    std::filesystem::path part = file_;
-    part += fmt::format(".{}", getpid());
-    {
-      std::ofstream out(part, std::ios::binary);
-      out << key_.size() << ' ' << code.size() << '\n' << key_ << code;
-      if (!out.flush()) {
-        std::filesystem::remove(part, error);
-        return;
-      }
-    }
-    std::filesystem::rename(part, file_, error);
-    if (error) std::filesystem::remove(part, error);
-  }
-
- private:
-  std::string key_;
-  std::filesystem::path file_;
-};
-
 std::string cached_code(const std::string& source, const std::string& processor) {
   int major = 0, minor = 0;
   nvrtc().check(nvrtc().version(&major, &minor), "nvrtcVersion");
-  const CodeCache cache(fmt::format("{} NVRTC {}.{}\n{}", processor, major, minor, source));
+  const DiskCache cache("kernels",
+                        fmt::format("{} NVRTC {}.{}\n{}", processor, major, minor, source));
   if (auto code = cache.read()) return *code;
   std::string code = compile(source, processor);
   cache.write(code);

@@ -6,14 +6,23 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "core/cuda/check.h"
 #include "core/cuda/context.h"
+#include "core/cuda/disk_cache.h"
 #include "core/cuda/library.h"
 #include "ebb/error.h"
+#include "ebb/storage.h"
 
 namespace ebb::cuda {
 namespace {
@@ -21,6 +30,7 @@ namespace {
 struct CublasLt {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtGetStatusString) status_string;
+  decltype(&cublasLtGetVersion) version;
   decltype(&cublasLtMatmul) matmul;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
   decltype(&cublasLtMatmulDescCreate) desc_create;
@@ -37,6 +47,7 @@ struct CublasLt {
     const Library library("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"});
     library.find("cublasLtCreate", create);
     library.find("cublasLtGetStatusString", status_string);
+    library.find("cublasLtGetVersion", version);
     library.find("cublasLtMatmul", matmul);
     library.find("cublasLtMatmulAlgoGetHeuristic", heuristic);
     library.find("cublasLtMatmulDescCreate", desc_create);
@@ -102,12 +113,48 @@ class Owned {
   cublasStatus_t (*destroy_)(T) = nullptr;
 };
 
-auto key_of(int device, const GemmSpec& s) {
-  return std::tuple(device, s.a.rows, s.a.columns, s.b.columns, s.a.transposed(), s.b.transposed(),
-                    s.a.leading(), s.b.leading(), s.dtype, s.out, s.out_lead, s.batches, s.batch_a,
-                    s.batch_b, s.batch_out, s.bias, s.accumulate, s.tf32,
-                    std::tuple(s.align_a, s.align_b, s.align_out));
+// All that an algorithm is chosen by.
+auto key_of(const GemmSpec& s) {
+  return std::array<std::int64_t, 21>{s.a.rows,
+                                      s.a.columns,
+                                      s.b.columns,
+                                      s.a.transposed(),
+                                      s.b.transposed(),
+                                      s.a.leading(),
+                                      s.b.leading(),
+                                      static_cast<std::int64_t>(s.dtype),
+                                      static_cast<std::int64_t>(s.out),
+                                      s.out_lead,
+                                      s.batches,
+                                      s.batch_a,
+                                      s.batch_b,
+                                      s.batch_out,
+                                      s.bias,
+                                      s.accumulate,
+                                      s.gelu_grad,
+                                      s.tf32,
+                                      s.align_a,
+                                      s.align_b,
+                                      s.align_out};
 }
+
+class Event {
+ public:
+  Event() { EBB_CUDA_CHECK(cudaEventCreate(&event_)); }
+  ~Event() { (void)cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record(cudaStream_t stream) { EBB_CUDA_CHECK(cudaEventRecord(event_, stream)); }
+  float milliseconds_since(const Event& earlier) const {
+    float result = 0.0f;
+    EBB_CUDA_CHECK(cudaEventSynchronize(event_));
+    EBB_CUDA_CHECK(cudaEventElapsedTime(&result, earlier.event_, event_));
+    return result;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 
 }  // namespace
 
@@ -134,6 +181,11 @@ struct Gemm::Bound {
     set(CUBLASLT_MATMUL_DESC_TRANSA, s.b.transposed() ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, s.a.transposed() ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (s.bias) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    if (s.gelu_grad) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DGELU);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.out_lead);
+      if (s.batches > 1) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, s.batch_out);
+    }
     factor(a, s.a, s.batch_a);
     factor(b, s.b, s.batch_b);
     layout(out, s.out, s.b.columns, s.a.rows, s.out_lead, s.batch_out);
@@ -165,17 +217,26 @@ struct Gemm::Bound {
         "cublasLtMatrixLayoutSetAttribute");
   }
 
-  // The heuristic's first choice, remembered for products of the same shape; false when there is
-  // none.
+  // The fastest of the heuristic's choices, remembered for products of the same shape; false when
+  // there is none.
   bool choose(Device device) {
-    static auto& known = *new std::map<decltype(key_of(0, spec)), cublasLtMatmulHeuristicResult_t>;
+    static auto& known =
+        *new std::map<std::pair<int, decltype(key_of(spec))>, cublasLtMatmulHeuristicResult_t>;
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
-    const auto key = key_of(device.index, spec);
+    const std::pair key(device.index, key_of(spec));
     if (const auto found = known.find(key); found != known.end()) {
       algorithm = found->second;
       return true;
     }
+    const std::vector<cublasLtMatmulHeuristicResult_t> choices = heuristic();
+    if (choices.empty()) return false;
+    algorithm = choices[choice_of(device, choices)];
+    known[key] = algorithm;
+    return true;
+  }
+
+  std::vector<cublasLtMatmulHeuristicResult_t> heuristic() const {
     cublasLtMatmulPreference_t p = nullptr;
     lt().check(lt().preference_create(&p), "cublasLtMatmulPreferenceCreate");
     Owned<cublasLtMatmulPreference_t> preference;
@@ -193,12 +254,90 @@ struct Gemm::Bound {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(spec.align_a));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(spec.align_out));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(spec.align_out));
+    std::vector<cublasLtMatmulHeuristicResult_t> choices(8);
     int found = 0;
-    const cublasStatus_t status = lt().heuristic(handle, desc.get(), b.get(), a.get(), out.get(),
-                                                 out.get(), p, 1, &algorithm, &found);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0) return false;
-    known[key] = algorithm;
-    return true;
+    const cublasStatus_t status =
+        lt().heuristic(handle, desc.get(), b.get(), a.get(), out.get(), out.get(), p,
+                       static_cast<int>(choices.size()), choices.data(), &found);
+    choices.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(found) : 0);
+    return choices;
+  }
+
+  // Measured once for a device and a version of the library: from then on a file has the answer, so
+  // that the next run computes the same bits.
+  std::size_t choice_of(Device device,
+                        const std::vector<cublasLtMatmulHeuristicResult_t>& choices) const {
+    const double flops = 2.0 * static_cast<double>(spec.batches * spec.a.rows) *
+                         static_cast<double>(spec.a.columns * spec.b.columns);
+    if (choices.size() < 2 || flops < 1e9) return 0;  // where little can be gained
+    const DiskCache cache(
+        "products", fmt::format("{} cuBLASLt {} {} choices {}", properties(device).name,
+                                lt().version(), choices.size(), fmt::join(key_of(spec), " ")));
+    if (const auto known = cache.read()) {
+      const std::size_t choice = std::strtoul(known->c_str(), nullptr, 10);
+      if (choice < choices.size()) return choice;
+    }
+    const std::optional<std::size_t> fastest = measure(device, choices);
+    if (fastest) cache.write(std::to_string(*fastest));
+    return fastest.value_or(0);
+  }
+
+  // Nothing when the device has no room for the matrices beside what is there.
+  std::optional<std::size_t> measure(
+      Device device, const std::vector<cublasLtMatmulHeuristicResult_t>& choices) const {
+    const auto bytes = [&](const MatrixLayout& m, DType dtype, std::int64_t batch) {
+      const std::int64_t one = m.leading() * (m.transposed() ? m.columns : m.rows);
+      return (one + (spec.batches - 1) * batch) * size_of(dtype);
+    };
+    const MatrixLayout result{spec.a.rows, spec.b.columns, spec.out_lead, 1};
+    std::shared_ptr<Storage> x, y, z, space;
+    try {
+      x = Storage::allocate(device, bytes(spec.a, spec.dtype, spec.batch_a));
+      y = Storage::allocate(device, bytes(spec.b, spec.dtype, spec.batch_b));
+      z = Storage::allocate(device, bytes(result, spec.out, spec.batch_out));
+      space = Storage::allocate(device, gemm_workspace_limit + Bytes{workspace_alignment});
+    } catch (const MemoryError&) {
+      return {};
+    }
+    const cudaStream_t stream = use(device).stream;
+    if (spec.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, z->data());
+    if (spec.gelu_grad) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, z->data());
+    Event begin, end;
+    std::size_t fastest = 0;
+    float least = 0.0f;
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      float best = std::numeric_limits<float>::max();
+      for (int run = 0; run < 5; ++run) {
+        begin.record(stream);
+        if (matmul(choices[i], x->data(), y->data(), z->data(), z->data(), aligned(space->data()),
+                   stream) != CUBLAS_STATUS_SUCCESS)
+          break;
+        end.record(stream);
+        if (run > 0) best = std::min(best, end.milliseconds_since(begin));
+      }
+      // The first, the library's own choice, is only left for something clearly better.
+      if (i == 0 || best < (fastest == 0 ? 0.97f : 1.0f) * least) fastest = i, least = best;
+    }
+    return fastest;
+  }
+
+  static void* aligned(std::byte* workspace) {
+    void* at = workspace;
+    std::size_t space =
+        static_cast<std::size_t>((gemm_workspace_limit + Bytes{workspace_alignment}).count);
+    return std::align(workspace_alignment, space - workspace_alignment, at, space);
+  }
+
+  // x and y are a and b; `added` is the matrix that the product is added to, if it is.
+  cublasStatus_t matmul(const cublasLtMatmulHeuristicResult_t& how, const void* x, const void* y,
+                        const void* added, void* to, void* workspace, cudaStream_t stream) const {
+    const float alpha = 1.0f, beta = spec.accumulate ? 1.0f : 0.0f;
+    const double wide_alpha = 1.0, wide_beta = spec.accumulate ? 1.0 : 0.0;
+    const bool wide = spec.dtype == f64;
+    return lt().matmul(handle, desc.get(), wide ? static_cast<const void*>(&wide_alpha) : &alpha, y,
+                       b.get(), x, a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta,
+                       added, out.get(), to, out.get(), &how.algo, workspace, how.workspaceSize,
+                       stream);
   }
 };
 
@@ -226,21 +365,17 @@ std::optional<Gemm> Gemm::find(Device device, const GemmSpec& spec) {
 }
 
 void Gemm::run(const KernelArgs& args, const void* a, const void* b, void* out,
-               std::byte* workspace, const void* bias) const {
+               std::byte* workspace, const void* bias, const void* other) const {
   const Bound& g = *bound_;
   // The library looks at the address even when it needs no space.
   void* scratch = workspace_.count > 0 ? workspace : nullptr;
   std::size_t space = static_cast<std::size_t>(workspace_.count);
   if (space > 0) std::align(workspace_alignment, space - workspace_alignment, scratch, space);
   if (g.spec.bias) g.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  const float alpha = 1.0f, beta = g.spec.accumulate ? 1.0f : 0.0f;
-  const double wide_alpha = 1.0, wide_beta = g.spec.accumulate ? 1.0 : 0.0;
-  const bool wide = g.spec.dtype == f64;
+  if (g.spec.gelu_grad) g.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, other);
+  const void* added = g.spec.accumulate && other ? other : out;
   lt().check(
-      lt().matmul(g.handle, g.desc.get(), wide ? static_cast<const void*>(&wide_alpha) : &alpha, b,
-                  g.b.get(), a, g.a.get(), wide ? static_cast<const void*>(&wide_beta) : &beta, out,
-                  g.out.get(), out, g.out.get(), &g.algorithm.algo, scratch,
-                  g.algorithm.workspaceSize, static_cast<cudaStream_t>(args.stream)),
+      g.matmul(g.algorithm, a, b, added, out, scratch, static_cast<cudaStream_t>(args.stream)),
       "cublasLtMatmul");
 }
 

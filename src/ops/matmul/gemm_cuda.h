@@ -12,8 +12,9 @@ namespace ebb::cuda {
 // The most workspace a product may use; what it does use is known once it is bound.
 inline constexpr Bytes gemm_workspace_limit = 32_MiB;
 
-// out (rows, columns) = a · b [+ bias] [+ out], in row-major order. float32 is multiplied as such
-// unless TF32 is allowed; half types are summed in float32.
+// out (rows, columns) = a · b [+ bias] [+ out or another matrix], in row-major order, or
+// a · b · gelu'(another matrix). float32 is multiplied as such unless TF32 is allowed; half types
+// are summed in float32.
 struct GemmSpec {
   MatrixLayout a, b;
   DType dtype = f32;          // of both factors
@@ -22,9 +23,13 @@ struct GemmSpec {
   // Several products at once, elements from one to the next.
   std::int64_t batches = 1, batch_a = 0, batch_b = 0, batch_out = 0;
   bool bias = false;        // (columns), of the result's dtype
-  bool accumulate = false;  // adds to what is there
+  bool accumulate = false;  // adds to what is there, or to the other matrix
+  // Times the slope of GELU, in its form with tanh, at the other matrix; not with a bias. The slope
+  // is right to half types' digits alone.
+  bool gelu_grad = false;
   bool tf32 = false;
-  // Bytes that the addresses of a, b, bias and the result are multiples of.
+  // Bytes that the addresses of a, b, and of bias, the result and the other matrix are multiples
+  // of.
   std::int64_t align_a = 16, align_b = 16, align_out = 16;
 };
 
@@ -37,8 +42,9 @@ class Gemm {
   static std::optional<Gemm> find(Device device, const GemmSpec& spec);
 
   Bytes workspace() const { return workspace_; }
+  // `other` lies as the result does.
   void run(const KernelArgs& args, const void* a, const void* b, void* out, std::byte* workspace,
-           const void* bias = nullptr) const;
+           const void* bias = nullptr, const void* other = nullptr) const;
 
  private:
   Gemm() = default;

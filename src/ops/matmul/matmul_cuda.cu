@@ -8,6 +8,7 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
 #include "ops/matmul/gemm_cuda.h"
+#include "ops/matmul/matmul_then.h"
 
 namespace ebb {
 namespace {
@@ -48,6 +49,33 @@ struct Batches {
   }
 };
 
+// The product of one call, without bias or what follows.
+template <class S>
+GemmSpec spec_of(const KernelRequest& request, const MatmulProblem& p, const Batches& batches) {
+  const std::int64_t size = sizeof(S), rows = p.a.rows, columns = p.b.columns;
+  GemmSpec spec{.a = p.a, .b = p.b, .dtype = request.in(0).dtype(), .out = request.out().dtype()};
+  spec.out_lead = columns;
+  spec.tf32 = request.tf32 && spec.dtype == f32;
+  spec.batches = batches.inner;
+  spec.batch_a = batches.inner_a, spec.batch_b = batches.inner_b;
+  spec.batch_out = rows * columns;
+  spec.align_a = alignment(request.in(0).offset * size);
+  spec.align_b = alignment(request.in(1).offset * size);
+  spec.align_out = buffer_alignment.count;
+  for (int i = 0; i < batches.outer.rank(); ++i) {
+    spec.align_a = std::min(spec.align_a, alignment(batches.outer_a[i] * size));
+    spec.align_b = std::min(spec.align_b, alignment(batches.outer_b[i] * size));
+  }
+  if (batches.outer.rank() > 0) spec.align_out = alignment(batches.inner * rows * columns * size);
+  return spec;
+}
+
+// The library has no bias for float64, and wants others aligned.
+template <class S>
+bool takes_bias(const Arg& bias) {
+  return !std::is_same_v<S, double> && bias.offset * static_cast<std::int64_t>(sizeof(S)) % 16 == 0;
+}
+
 // Rows of the bias, for results that are then added to, or of zeros without one.
 template <class S>
 __global__ void fill_rows(const S* bias, S* out, std::int64_t count, std::int64_t columns) {
@@ -70,27 +98,12 @@ struct Product {
         inner(p.a.columns),
         all(request.out().shape().elements()),
         bias(p.bias) {
-    const std::int64_t size = sizeof(S);
-    // The library has no bias for float64, and wants others aligned.
-    fills = bias && (std::is_same_v<S, double> || request.in(2).offset * size % 16 != 0);
+    fills = bias && !takes_bias<S>(request.in(2));
     if (all == 0 || inner == 0) {
       fills = true;
       return;
     }
-    GemmSpec spec{.a = p.a, .b = p.b, .dtype = request.in(0).dtype(), .out = request.out().dtype()};
-    spec.out_lead = columns;
-    spec.tf32 = request.tf32 && spec.dtype == f32;
-    spec.batches = batches.inner;
-    spec.batch_a = batches.inner_a, spec.batch_b = batches.inner_b;
-    spec.batch_out = rows * columns;
-    spec.align_a = alignment(request.in(0).offset * size);
-    spec.align_b = alignment(request.in(1).offset * size);
-    spec.align_out = buffer_alignment.count;
-    for (int i = 0; i < batches.outer.rank(); ++i) {
-      spec.align_a = std::min(spec.align_a, alignment(batches.outer_a[i] * size));
-      spec.align_b = std::min(spec.align_b, alignment(batches.outer_b[i] * size));
-    }
-    if (batches.outer.rank() > 0) spec.align_out = alignment(batches.inner * rows * columns * size);
+    GemmSpec spec = spec_of<S>(request, p, batches);
     if (bias && !fills) {
       spec.bias = true;
       gemm = Gemm::find(request.device, spec);
@@ -117,7 +130,53 @@ struct Product {
   }
 };
 
+// A product and what follows it in one call of the library.
+template <class S>
+struct ProductThen {
+  bool bias;
+  Gemm gemm;
+
+  // Nothing where the library cannot, or not to the digits of the dtype.
+  static std::optional<ProductThen> find(const KernelRequest& request,
+                                         const MatmulThenAttributes& a) {
+    const MatmulProblem p(
+        {matmul_op(), request.inputs.first(a.bias ? 3 : 2), request.outputs, request.device},
+        a.product);
+    const Batches batches(p);
+    if (request.out().shape().elements() == 0 || p.a.columns == 0 || batches.outer.rank() > 0)
+      return {};
+    const Arg& y = request.inputs.back();
+    GemmSpec spec = spec_of<S>(request, p, batches);
+    spec.align_out =
+        std::min(spec.align_out, alignment(y.offset * static_cast<std::int64_t>(sizeof(S))));
+    spec.bias = a.bias;
+    if (a.bias && !takes_bias<S>(request.in(2))) return {};
+    if (a.function == AfterProduct::add) {
+      spec.accumulate = true;
+    } else {
+      // The library's tanh is approximate, and it wants the other matrix's rows aligned.
+      if (sizeof(S) > 2 || a.bias || p.b.columns % 8 != 0 || spec.align_out < 16) return {};
+      spec.gelu_grad = true;
+    }
+    std::optional<Gemm> gemm = Gemm::find(request.device, spec);
+    return gemm ? std::optional(ProductThen{a.bias, *gemm}) : std::nullopt;
+  }
+
+  void operator()(const KernelArgs& args) const {
+    gemm.run(args, args.in<S>(0), args.in<S>(1), args.out<S>(), args.workspace,
+             bias ? args.in<S>(2) : nullptr, args.in<S>(bias ? 3 : 2));
+  }
+};
+
 }  // namespace
+
+Kernel bind_matmul_then_cuda(const KernelRequest& request, const MatmulThenAttributes& a) {
+  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    const auto joined = ProductThen<S>::find(request, a);
+    return joined ? Kernel{*joined, joined->gemm.workspace()} : bind_matmul_then_apart(request, a);
+  });
+}
 
 Kernel bind_matmul_cuda(const KernelRequest& request, const MatmulAttributes& a) {
   const MatmulProblem problem(request, a);

@@ -67,6 +67,11 @@ struct Join {
   }
 };
 
+// Where columns are folded, a thread fetches so many rows together, which its block's 8 warps take
+// by turns; slices are made of whole rounds.
+constexpr int rows_together = 8;
+constexpr std::int64_t round_rows = 8 * rows_together;
+
 // What a kernel is given: as in ReduceGeometry.
 struct Problem {
   AxisSteps kept, reduced;
@@ -74,6 +79,10 @@ struct Problem {
   bool packs;  // the innermost axis is made of whole packs
 
   __device__ std::int64_t begin(std::int64_t slice) const { return length * slice / slices; }
+  // The same for rows of columns; there are at least as many whole rounds as slices.
+  __device__ std::int64_t first_row(std::int64_t slice) const {
+    return slice == slices ? length : length / round_rows * slice / slices * round_rows;
+  }
   // Where element `at` of those folded into a result lies, from the first.
   __device__ std::int64_t place(std::int64_t at) const {
     if (reduced.rank == 0) return at * stride;
@@ -153,42 +162,54 @@ __global__ void __launch_bounds__(256)
   __shared__ W parts[8][32 * width];
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x) * width;
   const std::int64_t slice = blockIdx.z;
-  const std::int64_t end = p.begin(slice + 1);
+  const std::int64_t first = p.first_row(slice) + threadIdx.y, end = p.first_row(slice + 1);
   for (std::int64_t row = blockIdx.y; row < p.results / p.inner; row += gridDim.y) {
     W total[width];
 #pragma unroll
     for (int k = 0; k < width; ++k) total[k] = static_cast<W>(R::identity());
     if (column < p.inner) {
       const S* base = x + p.kept.offset(row) + column * p.stride;
-      const auto fetch = [&](std::int64_t r, T(&values)[width]) {
-        const S* line = base + p.reduced.offset(r);
-        if constexpr (width > 1)
-          load_pack(line, values);
-        else
-          values[0] = widen(*line);
-      };
-      // Four rows are fetched together and folded in T, then joined with the rest.
-      constexpr int together = 4;
-      std::int64_t r = p.begin(slice) + threadIdx.y;
-      for (; r + 8 * (together - 1) < end; r += 8 * together) {
-        T rows[together][width];
+      // Rows that are fetched together are folded in T, then joined with the rest.
+      const auto fold = [&](const auto& offset) {
+        using Slot = std::conditional_t<(width > 1), uint4, S>;  // a thread's part of a row
+        const auto fetch = [&](std::int64_t r) {
+          return *reinterpret_cast<const Slot*>(base + offset(r));
+        };
+        const auto take = [&](const auto& slots) {
+          T part[width];
 #pragma unroll
-        for (int i = 0; i < together; ++i) fetch(r + 8 * i, rows[i]);
+          for (int k = 0; k < width; ++k) part[k] = R::identity();
 #pragma unroll
-        for (int k = 0; k < width; ++k) {
-          T part = R::identity();
+          for (const Slot& slot : slots) {
+            T values[width];
+            if constexpr (width > 1)
+              unpack<S>(slot, values);
+            else
+              values[0] = widen(slot);
 #pragma unroll
-          for (int i = 0; i < together; ++i) part = R::fold(part, rows[i][k]);
-          total[k] = R::join(total[k], static_cast<W>(part));
+            for (int k = 0; k < width; ++k) part[k] = R::fold(part[k], values[k]);
+          }
+#pragma unroll
+          for (int k = 0; k < width; ++k) total[k] = R::join(total[k], static_cast<W>(part[k]));
+        };
+        std::int64_t r = first;
+        for (; r + 8 * (rows_together - 1) < end; r += round_rows) {
+          Slot slots[rows_together];
+#pragma unroll
+          for (int i = 0; i < rows_together; ++i) slots[i] = fetch(r + 8 * i);
+          take(slots);
         }
-      }
-      for (; r < end; r += 8) {
-        T values[width];
-        fetch(r, values);
-#pragma unroll
-        for (int k = 0; k < width; ++k)
-          total[k] = R::join(total[k], static_cast<W>(R::fold(R::identity(), values[k])));
-      }
+        for (; r < end; r += 8) {
+          const Slot slots[1] = {fetch(r)};
+          take(slots);
+        }
+      };
+      // One axis, or several that continue one another, is the usual case, and needs no division.
+      const std::int64_t step = p.reduced.stride[0];
+      if (p.reduced.rank <= 1)
+        fold([step](std::int64_t r) { return r * step; });
+      else
+        fold([&p](std::int64_t r) { return p.reduced.offset(r); });
     }
     __syncthreads();  // parts of the row before have been read
 #pragma unroll
@@ -220,7 +241,7 @@ __global__ void join_slices(const typename R::Wide* partial, ResultOf<S, R>* out
 }
 
 constexpr std::int64_t wanted_blocks = 528;    // four for each of an H200's multiprocessors
-constexpr std::int64_t least_elements = 2048;  // of a slice of a result, or of its columns
+constexpr std::int64_t least_elements = 2048;  // of a slice of a result
 
 template <class S, class R>
 struct Reduction {
@@ -245,9 +266,7 @@ struct Reduction {
     const std::int64_t units =
         inner_reduced ? (warps ? ceil_div(p.results, 8) : p.results)
                       : ceil_div(p.inner, 32 * column_width(p.packs)) * (p.results / p.inner);
-    const std::int64_t most =
-        p.length /
-        (inner_reduced ? least_elements : std::max<std::int64_t>(8, least_elements / 32));
+    const std::int64_t most = p.length / (inner_reduced ? least_elements : round_rows);
     p.slices = std::clamp<std::int64_t>(wanted_blocks / std::max<std::int64_t>(units, 1), 1,
                                         std::clamp<std::int64_t>(most, 1, 1024));
   }

@@ -11,9 +11,7 @@
 namespace ebb {
 
 const Op& layer_norm_op();
-const Op& layer_norm_grad_op();
 const Op& rms_norm_op();
-const Op& rms_norm_grad_op();
 
 namespace {
 
@@ -51,11 +49,13 @@ template <Centring centring>
 std::vector<TensorType> infer_grad(const Call& call, const RowNormGradAttributes& a) {
   require_rows(call);
   if (call.inputs[1] != call.inputs[0]) call.fail_shape("x and the gradient must be of one type");
-  int input = 2;
-  for (; input < (centring == Centring::yes ? 4 : 3); ++input)
-    if (call.inputs[static_cast<std::size_t>(input)] != statistics_type(call))
+  const RowNormGradInputs at(centring, a);
+  for (std::size_t input = 2; input <= at.rstd; ++input)
+    if (call.inputs[input] != statistics_type(call))
       call.fail_shape(fmt::format("the statistics must be {}", to_string(statistics_type(call))));
-  if (a.weight) require_per_column(call, input, "weight");
+  if (a.weight) require_per_column(call, static_cast<int>(at.weight), "weight");
+  if (a.added && call.inputs[at.added] != call.inputs[0])
+    call.fail_shape(fmt::format("what is added must be {}", to_string(call.inputs[0])));
   std::vector<TensorType> outputs{call.inputs[0]};
   const TensorType per_column{{call.shape(0).back()}, call.dtype(0)};
   for (bool asked : {a.weight_grad, a.bias_grad})
@@ -98,12 +98,14 @@ template <Centring centring>
 std::vector<Tensor> grad_reference(std::span<const Tensor> in, const RowNormGradAttributes& a) {
   const auto [centre, rstd, value] = normalised<centring>(in[0], a.eps);
   const Tensor g = cast(in[1], value.dtype());
-  const Tensor scaled = a.weight ? g * cast(in.back(), g.dtype()) : g;
+  const RowNormGradInputs at(centring, a);
+  const Tensor scaled = a.weight ? g * cast(in[at.weight], g.dtype()) : g;
   Tensor inner = scaled - value * mean(scaled * value, {-1}, Keep::yes);
   if (centring == Centring::yes) inner = inner - mean(scaled, {-1}, Keep::yes);
   const DType dtype = in[0].dtype();
   const Shape per_column{in[0].shape().back()};
   std::vector<Tensor> outputs{cast(inner * rstd, dtype)};
+  if (a.added) outputs[0] = outputs[0] + in[at.added];
   if (a.weight_grad) outputs.push_back(cast(sum_to(g * value, per_column), dtype));
   if (a.bias_grad) outputs.push_back(cast(sum_to(g, per_column), dtype));
   return outputs;
@@ -117,7 +119,7 @@ std::vector<Tensor> gradient(const GradientCall& call, const RowNormAttributes& 
   if (!call.has_grad(0)) return result;
   const int bias = a.weight ? 2 : 1;
   const RowNormGradAttributes attributes{a.eps, a.weight, a.weight && call.needs(1),
-                                         a.bias && call.needs(bias)};
+                                         a.bias && call.needs(bias), false};
   std::vector<Tensor> inputs{call.input(0), call.grad(), call.output(1)};
   if (centring == Centring::yes) inputs.push_back(call.output(2));
   if (a.weight) inputs.push_back(call.input(1));

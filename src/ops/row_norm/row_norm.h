@@ -21,20 +21,33 @@ struct RowNormAttributes {
   }
 };
 
-// Inputs: x, the gradient of y, mean if centred, rstd, then weight if there is one.
+// Inputs: x, the gradient of y, mean if centred, rstd, then weight if there is one, then, where
+// there is one, another gradient of x, which is added to that through the rows (a residual's).
 // Outputs: the gradients of x and, where asked for, of weight and bias.
 struct RowNormGradAttributes {
   double eps = 0.0;
   bool weight = false;
   bool weight_grad = false, bias_grad = false;
+  bool added = false;
   bool operator==(const RowNormGradAttributes&) const = default;
   void visit(auto&& field) const {
     field("eps", eps);
     field("weight", weight);
     field("weight_grad", weight_grad);
     field("bias_grad", bias_grad);
+    field("added", added);
   }
 };
+
+// Where the inputs of the gradient lie that not every call has.
+struct RowNormGradInputs {
+  std::size_t rstd, weight, added;
+  RowNormGradInputs(Centring centring, const RowNormGradAttributes& a)
+      : rstd(centring == Centring::yes ? 3 : 2), weight(rstd + 1), added(weight + a.weight) {}
+};
+
+const Op& layer_norm_grad_op();
+const Op& rms_norm_grad_op();
 
 template <Centring centring>
 Kernel bind_row_norm_cpu(const KernelRequest& request, const RowNormAttributes& attributes);

@@ -66,8 +66,9 @@ void run_forward(const KernelArgs& args, RowShape shape, const RowNormAttributes
 //
 // With v = (x - mean) · rstd and s = g · weight, the gradient of a row is
 //   dx = rstd · (s - mean(s) - v · mean(s · v))
-// and that of weight and bias is Σ g · v and Σ g over all rows. Rows are cut into slices whose
-// number depends on the shape alone; each slice has its own sums, added up in order at the end.
+// and that of weight and bias is Σ g · v and Σ g over all rows. Another gradient of x is added to
+// dx after dx is rounded, as a sum by itself would have it. Rows are cut into slices whose number
+// depends on the shape alone; each slice has its own sums, added up in order at the end.
 
 struct Slices {
   std::int64_t count, width;  // width: elements of the sums of one slice
@@ -78,10 +79,11 @@ struct Slices {
 
 // One row. `weight_sum` and `bias_sum` are null where no one asks.
 template <class S, Centring centring, bool weighted>
-void backward_row(const S* x, const S* g, const S* weight, S* dx, Compute<S> mean, Compute<S> rstd,
-                  Compute<S>* weight_sum, Compute<S>* bias_sum, std::int64_t columns) {
+void backward_row(const S* x, const S* g, const S* weight, const S* added, S* dx, Compute<S> mean,
+                  Compute<S> rstd, Compute<S>* weight_sum, Compute<S>* bias_sum,
+                  std::int64_t columns) {
   using T = Compute<S>;
-  rows::TileReader<S> read_x, read_g, read_weight;
+  rows::TileReader<S> read_x, read_g, read_weight, read_added, read_rounded;
   rows::TileWriter<S> write;
   double total = 0.0, total_centred = 0.0;  // Σ s, Σ s · (x - mean)
   rows::for_tiles(columns, [&](std::int64_t at, std::int64_t count) {
@@ -130,6 +132,12 @@ void backward_row(const S* x, const S* g, const S* weight, S* dx, Compute<S> mea
         out[i] = rstd * ((weighted ? up[i] * w[i] : up[i]) - offset - (in[i] - mean) * slope);
     }
     write.end(dx + at, count);
+    if (!added) return;
+    const T *rounded = read_rounded(dx + at, count), *other = read_added(added + at, count);
+    T* total_out = write.begin(dx + at);
+#pragma GCC ivdep  // each element is read before it is written
+    for (std::int64_t i = 0; i < count; ++i) total_out[i] = rounded[i] + other[i];
+    write.end(dx + at, count);
   });
 }
 
@@ -151,9 +159,11 @@ void run_backward(const KernelArgs& args, RowShape shape, const RowNormGradAttri
   using T = Compute<S>;
   constexpr bool centred = centring == Centring::yes;
   const std::int64_t columns = shape.columns;
+  const RowNormGradInputs at(centring, a);
   const T* means = centred ? args.in<T>(2) : nullptr;
-  const T* rstds = args.in<T>(centred ? 3 : 2);
-  const S* weight = weighted ? args.in<S>(centred ? 4 : 3) : nullptr;
+  const T* rstds = args.in<T>(static_cast<int>(at.rstd));
+  const S* weight = weighted ? args.in<S>(static_cast<int>(at.weight)) : nullptr;
+  const S* added = a.added ? args.in<S>(static_cast<int>(at.added)) : nullptr;
   const Slices slices(shape, a);
   T* sums = args.scratch<T>();
   parallel_for(slices.count, 1 + 16384 / (1 + shape.rows / slices.count * columns),
@@ -167,8 +177,8 @@ void run_backward(const KernelArgs& args, RowShape shape, const RowNormGradAttri
                    for (std::int64_t r = shape.rows * slice / slices.count; r < last; ++r)
                      backward_row<S, centring, weighted>(
                          args.in<S>(0) + r * columns, args.in<S>(1) + r * columns, weight,
-                         args.out<S>() + r * columns, centred ? means[r] : T(0), rstds[r],
-                         weight_sum, bias_sum, columns);
+                         added ? added + r * columns : nullptr, args.out<S>() + r * columns,
+                         centred ? means[r] : T(0), rstds[r], weight_sum, bias_sum, columns);
                  }
                });
   if (a.weight_grad) join_slices(sums, slices, args.out<S>(1), columns);

@@ -46,10 +46,15 @@ struct Forward {
 //
 // With v = (x - mean) · rstd and s = g · weight, the gradient of a row is
 //   dx = rstd · (s - mean(s) - v · mean(s · v))
-// and that of weight and bias is Σ g · v and Σ g over all rows.
+// and that of weight and bias is Σ g · v and Σ g over all rows. Another gradient of x is added to
+// dx after dx is rounded, as a sum by itself would have it.
+
+// A sum of numbers as they are: never made one operation with the product that gave one of them.
+__device__ inline float rounded_sum(float a, float b) { return __fadd_rn(a, b); }
+__device__ inline double rounded_sum(double a, double b) { return __dadd_rn(a, b); }
 
 struct Gradient {
-  const void *in, *grad, *means, *rstds, *weight;  // means and weight may be null
+  const void *in, *grad, *means, *rstds, *weight, *added;  // all but in, grad and rstds may be null
   void* out;
 
   template <class T>
@@ -67,6 +72,29 @@ struct Gradient {
     walk.load(static_cast<const S*>(weight) + column, w);
 #pragma unroll
     for (int k = 0; k < Walk::width; ++k) g[k] *= w[k];
+  }
+
+  // Stores dx, of the row that begins at element `first`, or its sum with the other gradient.
+  template <class S, class Walk, class T>
+  __device__ void store(const Walk& walk, std::int64_t first, std::int64_t column,
+                        T (&dx)[Walk::width]) const {
+    if (added) {
+      T other[Walk::width];
+      walk.load(static_cast<const S*>(added) + first + column, other);
+#pragma unroll
+      for (int k = 0; k < Walk::width; ++k) dx[k] = rounded_sum(widen(narrow<S>(dx[k])), other[k]);
+    }
+    walk.store(static_cast<S*>(out) + first + column, dx);
+  }
+
+  // Has the other gradient of a row brought near before it is read: there are no registers left to
+  // keep it in meanwhile.
+  template <class S, class Walk>
+  __device__ void expect(const Walk& walk, std::int64_t first) const {
+    if (!added) return;
+    walk.slots([&](int, std::int64_t column) {
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const S*>(added) + first + column));
+    });
   }
 
   template <class S, class Walk>
@@ -108,7 +136,7 @@ struct Gradient {
       scale<S>(walk, column, s);
 #pragma unroll
       for (int k = 0; k < Walk::width; ++k) v[k] = c(v[k], s[k]);
-      walk.store(static_cast<S*>(out) + r * walk.columns + column, v);
+      store<S>(walk, r * walk.columns, column, v);
     });
   }
 };
@@ -151,6 +179,7 @@ __global__ void __launch_bounds__(256, 2)  // two blocks share a multiprocessor:
   for (std::int64_t r = rows * slice / sums.slices + part; r < end; r += parts) {
     const auto x = walk.open(static_cast<const S*>(gradient.in) + r * columns);
     const auto g = walk.open(static_cast<const S*>(gradient.grad) + r * columns);
+    gradient.expect<S>(walk, r * columns);
     const auto c = gradient.template coefficients<S>(r, walk, x, g);
     walk.slots([&](int slot, std::int64_t column) {
       T v[Rows::width], s[Rows::width];
@@ -164,7 +193,7 @@ __global__ void __launch_bounds__(256, 2)  // two blocks share a multiprocessor:
       gradient.scale<S>(walk, column, s);
 #pragma unroll
       for (int k = 0; k < Rows::width; ++k) v[k] = c(v[k], s[k]);
-      walk.store(static_cast<S*>(gradient.out) + r * columns + column, v);
+      gradient.store<S>(walk, r * columns, column, v);
     });
   }
   T* weight_out = sums.at(slice, columns);
@@ -222,18 +251,20 @@ template <class S>
 void run_backward(const KernelArgs& args, RowShape shape, const RowNormGradAttributes& a,
                   Centring centring) {
   using T = Compute<S>;
-  const int rstd = centring == Centring::yes ? 3 : 2;
+  const RowNormGradInputs at(centring, a);
   const Gradient gradient{args.inputs[0],
                           args.inputs[1],
                           centring == Centring::yes ? args.inputs[2] : nullptr,
-                          args.inputs[static_cast<std::size_t>(rstd)],
-                          a.weight ? args.inputs[static_cast<std::size_t>(rstd) + 1] : nullptr,
+                          args.inputs[at.rstd],
+                          a.weight ? args.inputs[at.weight] : nullptr,
+                          a.added ? args.inputs[at.added] : nullptr,
                           args.outputs[0]};
   const Slices slices(shape, a);
   const SliceSums<T> sums{args.scratch<T>(), slices.count, a.weight_grad, a.bias_grad};
   const bool packs = sizeof(S) <= 4 && shape.columns % pack<S> == 0 &&
                      aligned_for_packs(args.inputs[0], args.inputs[1], args.outputs[0]) &&
-                     aligned_for_packs(static_cast<const std::byte*>(gradient.weight));
+                     aligned_for_packs(static_cast<const std::byte*>(gradient.weight),
+                                       static_cast<const std::byte*>(gradient.added));
   const unsigned count = static_cast<unsigned>(slices.count);
   if (slices.sums == 0) {
     launch_rows<S>(args, "row_norm_grad", gradient, shape, packs);

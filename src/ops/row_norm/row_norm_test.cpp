@@ -1,3 +1,5 @@
+#include "ops/row_norm/row_norm.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,6 +36,39 @@ TEST(RowNorm, RmsNorm) {
       {"rms weight", {x, c}, [](const auto& t) { return std::vector{rms_norm(t[0], t[1])}; }}));
   check(with_half_factor(
       {"rms plain", {x}, [](const auto& t) { return std::vector{rms_norm(t[0], {}, 1e-3)}; }}));
+}
+
+// The backward op by itself, with another gradient of x that it adds. The statistics it is given
+// are those of x.
+TEST(RowNorm, GradientsWithAnotherAdded) {
+  const SampleInput x = SampleInput::real({2, 3, 5}), c = SampleInput::real({5});
+  const auto rstd = [](const Tensor& rows) {
+    const Tensor wide = cast(rows, rows.dtype() == f64 ? f64 : f32);
+    return rsqrt(mean(square(wide), {-1}) + 1e-5);
+  };
+  check(with_half_factor({"layer_norm_grad", {x, x, c, x}, [&](const auto& t) {
+                            const Tensor wide = cast(t[0], t[0].dtype() == f64 ? f64 : f32);
+                            const Tensor centre = mean(wide, {-1}, Keep::yes);
+                            return apply(
+                                layer_norm_grad_op(),
+                                {t[0], t[1], squeeze(centre, -1), rstd(wide - centre), t[2], t[3]},
+                                RowNormGradAttributes{1e-5, true, true, true, true});
+                          }}));
+  check(with_half_factor({"rms_norm_grad", {x, x, x}, [&](const auto& t) {
+                            return apply(rms_norm_grad_op(), {t[0], t[1], rstd(t[0]), t[2]},
+                                         RowNormGradAttributes{1e-5, false, false, false, true});
+                          }}));
+}
+
+// What passes make of a residual: to the bit what the sum by itself gives, on every device.
+TEST(RowNorm, Residuals) {
+  const SampleInput x = SampleInput::real({2, 3, 8}), c = SampleInput::real({8});
+  check(with_half_factor({"layer_norm", {x, c, c}, [](const auto& t) {
+                            return std::vector{t[0] + tanh(layer_norm(t[0], t[1], t[2]))};
+                          }}));
+  check(with_half_factor({"rms_norm", {x, c}, [](const auto& t) {
+                            return std::vector{t[0] + tanh(rms_norm(t[0], t[1]))};
+                          }}));
 }
 
 TEST(RowNorm, GroupNorm) {
@@ -106,6 +141,12 @@ TEST(RowNorm, Errors) {
   expect_error([&] { layer_norm(zeros({2, 0}), {}, {}); }, {"[layer_norm]", "no elements"});
   expect_error([&] { rms_norm(zeros({2, 3}, i32), {}); }, {"[rms_norm]", "floating-point"});
   expect_error([&] { rms_norm(zeros({}), {}); }, {"[rms_norm]", "one axis"});
+  expect_error(
+      [&] {
+        apply(rms_norm_grad_op(), {x, x, zeros({2}), zeros({3})},
+              RowNormGradAttributes{.added = true});
+      },
+      {"[rms_norm_grad]", "what is added must be", "(2, 3)"});
   expect_error([&] { group_norm(x, 2, {}, {}); }, {"3 channels", "2 equal groups"});
   expect_error([&] { group_norm(zeros({3}), 1, {}, {}); }, {"group_norm", "(N, C, ...)"});
   expect_error([&] { group_norm(x, 3, ones({2}), {}); }, {"group_norm", "weight", "(3,)"});

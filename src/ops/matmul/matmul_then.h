@@ -1,0 +1,34 @@
+// A product and an elementwise function of it and of a tensor like it. Libraries can do such a
+// function while the product's numbers are still in registers: the product itself is then never
+// written.
+#pragma once
+
+#include "ops/matmul/matmul.h"
+
+namespace ebb {
+
+// f(product, y), as the ops of these names compute it.
+enum class AfterProduct : std::uint8_t { add, gelu_tanh_grad };
+std::string_view name(AfterProduct function);
+
+// Inputs: the factors a and b, a bias if there is one, and y, of the product's shape and dtype.
+struct MatmulThenAttributes {
+  MatmulAttributes product;
+  bool bias = false;
+  AfterProduct function = AfterProduct::add;
+  bool operator==(const MatmulThenAttributes&) const = default;
+  void visit(auto&& field) const {
+    product.visit(field);
+    field("bias", bias);
+    field("function", std::string(name(function)));
+  }
+};
+
+const Op& matmul_then_op();
+
+// The product's kernel, and then the function's over its result: where a library has no kernel that
+// does both.
+Kernel bind_matmul_then_apart(const KernelRequest& request, const MatmulThenAttributes& attributes);
+Kernel bind_matmul_then_cuda(const KernelRequest& request, const MatmulThenAttributes& attributes);
+
+}  // namespace ebb
