@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "ebb/io/device_file.h"
+
 namespace ebb::test {
 namespace {
 
@@ -47,6 +49,16 @@ TEST(Docs, ExamplesAreThoseThatRun) {
 }
 
 // Links between pages and to files of the tree lead somewhere.
+TEST(Docs, DescribedDevicesCanBePlannedFor) {
+  int found = 0;
+  for (const auto& entry : fs::directory_iterator(root / "devices")) {
+    const Rates rates = io::load_device(entry.path());
+    EXPECT_GT(rates.memory.count, 0) << entry.path();
+    ++found;
+  }
+  EXPECT_GT(found, 0);
+}
+
 TEST(Docs, LinksLeadSomewhere) {
   std::vector<fs::path> pages{root / "README.md", root / "CONTRIBUTING.md"};
   for (const auto& entry : fs::recursive_directory_iterator(root / "docs"))
