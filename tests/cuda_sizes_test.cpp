@@ -77,6 +77,21 @@ TEST(CudaSizes, JoinedProducts) {
   }
 }
 
+// With the channels last: packs and single columns, several tiles of columns, slices of rows and
+// rests of both.
+TEST(CudaSizes, NormsOfLastChannels) {
+  for (const Shape& shape : {Shape{4, 33, 31, 64}, Shape{8, 9, 7, 520}, Shape{70, 5, 5, 33},
+                             Shape{3, 3, 3, 2048}, Shape{20000, 3}})
+    check_sizes("batch_norm, channels last " + to_string(shape),
+                {SampleInput::real(shape), SampleInput::real({shape[shape.rank() - 1]}),
+                 SampleInput::real({shape[shape.rank() - 1]})},
+                [](const Tensors& x) {
+                  return Tensors{batch_norm(x[0], x[1], x[2], {}, {}, Training::yes, 0.1, 1e-5,
+                                            ImageLayout::channels_last)
+                                     .y};
+                });
+}
+
 TEST(CudaSizes, Reductions) {
   const struct {
     Shape shape;
@@ -180,6 +195,19 @@ TEST(CudaSizes, Images) {
       8.0);
   check_sizes("pooling", {SampleInput::real({4, 16, 21, 20})}, [](const Tensors& x) {
     return Tensors{max_pool2d(x[0], 3, 2, 1), avg_pool2d(x[0], 2, 2, 0, CountPad::yes)};
+  });
+  constexpr ImageLayout last = ImageLayout::channels_last;
+  check_sizes(
+      "convolutions, channels last",
+      {SampleInput::real({4, 20, 20, 16}), SampleInput::real({24, 16, 3, 3}, -0.2, 0.2),
+       SampleInput::real({24})},
+      [](const Tensors& x) {
+        return Tensors{conv2d(x[0], x[1], x[2], {.stride = 1, .padding = 1, .layout = last}),
+                       conv2d(x[0], x[1], x[2], {.stride = 2, .padding = 1, .layout = last})};
+      },
+      8.0);
+  check_sizes("pooling, channels last", {SampleInput::real({4, 21, 20, 16})}, [](const Tensors& x) {
+    return Tensors{max_pool2d(x[0], 3, 2, 1, last), avg_pool2d(x[0], 2, 2, 0, CountPad::yes, last)};
   });
 }
 

@@ -179,11 +179,13 @@ TEST(Cuda, PlansOfModelsNeedNoDevice) {
                                                   .key_value_heads = 2,
                                                   .context = 32},
                               tokens, language);
-  plan_on_cuda<models::ResNet>(
-      "resnet",
-      models::ResNetConfig{models::ResNetConfig::Block::bottleneck, {1, 1}, {8, 16}, 3, 10},
-      {{{4, 3, 16, 16}, f32}, {{4}, i64}},
-      [](auto& model, const Batch& b) { return cross_entropy(model(b.x()), b.y()); });
+  for (const ImageLayout layout : {ImageLayout::channels_first, ImageLayout::channels_last})
+    plan_on_cuda<models::ResNet>(
+        "resnet",
+        models::ResNetConfig{
+            models::ResNetConfig::Block::bottleneck, {1, 1}, {8, 16}, 3, 10, layout},
+        {{{4, 3, 16, 16}, f32}, {{4}, i64}},
+        [](auto& model, const Batch& b) { return cross_entropy(model(b.x()), b.y()); });
 }
 
 // Losses of a few steps.

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "ebb/image_layout.h"
 #include "ebb/random.h"
 #include "ebb/tensor.h"
 
@@ -178,13 +179,14 @@ struct BatchNormResult {
   Tensor running_mean, running_var;  // to be kept for the next call; carry no gradient
 };
 
-// x is (N, C, ...); all else is (C). In training each channel is normalised by its own mean and
-// variance, which enter the running ones with weight `momentum` (the variance as the unbiased
-// estimate); running statistics may then be empty and stay so. Otherwise the running ones are used
-// and returned as they came.
+// x is (N, C, ...), or (N, ..., C) with the channels last; all else is (C). In training each
+// channel is normalised by its own mean and variance, which enter the running ones with weight
+// `momentum` (the variance as the unbiased estimate); running statistics may then be empty and stay
+// so. Otherwise the running ones are used and returned as they came.
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                            const Tensor& running_mean, const Tensor& running_var, Training training,
-                           double momentum = 0.1, double eps = 1e-5);
+                           double momentum = 0.1, double eps = 1e-5,
+                           ImageLayout layout = ImageLayout::channels_first);
 
 // --- Tables ---
 
@@ -249,7 +251,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
 // elements i and i + D/2 are turned by the angle t · base^(-2i/D).
 Tensor rotary(const Tensor& x, double base = 10000.0, std::int64_t first_position = 0);
 
-// --- Images: (N, C, H, W) ---
+// --- Images: (N, C, H, W), or (N, H, W, C) where the layout says so ---
 
 // A number for each axis of an image; one alone stands for both.
 struct Size2d {
@@ -265,21 +267,25 @@ struct Conv2dOptions {
   Size2d padding = 0;   // zeros on each side
   Size2d dilation = 1;  // distance between neighbouring taps of the kernel
   std::int64_t groups = 1;
+  ImageLayout layout = ImageLayout::channels_first;  // of x and the result
 };
 
 // x (N, C, H, W) with weight (O, C / groups, kh, kw), plus `bias` (O) if given. The kernel is not
-// flipped.
+// flipped. The weight's shape is the same in both layouts of images.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 
 // Windows of `kernel` cells, `stride` apart; padding takes no part in a maximum and may be at most
 // half of the kernel. A stride of 0 means the kernel's size.
-Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride = 0, Size2d padding = 0);
+Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride = 0, Size2d padding = 0,
+                  ImageLayout layout = ImageLayout::channels_first);
 
 // What the mean of a window that reaches into the padding is divided by.
 enum class CountPad : bool { no, yes };
 Tensor avg_pool2d(const Tensor& x, Size2d kernel, Size2d stride = 0, Size2d padding = 0,
-                  CountPad count_pad = CountPad::yes);
-Tensor global_avg_pool2d(const Tensor& x);  // (N, C)
+                  CountPad count_pad = CountPad::yes,
+                  ImageLayout layout = ImageLayout::channels_first);
+Tensor global_avg_pool2d(const Tensor& x,
+                         ImageLayout layout = ImageLayout::channels_first);  // (N, C)
 
 }  // namespace ebb

@@ -36,6 +36,16 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
   add_size(app, "--sequence", options.sequence, "Tokens in a sequence");
   add_size(app, "--classes", options.classes, "Classes");
   add_size(app, "--depth", options.depth, "Depth of a ResNet: 18, 32 or 50");
+  const std::string first(name(ImageLayout::channels_first)),
+      last(name(ImageLayout::channels_last));
+  app.add_option_function<std::string>(
+         "--layout",
+         [&options, last](const std::string& chosen) {
+           options.layout =
+               chosen == last ? ImageLayout::channels_last : ImageLayout::channels_first;
+         },
+         "Of images inside convolutional models; by default channels-last on a GPU")
+      ->check(CLI::IsMember({first, last}));
   app.add_option("--dropout", options.dropout, "Probability of dropout")
       ->check(CLI::Range(0.0, 0.999))
       ->group("Sizes");

@@ -34,7 +34,8 @@ Conv2d::Conv2d(Place place, std::int64_t in, std::int64_t out, std::int64_t kern
     bias = parameter("bias", {out}, fan_in_uniform(in / options.groups * kernel * kernel));
 }
 
-BatchNorm2d::BatchNorm2d(Place place, std::int64_t channels, double eps, double momentum)
+BatchNorm2d::BatchNorm2d(Place place, std::int64_t channels, double eps, double momentum,
+                         ImageLayout layout)
     : Module(std::move(place)),
       weight(parameter("weight", {channels}, Initial::constant(1.0))),
       bias(parameter("bias", {channels}, Initial::constant(0.0))),
@@ -42,12 +43,13 @@ BatchNorm2d::BatchNorm2d(Place place, std::int64_t channels, double eps, double 
       running_mean(buffer("running_mean", {{channels}, dtype() == f64 ? f64 : f32}, 0.0)),
       running_var(buffer("running_var", {{channels}, dtype() == f64 ? f64 : f32}, 1.0)),
       eps_(eps),
-      momentum_(momentum) {}
+      momentum_(momentum),
+      layout_(layout) {}
 
 Tensor BatchNorm2d::forward(const Tensor& x) {
   const BatchNormResult result =
       batch_norm(x, weight, bias, running_mean, running_var,
-                 training() ? Training::yes : Training::no, momentum_, eps_);
+                 training() ? Training::yes : Training::no, momentum_, eps_, layout_);
   if (training()) {
     ForwardScope::record(running_mean, result.running_mean);
     ForwardScope::record(running_var, result.running_var);

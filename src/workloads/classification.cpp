@@ -140,6 +140,7 @@ class ResNetWorkload : public ImageWorkload<models::ResNet> {
                                   : depth == 32 ? models::ResNetConfig::resnet32(shape.classes)
                                                 : models::ResNetConfig::resnet50(shape.classes);
     config.channels = shape.channels;
+    config.layout = o.image_layout();
     batch_size = o.batch.value_or(64);
     make_model(o, config);
   }

@@ -86,10 +86,12 @@ Classifier classifier_for(const MultilevelOptions& o, const Images& images, DTyp
     c.layers = o.common.layers.value_or(c.layers);
     return make_classifier<models::Mlp>(c);
   }
-  if (name == "resnet32")
-    return make_classifier<models::ResNet>(models::ResNetConfig::resnet32(images.classes));
-  if (name == "resnet50")
-    return make_classifier<models::ResNet>(models::ResNetConfig::resnet50(images.classes));
+  const auto residual = [&](models::ResNetConfig config) {
+    config.layout = o.common.image_layout();
+    return make_classifier<models::ResNet>(config);
+  };
+  if (name == "resnet32") return residual(models::ResNetConfig::resnet32(images.classes));
+  if (name == "resnet50") return residual(models::ResNetConfig::resnet50(images.classes));
   throw ValueError(fmt::format("there is no classifier \"{}\"; there are: {}", name,
                                fmt::join(classifier_names(), ", ")));
 }

@@ -11,6 +11,8 @@ struct ResNetConfig {
   std::vector<int> stages;           // blocks in each
   std::vector<std::int64_t> widths;  // of each stage
   std::int64_t channels = 3, classes = 10;
+  // Of the images inside: the model is given and trained with the same tensors either way.
+  ImageLayout layout = ImageLayout::channels_first;
 
   static ResNetConfig resnet18(std::int64_t classes = 10) {
     return {Block::basic, {2, 2, 2, 2}, {64, 128, 256, 512}, 3, classes};
@@ -27,7 +29,7 @@ struct ResNetConfig {
 class ConvNorm : public nn::Module<ConvNorm> {
  public:
   ConvNorm(nn::Place place, std::int64_t in, std::int64_t out, std::int64_t kernel,
-           std::int64_t stride);
+           std::int64_t stride, ImageLayout layout);
   Tensor forward(const Tensor& x) { return norm_(conv_(x)); }
 
  private:
@@ -38,7 +40,7 @@ class ConvNorm : public nn::Module<ConvNorm> {
 class ResidualBlock : public nn::Module<ResidualBlock> {
  public:
   ResidualBlock(nn::Place place, ResNetConfig::Block kind, std::int64_t in, std::int64_t width,
-                std::int64_t stride);
+                std::int64_t stride, ImageLayout layout);
   Tensor forward(const Tensor& x);
   static std::int64_t outputs(ResNetConfig::Block kind, std::int64_t width) {
     return kind == ResNetConfig::Block::basic ? width : 4 * width;
@@ -55,6 +57,7 @@ class ResNet : public nn::Module<ResNet> {
   Tensor forward(const Tensor& x);  // (N, channels, H, W) → (N, classes)
 
  private:
+  ImageLayout layout_;
   ConvNorm stem_;
   nn::List<ResidualBlock> blocks_{at("blocks")};
   std::unique_ptr<nn::Linear> classifier_;

@@ -22,7 +22,8 @@ class Linear : public Module<Linear> {
   Variable bias;    // (out), or empty
 };
 
-// x (N, in, H, W) → (N, out, H', W')
+// x (N, in, H, W) → (N, out, H', W'), or (N, H, W, in) → (N, H', W', out) where the options' layout
+// is channels-last. The weight is the same in both.
 class Conv2d : public Module<Conv2d> {
  public:
   Conv2d(Place place, std::int64_t in, std::int64_t out, std::int64_t kernel,
@@ -36,11 +37,12 @@ class Conv2d : public Module<Conv2d> {
   Conv2dOptions options_;
 };
 
-// Normalises each channel of x (N, C, H, W) over the batch; in evaluation by running statistics,
-// which training steps update.
+// Normalises each channel of x, (N, C, H, W) or (N, H, W, C), over the batch; in evaluation by
+// running statistics, which training steps update.
 class BatchNorm2d : public Module<BatchNorm2d> {
  public:
-  BatchNorm2d(Place place, std::int64_t channels, double eps = 1e-5, double momentum = 0.1);
+  BatchNorm2d(Place place, std::int64_t channels, double eps = 1e-5, double momentum = 0.1,
+              ImageLayout layout = ImageLayout::channels_first);
   Tensor forward(const Tensor& x);
 
   Variable weight, bias;               // (C)
@@ -48,6 +50,7 @@ class BatchNorm2d : public Module<BatchNorm2d> {
 
  private:
   double eps_, momentum_;
+  ImageLayout layout_;
 };
 
 class LayerNorm : public Module<LayerNorm> {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ebb/data/dataset.h"
+#include "ebb/image_layout.h"
 #include "ebb/nn/module.h"
 #include "ebb/optim/optimizer.h"
 
@@ -25,6 +26,12 @@ struct Options {
   Device device;
   DType dtype = f32;
   std::uint64_t seed = 0;
+  // Of images inside convolutional models; without it, what is fastest on the device.
+  std::optional<ImageLayout> layout;
+  ImageLayout image_layout() const {
+    return layout.value_or(device.kind == Device::Kind::cuda ? ImageLayout::channels_last
+                                                             : ImageLayout::channels_first);
+  }
   bool fused_loss = true;  // false: where there is a choice, the loss is computed from all logits
 };
 

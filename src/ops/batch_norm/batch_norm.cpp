@@ -12,25 +12,34 @@ namespace ebb {
 const Op& batch_norm_op();
 const Op& batch_norm_grad_op();
 
-namespace {
-
-std::int64_t per_channel(const Shape& x) { return x.elements() / std::max<std::int64_t>(x[1], 1); }
-
-void require_channels(const Call& call) {
-  call.require_floating(0);
-  if (call.shape(0).rank() < 2) call.fail_shape("needs axes (N, C, ...)");
-  if (call.shape(0)[1] == 0) call.fail_shape("needs at least one channel");
+ChannelExtent::ChannelExtent(const Shape& x, ImageLayout layout)
+    : channels(x[channel_axis(x, layout)]) {
+  for (int i = 0; i < channel_axis(x, layout); ++i) samples *= x[i];
+  for (int i = channel_axis(x, layout) + 1; i < x.rank(); ++i) run *= x[i];
 }
 
-void require_per_channel(const Call& call, const TensorType& type, std::string_view what) {
-  const std::int64_t channels = call.shape(0)[1];
+namespace {
+
+std::int64_t channels_of(const Shape& x, ImageLayout layout) { return x[channel_axis(x, layout)]; }
+
+void require_channels(const Call& call, ImageLayout layout) {
+  call.require_floating(0);
+  if (call.shape(0).rank() < 2)
+    call.fail_shape(layout == ImageLayout::channels_last ? "needs axes (N, ..., C)"
+                                                         : "needs axes (N, C, ...)");
+  if (channels_of(call.shape(0), layout) == 0) call.fail_shape("needs at least one channel");
+}
+
+void require_per_channel(const Call& call, const TensorType& type, std::string_view what,
+                         ImageLayout layout) {
+  const std::int64_t channels = channels_of(call.shape(0), layout);
   if (type.shape != Shape{channels})
     call.fail_shape(fmt::format("the {} must have shape ({},), but has {}", what, channels,
                                 to_string(type.shape)));
 }
 
-TensorType statistics_type(const Call& call) {
-  return {{call.shape(0)[1]}, compute_dtype(call.dtype(0))};
+TensorType statistics_type(const Call& call, ImageLayout layout) {
+  return {{channels_of(call.shape(0), layout)}, compute_dtype(call.dtype(0))};
 }
 
 void require_eps(const Call& call, double eps) {
@@ -38,63 +47,68 @@ void require_eps(const Call& call, double eps) {
 }
 
 std::vector<TensorType> infer(const Call& call, const BatchNormAttributes& a) {
-  require_channels(call);
+  require_channels(call, a.layout);
   require_eps(call, a.eps);
-  if (per_channel(call.shape(0)) < 2)
-    call.fail_shape(fmt::format("needs more than one value in each channel to train, but has {}",
-                                per_channel(call.shape(0))));
+  if (const std::int64_t values = ChannelExtent(call.shape(0), a.layout).per_channel(); values < 2)
+    call.fail_shape(
+        fmt::format("needs more than one value in each channel to train, but has {}", values));
   for (int i = 1; i < call.count(); ++i) {
     call.require_same_dtype(0, i);
     require_per_channel(call, call.inputs[static_cast<std::size_t>(i)],
-                        i == 1 && a.weight ? "weight" : "bias");
+                        i == 1 && a.weight ? "weight" : "bias", a.layout);
   }
-  return {call.inputs[0], statistics_type(call), statistics_type(call)};
+  const TensorType statistics = statistics_type(call, a.layout);
+  return {call.inputs[0], statistics, statistics};
 }
 
 std::vector<TensorType> infer_grad(const Call& call, const BatchNormGradAttributes& a) {
-  require_channels(call);
+  require_channels(call, a.layout);
   if (call.inputs[1] != call.inputs[0]) call.fail_shape("x and the gradient must be of one type");
+  const TensorType statistics = statistics_type(call, a.layout);
   for (int i : {2, 3})
-    if (call.inputs[static_cast<std::size_t>(i)] != statistics_type(call))
-      call.fail_shape(fmt::format("the statistics must be {}", to_string(statistics_type(call))));
-  if (a.weight) require_per_channel(call, call.inputs[4], "weight");
-  const TensorType channels{{call.shape(0)[1]}, call.dtype(0)};
+    if (call.inputs[static_cast<std::size_t>(i)] != statistics)
+      call.fail_shape(fmt::format("the statistics must be {}", to_string(statistics)));
+  if (a.weight) require_per_channel(call, call.inputs[4], "weight", a.layout);
+  const TensorType channels{statistics.shape, call.dtype(0)};
   return {call.inputs[0], channels, channels};
 }
 
 // Axes of x but the channels.
-Axes other_axes(const Tensor& x) {
-  Axes axes{0};
-  for (int i = 2; i < x.rank(); ++i) axes.push_back(i);
+Axes other_axes(const Tensor& x, ImageLayout layout) {
+  Axes axes;
+  for (int i = 0; i < x.rank(); ++i)
+    if (i != channel_axis(x.shape(), layout)) axes.push_back(i);
   return axes;
 }
 
-// (C) as (C, 1, ...), to broadcast over x.
-Tensor over(const Tensor& x, const Tensor& channels) {
-  Shape shape = Shape::filled(x.rank() - 1, 1);
-  shape[0] = x.shape()[1];
+// (C) as (C, 1, ...), or (C) with the channels last, to broadcast over x.
+Tensor over(const Tensor& x, const Tensor& channels, ImageLayout layout) {
+  const int axis = channel_axis(x.shape(), layout);
+  Shape shape = Shape::filled(x.rank() - axis, 1);
+  shape[0] = x.shape()[axis];
   return cast(reshape(channels, shape), compute_dtype(x.dtype()));
 }
 
 struct Normalised {
-  Tensor mean, var, rstd;  // (1, C, 1, ...)
+  Tensor mean, var, rstd;  // like x, with size 1 along all axes but the channels'
   Tensor value;            // like x, in the dtype of the statistics
 };
-Normalised normalised(const Tensor& x, double eps) {
+Normalised normalised(const Tensor& x, double eps, ImageLayout layout) {
   const Tensor values = cast(x, compute_dtype(x.dtype()));
-  const Tensor centre = mean(values, other_axes(x), Keep::yes);
-  const Tensor spread = mean(square(values - centre), other_axes(x), Keep::yes);
+  const Axes axes = other_axes(x, layout);
+  const Tensor centre = mean(values, axes, Keep::yes);
+  const Tensor spread = mean(square(values - centre), axes, Keep::yes);
   const Tensor rstd = rsqrt(spread + eps);
   return {centre, spread, rstd, (values - centre) * rstd};
 }
 
 std::vector<Tensor> reference(std::span<const Tensor> in, const BatchNormAttributes& a) {
   const Tensor& x = in[0];
-  const auto [centre, spread, rstd, value] = normalised(x, a.eps);
+  const auto [centre, spread, rstd, value] = normalised(x, a.eps, a.layout);
   Tensor y = value;
-  if (a.weight) y = y * over(x, in[1]);
-  if (a.bias) y = y + over(x, in.back());
-  const Shape channels{x.shape()[1]};
+  if (a.weight) y = y * over(x, in[1], a.layout);
+  if (a.bias) y = y + over(x, in.back(), a.layout);
+  const Shape channels{channels_of(x.shape(), a.layout)};
   return {cast(y, x.dtype()), reshape(centre, channels), reshape(spread, channels)};
 }
 
@@ -102,10 +116,10 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const BatchNormAttribu
 // differentiating this gives the derivative through them too.
 std::vector<Tensor> grad_reference(std::span<const Tensor> in, const BatchNormGradAttributes& a) {
   const Tensor& x = in[0];
-  const Axes axes = other_axes(x);
-  const auto [centre, spread, rstd, value] = normalised(x, a.eps);
+  const Axes axes = other_axes(x, a.layout);
+  const auto [centre, spread, rstd, value] = normalised(x, a.eps, a.layout);
   const Tensor g = cast(in[1], value.dtype());
-  const Tensor scale = a.weight ? rstd * over(x, in[4]) : rstd;
+  const Tensor scale = a.weight ? rstd * over(x, in[4], a.layout) : rstd;
   const Tensor inner = g - mean(g, axes, Keep::yes) - value * mean(g * value, axes, Keep::yes);
   return {cast(inner * scale, x.dtype()), cast(sum(g * value, axes), x.dtype()),
           cast(sum(g, axes), x.dtype())};
@@ -118,8 +132,8 @@ std::vector<Tensor> gradient(const GradientCall& call, const BatchNormAttributes
   if (!call.has_grad(0)) return result;
   std::vector<Tensor> inputs{call.input(0), call.grad(), call.output(1), call.output(2)};
   if (a.weight) inputs.push_back(call.input(1));
-  const std::vector<Tensor> grads =
-      apply(batch_norm_grad_op(), std::move(inputs), BatchNormGradAttributes{a.eps, a.weight});
+  const std::vector<Tensor> grads = apply(batch_norm_grad_op(), std::move(inputs),
+                                          BatchNormGradAttributes{a.eps, a.weight, a.layout});
   result[0] = grads[0];
   if (a.weight) result[1] = grads[1];
   if (a.bias) result.back() = grads[2];
@@ -135,24 +149,26 @@ Tensor moved(const Tensor& running, const Tensor& value, double momentum) {
 
 BatchNormResult train(const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const Tensor& running_mean, const Tensor& running_var, double momentum,
-                      double eps) {
+                      double eps, ImageLayout layout) {
   std::vector<Tensor> inputs{x};
   for (const Tensor& t : {weight, bias})
     if (t) inputs.push_back(t);
   const std::vector<Tensor> outputs =
       apply(batch_norm_op(), std::move(inputs),
-            BatchNormAttributes{eps, static_cast<bool>(weight), static_cast<bool>(bias)});
-  const double n = static_cast<double>(per_channel(x.shape()));
+            BatchNormAttributes{eps, static_cast<bool>(weight), static_cast<bool>(bias), layout});
+  const double n = static_cast<double>(ChannelExtent(x.shape(), layout).per_channel());
   return {outputs[0], moved(running_mean, outputs[1], momentum),
           moved(running_var, outputs[2] * (n / (n - 1.0)), momentum)};
 }
 
-// Besides its elements, every plane of a channel in an image takes some time.
+// Besides its elements, every run of a channel takes some time; with the channels last there are
+// none.
 template <class A, int per_element>
 Cost cost_of_planes(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                     const A& attributes) {
   Cost cost = cost_per_element<A, per_element>(inputs, outputs, attributes);
-  cost.flops += 400.0 * static_cast<double>(inputs[0].shape[0] * inputs[0].shape[1]);
+  if (attributes.layout == ImageLayout::channels_first)
+    cost.flops += 400.0 * static_cast<double>(inputs[0].shape[0] * inputs[0].shape[1]);
   return cost;
 }
 
@@ -190,18 +206,18 @@ const Op& batch_norm_grad_op() {
 
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                            const Tensor& running_mean, const Tensor& running_var, Training training,
-                           double momentum, double eps) {
+                           double momentum, double eps, ImageLayout layout) {
   const Call call = call_on(batch_norm_op(), x);
-  require_channels(call);
+  require_channels(call, layout);
   require_eps(call, eps);
   const std::pair<std::string_view, const Tensor*> named[] = {{"weight", &weight},
                                                               {"bias", &bias},
                                                               {"running mean", &running_mean},
                                                               {"running variance", &running_var}};
   for (const auto& [what, t] : named)
-    if (*t) require_per_channel(call, t->type(), what);
+    if (*t) require_per_channel(call, t->type(), what, layout);
   if (training == Training::yes)
-    return train(x, weight, bias, running_mean, running_var, momentum, eps);
+    return train(x, weight, bias, running_mean, running_var, momentum, eps, layout);
   if (!running_mean || !running_var)
     call.fail_value("needs a running mean and variance outside training");
   // One multiply and one add an element, in the dtype of the statistics.
@@ -209,7 +225,7 @@ BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& 
   if (weight) scale = scale * cast(weight, scale.dtype());
   Tensor shift = -(cast(running_mean, scale.dtype()) * scale);
   if (bias) shift = shift + cast(bias, scale.dtype());
-  const Tensor y = cast(x, scale.dtype()) * over(x, scale) + over(x, shift);
+  const Tensor y = cast(x, scale.dtype()) * over(x, scale, layout) + over(x, shift, layout);
   return {cast(y, x.dtype()), running_mean, running_var};
 }
 

@@ -1,9 +1,10 @@
 // Batch normalisation of x as (N, C, S), S the elements of a channel in one sample.
 //
 // Channels are independent, so threads share them out. With a long S, a channel is N runs of
-// memory, each summed and normalised as such. With a short one (S is 1 after a linear layer) blocks
-// of neighbouring channels are handled together, a column of (N, C · S) for each vector lane.
-// Either way the order of sums depends on the shape alone, and y may be x, dx may be x or g.
+// memory, each summed and normalised as such. With a short one (S is 1 after a linear layer and
+// with the channels last) blocks of neighbouring channels are handled together, a column of (N, C ·
+// S) for each vector lane. Either way the order of sums depends on the shape alone, and y may be x,
+// dx may be x or g.
 #include <cmath>
 
 #include "core/parallel.h"
@@ -16,12 +17,8 @@ namespace {
 constexpr std::int64_t long_run = 16;  // from here on runs are summed along memory
 constexpr std::int64_t block_columns = 64;
 
-struct Extent {
-  std::int64_t samples = 1, channels = 1, run = 1;
-
-  explicit Extent(const Shape& shape) : samples(shape[0]), channels(shape[1]) {
-    for (int i = 2; i < shape.rank(); ++i) run *= shape[i];
-  }
+struct Extent : ChannelExtent {
+  using ChannelExtent::ChannelExtent;
   double per_channel() const { return static_cast<double>(samples * run); }
   std::int64_t sample_stride() const { return channels * run; }
   bool long_runs() const { return run >= long_run; }
@@ -294,7 +291,7 @@ void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAt
 Kernel bind_batch_norm_cpu(const KernelRequest& request, const BatchNormAttributes& a) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    return Kernel{[e = Extent(request.out().shape()), a](const KernelArgs& args) {
+    return Kernel{[e = Extent(request.out().shape(), a.layout), a](const KernelArgs& args) {
       run_forward<S>(args, e, a);
     }};
   });
@@ -303,7 +300,7 @@ Kernel bind_batch_norm_cpu(const KernelRequest& request, const BatchNormAttribut
 Kernel bind_batch_norm_grad_cpu(const KernelRequest& request, const BatchNormGradAttributes& a) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    return Kernel{[e = Extent(request.out().shape()), a](const KernelArgs& args) {
+    return Kernel{[e = Extent(request.out().shape(), a.layout), a](const KernelArgs& args) {
       run_backward<S>(args, e, a);
     }};
   });

@@ -1,12 +1,12 @@
-// Batch normalisation of x as (N, C, S), S the elements of a channel in one sample. Blocks gather
+// Batch normalisation of x as (N, C, S), S the elements of a channel in one sample, more than one
+// (batch_norm_columns_cuda.cu has the other case). Blocks gather
 // the moments or sums of slices of a channel, a warp joins the slices of each channel in order and
 // makes its coefficients, and a third kernel applies them to every element: y may be x, and dx may
 // be x or g.
 #include <algorithm>
 
 #include "ebb/storage.h"
-#include "ops/batch_norm/batch_norm.h"
-#include "ops/cuda/element.cuh"
+#include "ops/batch_norm/channels.cuh"
 #include "ops/cuda/group.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
@@ -21,11 +21,10 @@ constexpr std::int64_t wanted_blocks = 528;  // four for each of an H200's multi
 constexpr std::int64_t slice_elements = 4096;
 constexpr int chunk = 16;  // elements a thread takes together
 
-struct Extent {
-  std::int64_t samples, channels, run = 1, slices;
+struct Extent : ChannelExtent {
+  std::int64_t slices;
 
-  explicit Extent(const Shape& shape) : samples(shape[0]), channels(shape[1]) {
-    for (int i = 2; i < shape.rank(); ++i) run *= shape[i];
+  explicit Extent(const ChannelExtent& extent) : ChannelExtent(extent) {
     slices = std::clamp<std::int64_t>(wanted_blocks / channels, 1,
                                       std::max<std::int64_t>(1, samples * run / slice_elements));
   }
@@ -50,53 +49,6 @@ struct Extent {
       body(offsets);
     }
   }
-};
-
-template <class S, int width>
-__device__ void load(const S* from, Compute<S> (&to)[width]) {
-  if constexpr (width > 1)
-    load_pack(from, to);
-  else
-    to[0] = widen(*from);
-}
-template <class S, int width>
-__device__ void store(S* to, const Compute<S> (&from)[width]) {
-  if constexpr (width > 1)
-    store_pack(to, from);
-  else
-    *to = narrow<S>(from[0]);
-}
-
-// Count, mean and sum of squared deviations of some elements; two join as two samples of a
-// population do.
-struct Moments {
-  double count = 0.0, mean = 0.0, squares = 0.0;
-
-  struct Join {
-    __device__ Moments operator()(const Moments& a, const Moments& b) const {
-      if (a.count == 0.0) return b;
-      if (b.count == 0.0) return a;
-      const double all = a.count + b.count, gap = b.mean - a.mean;
-      return {all, a.mean + gap * (b.count / all),
-              a.squares + b.squares + gap * gap * (a.count * b.count / all)};
-    }
-  };
-};
-
-struct Sums {
-  double g = 0.0, g_centred = 0.0;  // Σ g, Σ g · (x - mean)
-
-  struct Join {
-    __device__ Sums operator()(const Sums& a, const Sums& b) const {
-      return {a.g + b.g, a.g_centred + b.g_centred};
-    }
-  };
-};
-
-// What the last kernel applies to each element of a channel.
-template <class T>
-struct Coefficients {
-  T mean, scale, shift, slope;
 };
 
 // Each chunk is taken relative to its first element, which is one of those whose spread is asked
@@ -173,46 +125,13 @@ __device__ Part join_slices(const Extent& e, const Part* partial, std::int64_t c
   return warp_join(all, typename Part::Join{});
 }
 
-template <class T>
-__device__ T reciprocal_deviation(T var, double eps) {
-  return static_cast<T>(1.0 / square_root(static_cast<double>(var) + eps));
+template <class S, class Channels>
+__global__ void finish_kernel(Extent e, const typename Channels::Part* partial, Channels channels,
+                              Coefficients<Compute<S>>* coefficients) {
+  const auto all = join_slices(e, partial, blockIdx.x);
+  if (threadIdx.x == 0) coefficients[blockIdx.x] = channels.finish(blockIdx.x, all);
 }
 
-template <class S>
-__global__ void finish_moments(Extent e, const Moments* partial, const S* weight, const S* bias,
-                               double eps, Compute<S>* means, Compute<S>* vars,
-                               Coefficients<Compute<S>>* coefficients) {
-  using T = Compute<S>;
-  const std::int64_t c = blockIdx.x;
-  const Moments all = join_slices(e, partial, c);
-  if (threadIdx.x != 0) return;
-  means[c] = static_cast<T>(all.mean);
-  vars[c] = static_cast<T>(all.squares / e.per_channel());
-  coefficients[c] = {means[c],
-                     reciprocal_deviation(vars[c], eps) * (weight ? widen(weight[c]) : T(1)),
-                     bias ? widen(bias[c]) : T(0), T(0)};
-}
-
-// With v = (x - mean) · rstd, the gradients of weight and bias are Σ g · v and Σ g, and
-//   dx = weight · rstd · (g - mean(g) - v · mean(g · v)).
-template <class S>
-__global__ void finish_sums(Extent e, const Sums* partial, const S* weight, double eps,
-                            const Compute<S>* means, const Compute<S>* vars, S* dweight, S* dbias,
-                            Coefficients<Compute<S>>* coefficients) {
-  using T = Compute<S>;
-  const std::int64_t c = blockIdx.x;
-  const Sums all = join_slices(e, partial, c);
-  if (threadIdx.x != 0) return;
-  const T rstd = reciprocal_deviation(vars[c], eps);
-  const double wide = static_cast<double>(rstd);
-  dweight[c] = narrow<S>(static_cast<T>(all.g_centred * wide));
-  dbias[c] = narrow<S>(static_cast<T>(all.g));
-  coefficients[c] = {means[c], rstd * (weight ? widen(weight[c]) : T(1)),
-                     static_cast<T>(all.g / e.per_channel()),
-                     static_cast<T>(all.g_centred / e.per_channel() * wide * wide)};
-}
-
-// y = (x - mean) · scale + shift, or with g: scale · (g - shift - (x - mean) · slope).
 template <class S, int width>
 __global__ void apply_kernel(Extent e, const S* x, const S* g, S* out,
                              const Coefficients<Compute<S>>* coefficients) {
@@ -225,37 +144,21 @@ __global__ void apply_kernel(Extent e, const S* x, const S* g, S* out,
     load<S, width>(x + item * width, v);
     if (g) load<S, width>(g + item * width, up);
 #pragma unroll
-    for (int k = 0; k < width; ++k) {
-      const T centred = v[k] - c.mean;
-      v[k] = g ? c.scale * (up[k] - c.shift - centred * c.slope) : centred * c.scale + c.shift;
-    }
+    for (int k = 0; k < width; ++k) v[k] = g ? c.backward(v[k], up[k]) : c.forward(v[k]);
     store<S, width>(out + item * width, v);
   });
 }
-
-// Coefficients of every channel, then the partial results of its slices.
-template <class S, class Part>
-struct Workspace {
-  Bytes coefficients, all;
-  explicit Workspace(const Extent& e)
-      : coefficients(round_up(
-            e.channels * Bytes{static_cast<std::int64_t>(sizeof(Coefficients<Compute<S>>))},
-            buffer_alignment)),
-        all(coefficients + e.channels * e.slices * Bytes{static_cast<std::int64_t>(sizeof(Part))}) {
-  }
-};
 
 template <class S, int width>
 void run_forward(const KernelArgs& args, const Extent& e, const BatchNormAttributes& a) {
   using T = Compute<S>;
   auto* coefficients = args.scratch<Coefficients<T>>();
-  auto* partial = args.scratch<Moments>(Workspace<S, Moments>(e).coefficients);
+  auto* partial = args.scratch<Moments>(Workspace<S, Moments>(e.channels, e.slices).coefficients);
   const dim3 grid(static_cast<unsigned>(e.channels), static_cast<unsigned>(e.slices));
   launch({args, "batch_norm", grid, dim3(threads)}, moments_kernel<S, width>, e, args.in<S>(0),
          partial);
-  launch({args, "batch_norm", dim3(grid.x), dim3(32)}, finish_moments<S>, e, partial,
-         a.weight ? args.in<S>(1) : nullptr, a.bias ? args.in<S>(a.weight ? 2 : 1) : nullptr, a.eps,
-         args.out<T>(1), args.out<T>(2), coefficients);
+  launch({args, "batch_norm", dim3(grid.x), dim3(32)}, finish_kernel<S, ForwardChannels<S>>, e,
+         partial, ForwardChannels<S>(args, a), coefficients);
   launch({args, "batch_norm", item_grid(e.elements() / width), dim3(item_threads)},
          apply_kernel<S, width>, e, args.in<S>(0), nullptr, args.out<S>(), coefficients);
 }
@@ -264,13 +167,12 @@ template <class S, int width>
 void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAttributes& a) {
   using T = Compute<S>;
   auto* coefficients = args.scratch<Coefficients<T>>();
-  auto* partial = args.scratch<Sums>(Workspace<S, Sums>(e).coefficients);
+  auto* partial = args.scratch<Sums>(Workspace<S, Sums>(e.channels, e.slices).coefficients);
   const dim3 grid(static_cast<unsigned>(e.channels), static_cast<unsigned>(e.slices));
   launch({args, "batch_norm_grad", grid, dim3(threads)}, sums_kernel<S, width>, e, args.in<S>(0),
          args.in<S>(1), args.in<T>(2), partial);
-  launch({args, "batch_norm_grad", dim3(grid.x), dim3(32)}, finish_sums<S>, e, partial,
-         a.weight ? args.in<S>(4) : nullptr, a.eps, args.in<T>(2), args.in<T>(3), args.out<S>(1),
-         args.out<S>(2), coefficients);
+  launch({args, "batch_norm_grad", dim3(grid.x), dim3(32)}, finish_kernel<S, BackwardChannels<S>>,
+         e, partial, BackwardChannels<S>(args, a, e.per_channel()), coefficients);
   launch({args, "batch_norm_grad", item_grid(e.elements() / width), dim3(item_threads)},
          apply_kernel<S, width>, e, args.in<S>(0), args.in<S>(1), args.out<S>(), coefficients);
 }
@@ -278,23 +180,27 @@ void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAt
 }  // namespace
 
 Kernel bind_batch_norm_cuda(const KernelRequest& request, const BatchNormAttributes& a) {
+  const ChannelExtent extent(request.out().shape(), a.layout);
+  if (extent.run == 1) return bind_batch_norm_columns_cuda(request, a);
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    const Extent e(request.out().shape());
+    const Extent e(extent);
     return Kernel{[e, a](const KernelArgs& args) {
                     if (e.run % pack<S> == 0 && aligned_for_packs(args.inputs[0], args.outputs[0]))
                       run_forward<S, pack<S>>(args, e, a);
                     else
                       run_forward<S, 1>(args, e, a);
                   },
-                  Workspace<S, Moments>(e).all};
+                  Workspace<S, Moments>(e.channels, e.slices).all};
   });
 }
 
 Kernel bind_batch_norm_grad_cuda(const KernelRequest& request, const BatchNormGradAttributes& a) {
+  const ChannelExtent extent(request.out().shape(), a.layout);
+  if (extent.run == 1) return bind_batch_norm_grad_columns_cuda(request, a);
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    const Extent e(request.out().shape());
+    const Extent e(extent);
     return Kernel{[e, a](const KernelArgs& args) {
                     if (e.run % pack<S> == 0 &&
                         aligned_for_packs(args.inputs[0], args.inputs[1], args.outputs[0]))
@@ -302,7 +208,7 @@ Kernel bind_batch_norm_grad_cuda(const KernelRequest& request, const BatchNormGr
                     else
                       run_backward<S, 1>(args, e, a);
                   },
-                  Workspace<S, Sums>(e).all};
+                  Workspace<S, Sums>(e.channels, e.slices).all};
   });
 }
 

@@ -2,13 +2,15 @@
 
 #include <cmath>
 
+#include "ops/image_axes.h"
 #include "support/op_check.h"
 
 namespace ebb::test {
 namespace {
 
-Tensor train(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return batch_norm(x, weight, bias, {}, {}, Training::yes).y;
+Tensor train(const Tensor& x, const Tensor& weight, const Tensor& bias,
+             ImageLayout layout = ImageLayout::channels_first) {
+  return batch_norm(x, weight, bias, {}, {}, Training::yes, 0.1, 1e-5, layout).y;
 }
 
 Sample sample(const char* name, std::vector<SampleInput> inputs,
@@ -28,6 +30,55 @@ TEST(BatchNorm, Training) {
         sample("weight", {x, c}, [](const auto& t) { return std::vector{train(t[0], t[1], {})}; }));
     check(sample("bias", {x, c}, [](const auto& t) { return std::vector{train(t[0], {}, t[1])}; }));
     check(sample("plain", {x}, [](const auto& t) { return std::vector{train(t[0], {}, {})}; }));
+  }
+}
+
+TEST(BatchNorm, TrainingWithTheChannelsLast) {
+  const ImageLayout last = ImageLayout::channels_last;
+  for (const std::int64_t channels : {3, 8}) {
+    const SampleInput c = SampleInput::real({channels});
+    for (const Shape& shape :
+         {Shape{5, channels}, Shape{4, 2, channels}, Shape{2, 3, 4, channels}}) {
+      const SampleInput x = SampleInput::real(shape);
+      check(sample("weight and bias", {x, c, c},
+                   [](const auto& t) { return std::vector{train(t[0], t[1], t[2], last)}; }));
+      check(sample("bias", {x, c},
+                   [](const auto& t) { return std::vector{train(t[0], {}, t[1], last)}; }));
+      check(sample("plain", {x},
+                   [](const auto& t) { return std::vector{train(t[0], {}, {}, last)}; }));
+    }
+  }
+  check(sample("evaluation",
+               {SampleInput::real({2, 4, 3}), SampleInput::real({3}), SampleInput::real({3}),
+                SampleInput::fixed({3}, -1.0, 1.0), SampleInput::fixed({3}, 0.5, 2.0)},
+               [](const auto& t) {
+                 return std::vector{
+                     batch_norm(t[0], t[1], t[2], t[3], t[4], Training::no, 0.1, 1e-5, last).y};
+               }));
+}
+
+// Values, gradients and running statistics do not depend on where the channels lie.
+TEST(BatchNorm, BothLayoutsAgree) {
+  const Tensor x = make_input(SampleInput::real({6, 5, 7, 9}, -3.0, 9.0), f64, 1),
+               g = make_input(SampleInput::real({6, 5, 7, 9}), f64, 2),
+               w = make_input(SampleInput::real({5}), f64, 3);
+  const auto results = [&](ImageLayout layout, Training training) {
+    const BatchNormResult r = batch_norm(from_channels_first(x, layout), w, w, zeros({5}, f64),
+                                         ones({5}, f64), training, 0.1, 1e-5, layout);
+    const Tensor y = as_channels_first(r.y, layout);
+    std::vector<Tensor> all = grad(sum(y * g), {x, w});
+    all.insert(all.end(), {y, r.running_mean, r.running_var});
+    return eval(all);
+  };
+  for (const Training training : {Training::yes, Training::no}) {
+    const auto first = results(ImageLayout::channels_first, training),
+               last = results(ImageLayout::channels_last, training);
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      const std::vector<double> a = values_of(first[i]), b = values_of(last[i]);
+      ASSERT_EQ(a.size(), b.size());
+      for (std::size_t k = 0; k < a.size(); ++k)
+        ASSERT_NEAR(a[k], b[k], 1e-11) << "result " << i;  // sums of 378 numbers in another order
+    }
   }
 }
 
@@ -102,6 +153,13 @@ TEST(BatchNorm, DoesNotDependOnThreads) {
 TEST(BatchNorm, Errors) {
   const Tensor x = zeros({2, 3});
   expect_error([&] { train(zeros({3}), {}, {}); }, {"[batch_norm]", "(N, C, ...)"});
+  expect_error([&] { train(zeros({3}), {}, {}, ImageLayout::channels_last); },
+               {"[batch_norm]", "(N, ..., C)"});
+  expect_error(
+      [&] {
+        train(zeros({2, 4, 3}), ones({4}), {}, ImageLayout::channels_last);
+      },
+      {"[batch_norm]", "weight", "(3,)", "(4,)"});
   expect_error([&] { train(zeros({1, 3}), {}, {}); }, {"[batch_norm]", "more than one value", "1"});
   expect_error([&] { train(x, ones({2}), {}); }, {"[batch_norm]", "weight", "(3,)", "(2,)"});
   expect_error([&] { train(x, {}, ones({4})); }, {"[batch_norm]", "bias", "(3,)"});

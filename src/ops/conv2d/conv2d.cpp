@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ops/cuda_kernels.h"
+#include "ops/image_axes.h"
 
 namespace ebb {
 namespace {
@@ -25,13 +26,13 @@ std::int64_t positions(std::int64_t image, std::int64_t kernel, std::int64_t str
   return room < 0 ? 0 : room / stride + 1;
 }
 
-// The result's shape for an image and a kernel, all checked.
+// The result's shape for an image and a kernel, all checked, and all with the channels first.
 Shape result_shape(const Call& call, const Shape& x, const Shape& weight,
                    const Conv2dAttributes& a) {
   for (int i = 1; i < 4; ++i)
     if (x[i] < 1)
-      call.fail_shape(
-          fmt::format("only the batch may be empty, but the image is {}", to_string(x)));
+      call.fail_shape(fmt::format("only the batch may be empty, but the image is {}",
+                                  to_string(from_channels_first(x, a.layout))));
   for (int i = 0; i < 4; ++i)
     if (weight[i] < 1)
       call.fail_shape(
@@ -61,7 +62,8 @@ void check_inputs(const Call& call, const Conv2dAttributes& a) {
   call.require_rank(1, 4);
 }
 
-void check_gradient(const Call& call, const Shape& expected) {
+void check_gradient(const Call& call, const Shape& result, const Conv2dAttributes& a) {
+  const Shape expected = from_channels_first(result, a.layout);
   if (call.shape(1) != expected)
     call.fail_shape(fmt::format("the gradient must have shape {}, but has {}", to_string(expected),
                                 to_string(call.shape(1))));
@@ -69,41 +71,48 @@ void check_gradient(const Call& call, const Shape& expected) {
 
 std::vector<TensorType> infer_forward(const Call& call, const Conv2dAttributes& a) {
   check_inputs(call, a);
-  const Shape shape = result_shape(call, call.shape(0), call.shape(1), a);
+  const Shape shape = result_shape(call, as_channels_first(call.shape(0), a.layout),
+                                   as_channels_first(call.shape(1), a.layout), a);
   if (call.count() == 3) {
     call.require_same_dtype(0, 2);
     if (call.shape(2) != Shape{shape[1]})
       call.fail_shape(fmt::format("the bias must have shape ({},)", shape[1]));
   }
-  return {{shape, call.dtype(0)}};
+  return {{from_channels_first(shape, a.layout), call.dtype(0)}};
 }
 
 std::vector<TensorType> infer_input_grad(const Call& call, const Conv2dAttributes& a) {
   check_inputs(call, a);
-  const Shape &weight = call.shape(0), &g = call.shape(1);
-  const Shape x{g[0], weight[1] * a.groups, a.size.h, a.size.w};
-  check_gradient(call, result_shape(call, x, weight, a));
-  return {{x, call.dtype(0)}};
+  const Shape weight = as_channels_first(call.shape(0), a.layout);
+  const Shape x{call.shape(1)[0], weight[1] * a.groups, a.size.h, a.size.w};
+  check_gradient(call, result_shape(call, x, weight, a), a);
+  return {{from_channels_first(x, a.layout), call.dtype(0)}};
 }
 
 std::vector<TensorType> infer_weight_grad(const Call& call, const Conv2dAttributes& a) {
   check_inputs(call, a);
-  const Shape &x = call.shape(0), &g = call.shape(1);
+  const Shape x = as_channels_first(call.shape(0), a.layout),
+              g = as_channels_first(call.shape(1), a.layout);
   const Shape weight{g[1], x[1] / a.groups, a.size.h, a.size.w};
-  check_gradient(call, result_shape(call, x, weight, a));
-  return {{weight, call.dtype(0)}};
+  check_gradient(call, result_shape(call, x, weight, a), a);
+  return {{from_channels_first(weight, a.layout), call.dtype(0)}};
 }
 
 Tensor forward(const Tensor& x, const Tensor& weight, Conv2dAttributes a) {
   a.size = 0;
   return apply1(conv2d_op(), {x, weight}, a);
 }
+// Height and width of an image or a kernel.
+Size2d plane(const Shape& shape, ImageLayout layout) {
+  const Shape first = as_channels_first(shape, layout);
+  return {first[2], first[3]};
+}
 Tensor input_grad(const Tensor& weight, const Tensor& g, const Shape& x, Conv2dAttributes a) {
-  a.size = {x[2], x[3]};
+  a.size = plane(x, a.layout);
   return apply1(conv2d_input_grad_op(), {weight, g}, a);
 }
 Tensor weight_grad(const Tensor& x, const Tensor& g, const Shape& weight, Conv2dAttributes a) {
-  a.size = {weight[2], weight[3]};
+  a.size = plane(weight, a.layout);
   return apply1(conv2d_weight_grad_op(), {x, g}, a);
 }
 
@@ -112,7 +121,8 @@ std::vector<Tensor> forward_gradient(const GradientCall& call, const Conv2dAttri
   std::vector<Tensor> result(static_cast<std::size_t>(call.input_count()));
   if (call.needs(0)) result[0] = input_grad(call.input(1), g, call.input_type(0).shape, a);
   if (call.needs(1)) result[1] = weight_grad(call.input(0), g, call.input_type(1).shape, a);
-  if (call.input_count() == 3 && call.needs(2)) result[2] = sum(g, {0, 2, 3});
+  if (call.input_count() == 3 && call.needs(2))
+    result[2] = sum(as_channels_first(g, a.layout), {0, 2, 3});
   return result;
 }
 
@@ -130,25 +140,28 @@ std::vector<Tensor> weight_grad_gradient(const GradientCall& call, const Conv2dA
 
 // A sum over the taps of the kernel: each is a product of matrices over the channels.
 std::vector<Tensor> reference(std::span<const Tensor> inputs, const Conv2dAttributes& a) {
-  const Shape &x = inputs[0].shape(), &weight = inputs[1].shape();
+  const Tensor image = as_channels_first(inputs[0], a.layout),
+               kernel = as_channels_first(inputs[1], a.layout);
+  const Shape &x = image.shape(), &weight = kernel.shape();
   const std::int64_t h = positions(x[2], weight[2], a.stride.h, a.padding.h, a.dilation.h);
   const std::int64_t w = positions(x[3], weight[3], a.stride.w, a.padding.w, a.dilation.w);
   const IntList margin{0, 0, a.padding.h, a.padding.w};
-  const Tensor padded = pad(inputs[0], margin, margin);
+  const Tensor padded = pad(image, margin, margin);
   Tensor total;
   for (std::int64_t i = 0; i < weight[2]; ++i)
     for (std::int64_t j = 0; j < weight[3]; ++j) {
       const std::int64_t top = i * a.dilation.h, left = j * a.dilation.w;
       const Tensor rows = slice(padded, 2, top, top + (h - 1) * a.stride.h + 1, a.stride.h);
       const Tensor cells = slice(rows, 3, left, left + (w - 1) * a.stride.w + 1, a.stride.w);
-      const Tensor tap = slice(slice(inputs[1], 2, i, i + 1), 3, j, j + 1);
+      const Tensor tap = slice(slice(kernel, 2, i, i + 1), 3, j, j + 1);
       const Tensor part =
           matmul(reshape(tap, {a.groups, weight[0] / a.groups, weight[1]}),
                  reshape(cells, {x[0], a.groups, weight[1], h * w}));  // (N, groups, O', h·w)
       total = total ? total + part : part;
     }
-  const Tensor y = reshape(total, {x[0], weight[0], h, w});
-  return {inputs.size() == 3 ? y + reshape(inputs[2], {weight[0], 1, 1}) : y};
+  Tensor y = reshape(total, {x[0], weight[0], h, w});
+  if (inputs.size() == 3) y = y + reshape(inputs[2], {weight[0], 1, 1});
+  return {from_channels_first(y, a.layout)};
 }
 
 // Two operations for each element of the result and each weight that reaches it.
@@ -165,8 +178,10 @@ using Types = std::span<const TensorType>;
 
 }  // namespace
 
-ConvGeometry conv_geometry(const Shape& x, const Shape& weight, const Shape& y,
+ConvGeometry conv_geometry(const Shape& image, const Shape& kernel, const Shape& result,
                            const Conv2dAttributes& a) {
+  const Shape x = as_channels_first(image, a.layout), weight = as_channels_first(kernel, a.layout),
+              y = as_channels_first(result, a.layout);
   return {.batch = x[0],
           .groups = a.groups,
           .in = x[1],
@@ -176,7 +191,8 @@ ConvGeometry conv_geometry(const Shape& x, const Shape& weight, const Shape& y,
           .result = {y[2], y[3]},
           .stride = a.stride,
           .padding = a.padding,
-          .dilation = a.dilation};
+          .dilation = a.dilation,
+          .layout = a.layout};
 }
 
 const Op& conv2d_op() {
@@ -237,8 +253,11 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const Conv2dAttributes attributes{.stride = options.stride,
                                     .padding = options.padding,
                                     .dilation = options.dilation,
-                                    .groups = options.groups};
-  return apply1(conv2d_op(), bias ? std::vector{x, weight, bias} : std::vector{x, weight},
+                                    .groups = options.groups,
+                                    .layout = options.layout};
+  // A weight of another rank goes on as it is, to the check that names it.
+  const Tensor kernel = weight.rank() == 4 ? from_channels_first(weight, options.layout) : weight;
+  return apply1(conv2d_op(), bias ? std::vector{x, kernel, bias} : std::vector{x, kernel},
                 attributes);
 }
 

@@ -4,6 +4,9 @@
 //   conv2d(x, weight[, bias]) → y          x      (N, C, H, W)
 //   conv2d_input_grad(weight, g) → x       weight (O, C / groups, kh, kw)
 //   conv2d_weight_grad(x, g) → weight      y, g   (N, O, oh, ow)
+//
+// With the channels last, x is (N, H, W, C), weight (O, kh, kw, C / groups), y and g (N, oh, ow,
+// O).
 #pragma once
 
 #include "ebb/op.h"
@@ -15,6 +18,7 @@ struct Conv2dAttributes {
   Size2d stride = 1, padding = 0, dilation = 1;
   std::int64_t groups = 1;
   Size2d size = 0;  // of the result of a gradient: the image's or the kernel's
+  ImageLayout layout = ImageLayout::channels_first;
 
   bool operator==(const Conv2dAttributes&) const = default;
   void visit(auto&& field) const {
@@ -23,6 +27,7 @@ struct Conv2dAttributes {
     field("dilation", IntList{dilation.h, dilation.w});
     field("groups", groups);
     if (size != Size2d(0)) field("size", IntList{size.h, size.w});
+    if (layout != ImageLayout::channels_first) field("layout", std::string(name(layout)));
   }
 };
 
@@ -32,12 +37,15 @@ struct ConvGeometry {
   std::int64_t in = 1, out = 1;  // channels
   Size2d image, kernel, result;
   Size2d stride, padding, dilation;
+  ImageLayout layout = ImageLayout::channels_first;
 
+  bool channels_last() const { return layout == ImageLayout::channels_last; }
   std::int64_t image_elements() const { return in * image.h * image.w; }
   std::int64_t result_elements() const { return out * result.h * result.w; }
   std::int64_t weight_elements() const { return out * (in / groups) * kernel.h * kernel.w; }
 };
 
+// The shapes are in the order of the attributes' layout.
 ConvGeometry conv_geometry(const Shape& x, const Shape& weight, const Shape& y,
                            const Conv2dAttributes& attributes);
 

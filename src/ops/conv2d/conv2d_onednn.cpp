@@ -1,10 +1,11 @@
 // Convolution on oneDNN.
 //
-// ebb holds images as NCHW; oneDNN's fast kernels want the channels innermost, so images are
-// reordered on the way in and out. This is done a few images at a time: the copies then stay in the
-// second-level caches, which is faster than reordering the batch at once and takes a fraction of
-// the workspace. Products over 1 x 1 kernels, and gradients in images of a few channels, run on
-// NCHW as it lies, where the reorder costs more than it gains.
+// Where ebb holds images as NCHW, they are reordered on the way in and out, since oneDNN's fast
+// kernels want the channels innermost. This is done a few images at a time: the copies then stay in
+// the second-level caches, which is faster than reordering the batch at once and takes a fraction
+// of the workspace. Products over 1 x 1 kernels, and gradients in images of a few channels, run on
+// NCHW as it lies, where the reorder costs more than it gains. Images held as NHWC are taken as
+// they lie wherever oneDNN has a kernel for that.
 //
 // Primitives are made when the kernel is bound. oneDNN takes its scratchpads from our workspace.
 #include <algorithm>
@@ -55,6 +56,10 @@ struct Formats {
 
   Formats() = default;
   Formats(ConvKind kind, const ConvGeometry& g, DType dtype) {
+    if (g.channels_last()) {
+      x = y = Tag::nhwc;
+      return;
+    }
     if (dtype != f32) return;
     const bool product = g.kernel == Size2d(1) && g.stride == Size2d(1) && g.padding == Size2d(0) &&
                          g.groups == 1 && g.result.h * g.result.w >= least_columns;
@@ -74,7 +79,7 @@ struct Formats {
     const std::int64_t in = g.in / g.groups, out = g.out / g.groups;
     return in % vector_channels == 0 && out % vector_channels == 0 && in > vector_channels;
   }
-  bool plain() const { return x == Tag::nchw && y == Tag::nchw; }
+  bool plain() const { return x == y && (x == Tag::nchw || x == Tag::nhwc); }
 };
 
 // The primitives for a run of `images` images.
@@ -153,7 +158,8 @@ struct Stage {
       }
     }
 
-    const Desc x_held(x_dims, type, Tag::nchw), y_held(y_dims, type, Tag::nchw);
+    const Tag images_held = g.channels_last() ? Tag::nhwc : Tag::nchw;
+    const Desc x_held(x_dims, type, images_held), y_held(y_dims, type, images_held);
     scratch = place(scratch_desc);
     x_plain = place(x_held), y_plain = place(y_held);
     copy_x = kind == ConvKind::input_grad ? Copy(x_desc, x_held) : Copy(x_held, x_desc);
@@ -187,7 +193,9 @@ class OnednnConvolution {
     if (!made) throw dnnl::error(dnnl_unimplemented, "no kernel");
 
     const auto type = dtype == bf16 ? memory::data_type::bf16 : memory::data_type::f32;
-    const Desc held(Stage::weight_dims(g), type, g.groups == 1 ? Tag::oihw : Tag::goihw);
+    const Tag weight_held = g.channels_last() ? (g.groups == 1 ? Tag::ohwi : Tag::gohwi)
+                                              : (g.groups == 1 ? Tag::oihw : Tag::goihw);
+    const Desc held(Stage::weight_dims(g), type, weight_held);
     weight_plain_ = place(held);
     const Desc& wanted = stages_.front().weight;
     copy_weight_ = kind == ConvKind::weight_grad ? Copy(wanted, held) : Copy(held, wanted);

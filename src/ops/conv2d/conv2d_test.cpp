@@ -5,45 +5,54 @@
 #include <cmath>
 #include <numeric>
 
+#include "ops/image_axes.h"
 #include "support/op_check.h"
 
 namespace ebb::test {
 namespace {
 
-Sample convolution(const char* name, Shape x, Shape weight, Conv2dOptions options) {
-  return {.name = name,
-          .inputs = {SampleInput::real(x), SampleInput::real(weight)},
-          .function = [options](const auto& t) {
-            return std::vector{conv2d(t[0], t[1], {}, options)};
-          }};
+constexpr ImageLayout layouts[] = {ImageLayout::channels_first, ImageLayout::channels_last};
+
+// Checks a convolution in both layouts; `x` is (N, C, H, W).
+void check_convolution(const char* name, const Shape& x, const Shape& weight,
+                       Conv2dOptions options) {
+  for (const ImageLayout layout : layouts) {
+    options.layout = layout;
+    check({.name = std::string(name) + ", " + std::string(ebb::name(layout)),
+           .inputs = {SampleInput::real(from_channels_first(x, layout)), SampleInput::real(weight)},
+           .function = [options](const auto& t) {
+             return std::vector{conv2d(t[0], t[1], {}, options)};
+           }});
+  }
 }
 
 TEST(Conv2d, Gradients) {
-  check(convolution("plain", {2, 3, 5, 6}, {4, 3, 3, 2}, {}));
-  check(convolution("padded", {2, 2, 4, 5}, {3, 2, 3, 3}, {.padding = 1}));
-  check(convolution("strided", {1, 2, 7, 6}, {3, 2, 3, 3}, {.stride = 2, .padding = 1}));
-  check(convolution("dilated", {2, 2, 7, 6}, {2, 2, 3, 2}, {.padding = 2, .dilation = 2}));
-  check(convolution("one by one", {3, 4, 3, 3}, {5, 4, 1, 1}, {}));
-  check(convolution("all different", {2, 2, 8, 9}, {3, 2, 2, 3},
-                    {.stride = {2, 3}, .padding = {1, 2}, .dilation = {3, 1}}));
-  check(convolution("cells left over", {1, 2, 6, 8}, {2, 2, 3, 3}, {.stride = {2, 3}}));
-  check(convolution("larger padding than kernel", {1, 1, 2, 2}, {1, 1, 2, 2}, {.padding = 3}));
+  check_convolution("plain", {2, 3, 5, 6}, {4, 3, 3, 2}, {});
+  check_convolution("padded", {2, 2, 4, 5}, {3, 2, 3, 3}, {.padding = 1});
+  check_convolution("strided", {1, 2, 7, 6}, {3, 2, 3, 3}, {.stride = 2, .padding = 1});
+  check_convolution("dilated", {2, 2, 7, 6}, {2, 2, 3, 2}, {.padding = 2, .dilation = 2});
+  check_convolution("one by one", {3, 4, 3, 3}, {5, 4, 1, 1}, {});
+  check_convolution("all different", {2, 2, 8, 9}, {3, 2, 2, 3},
+                    {.stride = {2, 3}, .padding = {1, 2}, .dilation = {3, 1}});
+  check_convolution("cells left over", {1, 2, 6, 8}, {2, 2, 3, 3}, {.stride = {2, 3}});
+  check_convolution("larger padding than kernel", {1, 1, 2, 2}, {1, 1, 2, 2}, {.padding = 3});
 }
 
 TEST(Conv2d, Groups) {
-  check(convolution("two groups", {2, 4, 4, 4}, {6, 2, 3, 3}, {.padding = 1, .groups = 2}));
-  check(convolution("depthwise", {2, 3, 5, 5}, {3, 1, 3, 3}, {.padding = 1, .groups = 3}));
-  check(convolution("depthwise, twice as many out", {1, 3, 5, 4}, {6, 1, 3, 3},
-                    {.stride = 2, .padding = 1, .groups = 3}));
+  check_convolution("two groups", {2, 4, 4, 4}, {6, 2, 3, 3}, {.padding = 1, .groups = 2});
+  check_convolution("depthwise", {2, 3, 5, 5}, {3, 1, 3, 3}, {.padding = 1, .groups = 3});
+  check_convolution("depthwise, twice as many out", {1, 3, 5, 4}, {6, 1, 3, 3},
+                    {.stride = 2, .padding = 1, .groups = 3});
 }
 
 TEST(Conv2d, Bias) {
-  check({.name = "bias",
-         .inputs = {SampleInput::real({2, 2, 4, 4}), SampleInput::real({3, 2, 3, 3}),
-                    SampleInput::real({3})},
-         .function = [](const auto& t) {
-           return std::vector{conv2d(t[0], t[1], t[2], {.padding = 1})};
-         }});
+  for (const ImageLayout layout : layouts)
+    check({.name = "bias, " + std::string(name(layout)),
+           .inputs = {SampleInput::real(from_channels_first(Shape{2, 2, 4, 5}, layout)),
+                      SampleInput::real({3, 2, 3, 3}), SampleInput::real({3})},
+           .function = [layout](const auto& t) {
+             return std::vector{conv2d(t[0], t[1], t[2], {.padding = 1, .layout = layout})};
+           }});
 }
 
 // Values as PyTorch's torch.nn.functional.conv2d gives them for x = 0, 1, 2, ... and weights
@@ -91,23 +100,30 @@ TEST(Conv2d, FastKernelsAgreeWithFloat64) {
   for (const auto& c : cases) {
     const Tensor x = make_input(SampleInput::real(c.x), f32, 1),
                  w = make_input(SampleInput::real(c.weight), f32, 2);
-    const auto results = [&](DType dtype) {
+    // The gradients of the image and the weight and the result, all with the channels first.
+    const auto results = [&](DType dtype, ImageLayout layout) {
+      Conv2dOptions options = c.options;
+      options.layout = layout;
       const Tensor a = cast(x, dtype), b = cast(w, dtype);
-      const Tensor y = conv2d(a, b, {}, c.options);
+      const Tensor y =
+          as_channels_first(conv2d(from_channels_first(a, layout), b, {}, options), layout);
       const Tensor g = cast(make_input(SampleInput::real(y.shape()), f32, 3), dtype);
       std::vector<Tensor> all = grad(sum(y * g), {a, b});
       all.push_back(y);
       return eval(all);
     };
-    const auto exact = results(f64);
-    for (const auto& [dtype, tolerance] : {std::pair{f32, 1e-5}, {f16, 2e-3}, {bf16, 2e-2}}) {
-      // Inputs and results are rounded to the dtype: a few units of its last place.
-      const auto actual = results(dtype);
-      for (std::size_t i = 0; i < exact.size(); ++i)
-        EXPECT_LE(largest_difference(actual[i], exact[i]), tolerance)
-            << to_string(c.x) << " with " << to_string(c.weight) << ", result " << i << " in "
-            << name(dtype);
-    }
+    const auto exact = results(f64, ImageLayout::channels_first);
+    // Inputs and results are rounded to the dtype: a few units of its last place. In float64 the
+    // layouts differ by the order of sums of up to 35 · 32 · 32 products.
+    for (const auto& [dtype, tolerance] :
+         {std::pair{f64, 1e-12}, {f32, 1e-5}, {f16, 2e-3}, {bf16, 2e-2}})
+      for (const ImageLayout layout : layouts) {
+        const auto actual = results(dtype, layout);
+        for (std::size_t i = 0; i < exact.size(); ++i)
+          EXPECT_LE(largest_difference(actual[i], exact[i]), tolerance)
+              << to_string(c.x) << " with " << to_string(c.weight) << ", result " << i << " in "
+              << name(dtype) << ", " << name(layout);
+      }
   }
 }
 
@@ -155,14 +171,16 @@ TEST(Conv2d, WorkspaceHoldsAFewImagesOnly) {
 }
 
 TEST(Conv2d, EmptyBatch) {
-  for (DType dtype : {f64, f32, f16, bf16}) {
-    const Tensor x = zeros({0, 2, 4, 4}, dtype), w = ones({3, 2, 3, 3}, dtype);
-    const Tensor y = conv2d(x, w);
-    EXPECT_EQ(y.shape(), (Shape{0, 3, 2, 2}));
-    const auto g = eval(grad(sum(y), {x, w}));
-    EXPECT_EQ(g[0].shape(), x.shape());
-    EXPECT_EQ(values_of(g[1]), std::vector<double>(54, 0.0));
-  }
+  for (const ImageLayout layout : layouts)
+    for (DType dtype : {f64, f32, f16, bf16}) {
+      const Tensor x = zeros(from_channels_first(Shape{0, 2, 4, 4}, layout), dtype),
+                   w = ones({3, 2, 3, 3}, dtype);
+      const Tensor y = conv2d(x, w, {}, {.layout = layout});
+      EXPECT_EQ(y.shape(), from_channels_first(Shape{0, 3, 2, 2}, layout));
+      const auto g = eval(grad(sum(y), {x, w}));
+      EXPECT_EQ(g[0].shape(), x.shape());
+      EXPECT_EQ(values_of(g[1]), std::vector<double>(54, 0.0));
+    }
 }
 
 TEST(Conv2d, Errors) {
@@ -182,6 +200,14 @@ TEST(Conv2d, Errors) {
   expect_error([&] { conv2d(x, zeros({6, 4, 3, 3}, f64)); }, {"[conv2d]", "float64"});
   expect_error([&] { conv2d(zeros({4, 5, 5}), w); }, {"[conv2d]"});
   expect_error([&] { conv2d(zeros({2, 4, 0, 5}), w); }, {"[conv2d]", "only the batch"});
+  const Conv2dOptions last{.layout = ImageLayout::channels_last};
+  expect_error([&] { conv2d(x, w, {}, last); }, {"[conv2d]", "4 channels", "have 5"});
+  expect_error(
+      [&] {
+        conv2d(zeros({2, 5, 5, 4}), zeros({6, 4, 7, 3}), {}, last);
+      },
+      {"[conv2d]", "7 x 3", "5 x 5"});
+  expect_error([&] { conv2d(zeros({2, 5, 5, 4}), zeros({6, 4, 3}), {}, last); }, {"[conv2d]"});
 }
 
 }  // namespace

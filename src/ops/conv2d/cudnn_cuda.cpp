@@ -103,10 +103,10 @@ cudnnDataType_t data_type(DType dtype) {
 
 // The first algorithm of a list, fastest first, that runs, repeats itself to the bit, does the
 // arithmetic asked for and fits the limit; where none fits, the one that needs the least. And its
-// workspace.
+// workspace. Nothing where none runs at all.
 template <class Performance, class Size>
-std::pair<decltype(Performance::algo), Bytes> first_fit(const std::vector<Performance>& list,
-                                                        cudnnMathType_t math, const Size& size) {
+std::optional<std::pair<decltype(Performance::algo), Bytes>> first_fit(
+    const std::vector<Performance>& list, cudnnMathType_t math, const Size& size) {
   std::optional<std::pair<decltype(Performance::algo), Bytes>> least;
   for (const Performance& each : list) {
     if (each.status != CUDNN_STATUS_SUCCESS || each.determinism != CUDNN_DETERMINISTIC) continue;
@@ -116,11 +116,10 @@ std::pair<decltype(Performance::algo), Bytes> first_fit(const std::vector<Perfor
     std::size_t bytes = 0;
     if (size(each.algo, &bytes) != CUDNN_STATUS_SUCCESS) continue;
     const Bytes needed{static_cast<std::int64_t>(bytes)};
-    if (needed <= conv_workspace_limit) return {each.algo, needed};
+    if (needed <= conv_workspace_limit) return std::pair{each.algo, needed};
     if (!least || needed < least->second) least.emplace(each.algo, needed);
   }
-  if (least) return *least;
-  throw DeviceError("[cuda] cuDNN has no deterministic algorithm for a convolution of these sizes");
+  return least;
 }
 
 }  // namespace
@@ -136,23 +135,25 @@ struct Convolution::Bound {
   cudnnConvolutionBwdDataAlgo_t data{};
   cudnnConvolutionBwdFilterAlgo_t filter{};
   Bytes workspace;
+  bool found = false;
 
   Bound(Device device, ConvKind which, const ConvGeometry& g, DType dtype, bool tf32)
       : kind(which), wide(dtype == f64), handle(cuda::handle(device)) {
     const cudnnDataType_t type = data_type(dtype);
+    const cudnnTensorFormat_t format = g.channels_last() ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
     const auto number = [](std::int64_t n) { return static_cast<int>(n); };
     const Cudnn& f = dnn();
     f.check(f.create_tensor(&x), "cudnnCreateTensorDescriptor");
     f.check(f.create_tensor(&y), "cudnnCreateTensorDescriptor");
     f.check(f.create_filter(&weight), "cudnnCreateFilterDescriptor");
     f.check(f.create_convolution(&convolution), "cudnnCreateConvolutionDescriptor");
-    f.check(f.set_tensor(x, CUDNN_TENSOR_NCHW, type, number(g.batch), number(g.in),
-                         number(g.image.h), number(g.image.w)),
+    f.check(f.set_tensor(x, format, type, number(g.batch), number(g.in), number(g.image.h),
+                         number(g.image.w)),
             "cudnnSetTensor4dDescriptor");
-    f.check(f.set_tensor(y, CUDNN_TENSOR_NCHW, type, number(g.batch), number(g.out),
-                         number(g.result.h), number(g.result.w)),
+    f.check(f.set_tensor(y, format, type, number(g.batch), number(g.out), number(g.result.h),
+                         number(g.result.w)),
             "cudnnSetTensor4dDescriptor");
-    f.check(f.set_filter(weight, type, CUDNN_TENSOR_NCHW, number(g.out), number(g.in / g.groups),
+    f.check(f.set_filter(weight, type, format, number(g.out), number(g.in / g.groups),
                          number(g.kernel.h), number(g.kernel.w)),
             "cudnnSetFilter4dDescriptor");
     f.check(
@@ -177,6 +178,12 @@ struct Convolution::Bound {
   Bound(const Bound&) = delete;
   Bound& operator=(const Bound&) = delete;
 
+  template <class Algorithm>
+  void take(Algorithm& own, const std::optional<std::pair<Algorithm, Bytes>>& choice) {
+    found = choice.has_value();
+    if (found) std::tie(own, workspace) = *choice;
+  }
+
   void choose(cudnnMathType_t math) {
     const Cudnn& f = dnn();
     int count = 0;
@@ -187,9 +194,9 @@ struct Convolution::Bound {
                                      static_cast<int>(list.size()), &count, list.data()),
                 "cudnnGetConvolutionForwardAlgorithm_v7");
         list.resize(static_cast<std::size_t>(count));
-        std::tie(forward, workspace) = first_fit(list, math, [&](auto algo, std::size_t* bytes) {
-          return f.forward_workspace(handle, x, weight, convolution, y, algo, bytes);
-        });
+        take(forward, first_fit(list, math, [&](auto algo, std::size_t* bytes) {
+               return f.forward_workspace(handle, x, weight, convolution, y, algo, bytes);
+             }));
         return;
       }
       case ConvKind::input_grad: {
@@ -198,9 +205,9 @@ struct Convolution::Bound {
                                   &count, list.data()),
                 "cudnnGetConvolutionBackwardDataAlgorithm_v7");
         list.resize(static_cast<std::size_t>(count));
-        std::tie(data, workspace) = first_fit(list, math, [&](auto algo, std::size_t* bytes) {
-          return f.data_workspace(handle, weight, y, convolution, x, algo, bytes);
-        });
+        take(data, first_fit(list, math, [&](auto algo, std::size_t* bytes) {
+               return f.data_workspace(handle, weight, y, convolution, x, algo, bytes);
+             }));
         return;
       }
       case ConvKind::weight_grad: {
@@ -210,21 +217,22 @@ struct Convolution::Bound {
                                     static_cast<int>(list.size()), &count, list.data()),
                 "cudnnGetConvolutionBackwardFilterAlgorithm_v7");
         list.resize(static_cast<std::size_t>(count));
-        std::tie(filter, workspace) = first_fit(list, math, [&](auto algo, std::size_t* bytes) {
-          return f.filter_workspace(handle, x, y, convolution, weight, algo, bytes);
-        });
+        take(filter, first_fit(list, math, [&](auto algo, std::size_t* bytes) {
+               return f.filter_workspace(handle, x, y, convolution, weight, algo, bytes);
+             }));
         return;
       }
     }
   }
 };
 
-Convolution::Convolution(Device device, ConvKind kind, const ConvGeometry& geometry, DType dtype,
-                         bool tf32)
-    : workspace_(conv_workspace_limit) {
-  if (device.index >= device_count()) return;
-  bound_ = std::make_shared<const Bound>(device, kind, geometry, dtype, tf32);
-  workspace_ = bound_->workspace;
+std::optional<Convolution> Convolution::find(Device device, ConvKind kind,
+                                             const ConvGeometry& geometry, DType dtype, bool tf32) {
+  if (device.index >= device_count()) return Convolution(nullptr, conv_workspace_limit);
+  auto bound = std::make_shared<const Bound>(device, kind, geometry, dtype, tf32);
+  if (!bound->found) return {};
+  const Bytes workspace = bound->workspace;
+  return Convolution(std::move(bound), workspace);
 }
 
 void Convolution::run(const KernelArgs& args, const void* first, const void* second,

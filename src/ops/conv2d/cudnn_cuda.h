@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "ops/conv2d/conv2d.h"
 
@@ -14,8 +15,10 @@ inline constexpr Bytes conv_workspace_limit = 128_MiB;
 // float32 is multiplied as such unless TF32 is allowed; half types are summed in float32.
 class Convolution {
  public:
-  // Without the device, as when only a plan is made, the workspace is the most there may be.
-  Convolution(Device device, ConvKind kind, const ConvGeometry& geometry, DType dtype, bool tf32);
+  // Nothing where cuDNN has no such algorithm for this layout of images. Without the device, as
+  // when only a plan is made, there is one, and its workspace is the most there may be.
+  static std::optional<Convolution> find(Device device, ConvKind kind, const ConvGeometry& geometry,
+                                         DType dtype, bool tf32);
 
   Bytes workspace() const { return workspace_; }
   // The first two inputs of the op of that kind, and its output.
@@ -23,7 +26,10 @@ class Convolution {
 
  private:
   struct Bound;
-  std::shared_ptr<const Bound> bound_;
+  Convolution(std::shared_ptr<const Bound> bound, Bytes workspace)
+      : bound_(std::move(bound)), workspace_(workspace) {}
+
+  std::shared_ptr<const Bound> bound_;  // null without the device
   Bytes workspace_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ops/cuda_kernels.h"
+#include "ops/image_axes.h"
 
 namespace ebb {
 namespace {
@@ -29,14 +30,16 @@ void check_max_window(const Call& call, const PoolAttributes& a) {
                                 largest_window, a.kernel.h, a.kernel.w, a.kernel.h * a.kernel.w));
 }
 
-Shape pooled(const Call& call, const Shape& x, const PoolAttributes& a) {
+// The result for an image, both in the layout of the attributes.
+Shape pooled(const Call& call, const Shape& image, const PoolAttributes& a) {
+  const Shape x = as_channels_first(image, a.layout);
   const std::int64_t h = x[2] + 2 * a.padding.h - a.kernel.h,
                      w = x[3] + 2 * a.padding.w - a.kernel.w;
   if (x[2] < 1 || x[3] < 1 || h < 0 || w < 0)
     call.fail_shape(fmt::format("the window of {} x {} does not fit the padded image of {} x {}",
                                 a.kernel.h, a.kernel.w, x[2] + 2 * a.padding.h,
                                 x[3] + 2 * a.padding.w));
-  return {x[0], x[1], h / a.stride.h + 1, w / a.stride.w + 1};
+  return from_channels_first({x[0], x[1], h / a.stride.h + 1, w / a.stride.w + 1}, a.layout);
 }
 
 std::vector<TensorType> infer_max(const Call& call, const PoolAttributes& a) {
@@ -57,7 +60,8 @@ void check_offsets(const Call& call) {
 
 // The image that results of shape `y` came from.
 Shape image(const Call& call, const Shape& y, const PoolAttributes& a) {
-  const Shape x{y[0], y[1], a.size.h, a.size.w};
+  const std::int64_t channels = as_channels_first(y, a.layout)[1];
+  const Shape x = from_channels_first({y[0], channels, a.size.h, a.size.w}, a.layout);
   if (const Shape expected = pooled(call, x, a); y != expected)
     call.fail_shape(fmt::format("images of {} x {} give results of shape {}, but {} came", a.size.h,
                                 a.size.w, to_string(expected), to_string(y)));
@@ -95,7 +99,8 @@ std::vector<TensorType> infer_avg_grad(const Call& call, const PoolAttributes& a
 }
 
 PoolAttributes with_size(PoolAttributes a, const Shape& image) {
-  a.size = {image[2], image[3]};
+  const Shape x = as_channels_first(image, a.layout);
+  a.size = {x[2], x[3]};
   return a;
 }
 PoolAttributes without_size(PoolAttributes a) {
@@ -121,8 +126,11 @@ std::vector<Tensor> avg_grad_gradient(const GradientCall& call, const PoolAttrib
   return {apply1(avg_pool2d_op(), {call.grad()}, without_size(a))};
 }
 
-PoolAttributes attributes(Size2d kernel, Size2d stride, Size2d padding) {
-  return {.kernel = kernel, .stride = stride == Size2d(0) ? kernel : stride, .padding = padding};
+PoolAttributes attributes(Size2d kernel, Size2d stride, Size2d padding, ImageLayout layout) {
+  return {.kernel = kernel,
+          .stride = stride == Size2d(0) ? kernel : stride,
+          .padding = padding,
+          .layout = layout};
 }
 
 }  // namespace
@@ -194,17 +202,20 @@ const Op& avg_pool2d_grad_op() {
   return op;
 }
 
-Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding) {
-  return apply(max_pool2d_op(), {x}, attributes(kernel, stride, padding)).front();
+Tensor max_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding,
+                  ImageLayout layout) {
+  return apply(max_pool2d_op(), {x}, attributes(kernel, stride, padding, layout)).front();
 }
 
-Tensor avg_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding,
-                  CountPad count_pad) {
-  PoolAttributes a = attributes(kernel, stride, padding);
+Tensor avg_pool2d(const Tensor& x, Size2d kernel, Size2d stride, Size2d padding, CountPad count_pad,
+                  ImageLayout layout) {
+  PoolAttributes a = attributes(kernel, stride, padding, layout);
   a.count_pad = count_pad == CountPad::yes;
   return apply1(avg_pool2d_op(), {x}, a);
 }
 
-Tensor global_avg_pool2d(const Tensor& x) { return mean(x, {-2, -1}); }
+Tensor global_avg_pool2d(const Tensor& x, ImageLayout layout) {
+  return layout == ImageLayout::channels_last ? mean(x, {-3, -2}) : mean(x, {-2, -1});
+}
 
 }  // namespace ebb

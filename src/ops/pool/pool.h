@@ -1,4 +1,4 @@
-// Pooling over windows of images (N, C, H, W), and the ops its gradients need.
+// Pooling over windows of images, (N, C, H, W) or (N, H, W, C), and the ops its gradients need.
 //
 //   max_pool2d(x) → y, offset            offset: the cell within the window, row by row, one byte
 //   max_pool2d_grad(offset, g) → x       adds each g to the cell it was taken from
@@ -16,6 +16,7 @@ struct PoolAttributes {
   Size2d kernel = 1, stride = 1, padding = 0;
   bool count_pad = true;  // of means only
   Size2d size = 0;        // of the image that a gradient gives
+  ImageLayout layout = ImageLayout::channels_first;
 
   bool operator==(const PoolAttributes&) const = default;
   void visit(auto&& field) const {
@@ -24,6 +25,7 @@ struct PoolAttributes {
     field("padding", IntList{padding.h, padding.w});
     field("count_pad", count_pad);
     if (size != Size2d(0)) field("size", IntList{size.h, size.w});
+    if (layout != ImageLayout::channels_first) field("layout", std::string(name(layout)));
   }
 };
 

@@ -1,28 +1,21 @@
-// Pooling kernels. One thread owns a plane (an image's channel) of the output and fills it line by
-// line, a band of neighbouring cells at a time: for each cell of the window, the band takes the
-// values under that cell. Every sum has one order, and half types are rounded once.
+// Pooling kernels for images with the channels first. One thread owns a plane (an image's channel)
+// of the output and fills it line by line, a band of neighbouring cells at a time: for each cell of
+// the window, the band takes the values under that cell. Every sum has one order, and half types
+// are rounded once.
 #include <algorithm>
 #include <limits>
 
 #include "core/parallel.h"
 #include "ops/dispatch.h"
-#include "ops/pool/pool.h"
+#include "ops/pool/geometry.h"
 
 namespace ebb {
 namespace {
 
 constexpr std::int64_t band = 256;  // cells of a line handled together
 
-struct Pooling {
-  std::int64_t planes = 0;
-  Size2d image, result;
-  PoolAttributes a;
-
-  Pooling(const Shape& x, const Shape& y, const PoolAttributes& attributes)
-      : planes(x[0] * x[1]), image(x[2], x[3]), result(y[2], y[3]), a(attributes) {}
-
-  std::int64_t image_cells() const { return image.h * image.w; }
-  std::int64_t result_cells() const { return result.h * result.w; }
+struct Pooling : PoolGeometry {
+  using PoolGeometry::PoolGeometry;
 
   // Column j of the window at result column q lies at image column left(j) + q · stride.
   std::int64_t left(std::int64_t j) const { return j - a.padding.w; }
@@ -31,21 +24,10 @@ struct Pooling {
     const std::int64_t away = x - left(j);
     return away <= 0 ? 0 : std::min((away + a.stride.w - 1) / a.stride.w, result.w);
   }
-  // Rows of the window at result row p that lie in the image.
-  std::int64_t top(std::int64_t p) const { return p * a.stride.h - a.padding.h; }
-  std::int64_t first_row(std::int64_t p) const { return std::max<std::int64_t>(0, -top(p)); }
-  std::int64_t last_row(std::int64_t p) const { return std::min(a.kernel.h, image.h - top(p)); }
-  std::int64_t first_column(std::int64_t q) const {
-    return std::max<std::int64_t>(0, a.padding.w - q * a.stride.w);
-  }
-  std::int64_t last_column(std::int64_t q) const {
-    return std::min(a.kernel.w, image.w + a.padding.w - q * a.stride.w);
-  }
-
   template <class Body>
   void for_planes(const Body& body) const {
     const std::int64_t cells = std::max(image_cells(), result_cells());
-    parallel_for(planes, std::max<std::int64_t>(1, 32768 / cells),
+    parallel_for(batch * channels, std::max<std::int64_t>(1, 32768 / cells),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t plane = begin; plane < end; ++plane) body(plane);
                  });
@@ -77,12 +59,6 @@ struct Pooling {
           visit(i * a.kernel.w + j, down / a.stride.h, q, left(j) + q * a.stride.w, last - q);
       }
     }
-  }
-
-  // What a window's sum is divided by.
-  std::int64_t divisor(std::int64_t p, std::int64_t q) const {
-    if (a.count_pad) return a.kernel.h * a.kernel.w;
-    return (last_row(p) - first_row(p)) * (last_column(q) - first_column(q));
   }
 };
 
@@ -206,9 +182,10 @@ void gather_plane(const Pooling& g, const std::uint8_t* offset, const T* x, T* y
 }  // namespace
 
 Kernel bind_max_pool2d(const KernelRequest& request, const PoolAttributes& a) {
+  const Pooling g(request.in(0).shape(), request.out().shape(), a);
+  if (g.channels_last()) return bind_max_pool2d_channels_last(request, g);
   return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const Pooling g(request.in(0).shape(), request.out().shape(), a);
     return Kernel{[g](const KernelArgs& args) {
       g.for_planes([&](std::int64_t plane) {
         max_plane(g, args.in<T>(0) + plane * g.image_cells(),
@@ -220,9 +197,10 @@ Kernel bind_max_pool2d(const KernelRequest& request, const PoolAttributes& a) {
 }
 
 Kernel bind_max_pool2d_grad(const KernelRequest& request, const PoolAttributes& a) {
+  const Pooling g(request.out().shape(), request.in(1).shape(), a);
+  if (g.channels_last()) return bind_max_pool2d_grad_channels_last(request, g);
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const Pooling g(request.out().shape(), request.in(1).shape(), a);
     return Kernel{[g](const KernelArgs& args) {
       g.for_planes([&](std::int64_t plane) {
         max_grad_plane(g, args.in<std::uint8_t>(0) + plane * g.result_cells(),
@@ -234,9 +212,10 @@ Kernel bind_max_pool2d_grad(const KernelRequest& request, const PoolAttributes& 
 }
 
 Kernel bind_max_pool2d_gather(const KernelRequest& request, const PoolAttributes& a) {
+  const Pooling g(request.in(1).shape(), request.out().shape(), a);
+  if (g.channels_last()) return bind_max_pool2d_gather_channels_last(request, g);
   return dispatch_size(request.out().dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const Pooling g(request.in(1).shape(), request.out().shape(), a);
     return Kernel{[g](const KernelArgs& args) {
       g.for_planes([&](std::int64_t plane) {
         gather_plane(g, args.in<std::uint8_t>(0) + plane * g.result_cells(),
@@ -248,9 +227,10 @@ Kernel bind_max_pool2d_gather(const KernelRequest& request, const PoolAttributes
 }
 
 Kernel bind_avg_pool2d(const KernelRequest& request, const PoolAttributes& a) {
+  const Pooling g(request.in(0).shape(), request.out().shape(), a);
+  if (g.channels_last()) return bind_avg_pool2d_channels_last(request, g);
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const Pooling g(request.in(0).shape(), request.out().shape(), a);
     return Kernel{[g](const KernelArgs& args) {
       g.for_planes([&](std::int64_t plane) {
         avg_plane(g, args.in<T>(0) + plane * g.image_cells(),
@@ -261,9 +241,10 @@ Kernel bind_avg_pool2d(const KernelRequest& request, const PoolAttributes& a) {
 }
 
 Kernel bind_avg_pool2d_grad(const KernelRequest& request, const PoolAttributes& a) {
+  const Pooling g(request.out().shape(), request.in(0).shape(), a);
+  if (g.channels_last()) return bind_avg_pool2d_grad_channels_last(request, g);
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const Pooling g(request.out().shape(), request.in(0).shape(), a);
     return Kernel{[g](const KernelArgs& args) {
       g.for_planes([&](std::int64_t plane) {
         avg_grad_plane(g, args.in<T>(0) + plane * g.result_cells(),

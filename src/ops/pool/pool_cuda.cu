@@ -3,6 +3,7 @@
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
+#include "ops/image_axes.h"
 #include "ops/pool/pool.h"
 
 namespace ebb {
@@ -10,14 +11,20 @@ namespace {
 
 using namespace cuda;
 
+// Images as (planes, H, W, inner): with the channels first they are planes of their own, and
+// `inner` is 1; with the channels last `inner` is their number.
 struct Pooling {
-  std::int64_t planes;
+  std::int64_t planes, inner;
   int image_h, image_w, result_h, result_w;
   int kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w;
   bool count_pad;
 
-  Pooling(const Shape& x, const Shape& y, const PoolAttributes& a)
-      : planes(x[0] * x[1]),
+  Pooling(const Shape& images, const Shape& results, const PoolAttributes& a)
+      : Pooling(as_channels_first(images, a.layout), as_channels_first(results, a.layout), a,
+                a.layout == ImageLayout::channels_last) {}
+  Pooling(const Shape& x, const Shape& y, const PoolAttributes& a, bool channels_last)
+      : planes(channels_last ? x[0] : x[0] * x[1]),
+        inner(channels_last ? x[1] : 1),
         image_h(static_cast<int>(x[2])),
         image_w(static_cast<int>(x[3])),
         result_h(static_cast<int>(y[2])),
@@ -30,17 +37,26 @@ struct Pooling {
         padding_w(static_cast<int>(a.padding.w)),
         count_pad(a.count_pad) {}
 
-  constexpr std::int64_t results() const { return planes * result_h * result_w; }
-  constexpr std::int64_t cells() const { return planes * image_h * image_w; }
+  constexpr std::int64_t results() const { return planes * result_h * result_w * inner; }
+  constexpr std::int64_t cells() const { return planes * image_h * image_w * inner; }
 
   // A cell of the image or the result by its number.
   struct Cell {
-    std::int64_t plane;
+    std::int64_t plane, channel;
     int y, x;
   };
-  __device__ static Cell cell(std::int64_t item, int height, int width) {
-    const std::int64_t row = quotient(item, width), plane = quotient(row, height);
-    return {plane, static_cast<int>(row - plane * height), static_cast<int>(item - row * width)};
+  __device__ Cell cell(std::int64_t item, int height, int width) const {
+    const std::int64_t at = inner == 1 ? item : quotient(item, inner);
+    const std::int64_t row = quotient(at, width), plane = quotient(row, height);
+    return {plane, item - at * inner, static_cast<int>(row - plane * height),
+            static_cast<int>(at - row * width)};
+  }
+  // The element at (y, x) of the plane and channel of `c`.
+  __device__ std::int64_t image_at(const Cell& c, int y, int x) const {
+    return ((c.plane * image_h + y) * image_w + x) * inner + c.channel;
+  }
+  __device__ std::int64_t result_at(const Cell& c, int p, int q) const {
+    return ((c.plane * result_h + p) * result_w + q) * inner + c.channel;
   }
 
   // The part of the window at (p, q) that lies in the image, in the window's own numbers.
@@ -82,14 +98,13 @@ template <class T>
 __global__ void max_kernel(Pooling g, const T* x, T* y, std::uint8_t* offset) {
   using C = Compute<T>;
   for_items(g.results(), [&](std::int64_t item) {
-    const Pooling::Cell at = Pooling::cell(item, g.result_h, g.result_w);
+    const Pooling::Cell at = g.cell(item, g.result_h, g.result_w);
     const Pooling::Window w = g.window(at.y, at.x);
-    const T* plane = x + at.plane * g.image_h * g.image_w;
     C best = -infinity<C>();
     int where = w.first_row * g.kernel_w + w.first_column;
     for (int i = w.first_row; i < w.last_row; ++i)
       for (int j = w.first_column; j < w.last_column; ++j) {
-        const C value = widen(plane[static_cast<std::int64_t>(w.top + i) * g.image_w + w.left + j]);
+        const C value = widen(x[g.image_at(at, w.top + i, w.left + j)]);
         const bool wins = !(value <= best) && !(best != best && value == value);
         if (wins) best = value, where = i * g.kernel_w + j;
       }
@@ -102,11 +117,10 @@ template <class T>
 __global__ void max_grad_kernel(Pooling g, const std::uint8_t* offset, const T* grad, T* x) {
   using C = Compute<T>;
   for_items(g.cells(), [&](std::int64_t item) {
-    const Pooling::Cell at = Pooling::cell(item, g.image_h, g.image_w);
-    const std::int64_t plane = at.plane * g.result_h * g.result_w;
+    const Pooling::Cell at = g.cell(item, g.image_h, g.image_w);
     C total = C(0);
     g.for_windows(at.y, at.x, [&](int p, int q, int i, int j) {
-      const std::int64_t result = plane + static_cast<std::int64_t>(p) * g.result_w + q;
+      const std::int64_t result = g.result_at(at, p, q);
       if (offset[result] == i * g.kernel_w + j) total += widen(grad[result]);
     });
     x[item] = narrow<T>(total);
@@ -117,11 +131,10 @@ __global__ void max_grad_kernel(Pooling g, const std::uint8_t* offset, const T* 
 template <class T>
 __global__ void gather_kernel(Pooling g, const std::uint8_t* offset, const T* x, T* y) {
   for_items(g.results(), [&](std::int64_t item) {
-    const Pooling::Cell at = Pooling::cell(item, g.result_h, g.result_w);
+    const Pooling::Cell at = g.cell(item, g.result_h, g.result_w);
     const Pooling::Window w = g.window(at.y, at.x);
     const int cell = offset[item];
-    y[item] = x[(at.plane * g.image_h + w.top + cell / g.kernel_w) * g.image_w + w.left +
-                cell % g.kernel_w];
+    y[item] = x[g.image_at(at, w.top + cell / g.kernel_w, w.left + cell % g.kernel_w)];
   });
 }
 
@@ -129,13 +142,12 @@ template <class T>
 __global__ void avg_kernel(Pooling g, const T* x, T* y) {
   using C = Compute<T>;
   for_items(g.results(), [&](std::int64_t item) {
-    const Pooling::Cell at = Pooling::cell(item, g.result_h, g.result_w);
+    const Pooling::Cell at = g.cell(item, g.result_h, g.result_w);
     const Pooling::Window w = g.window(at.y, at.x);
-    const T* plane = x + at.plane * g.image_h * g.image_w;
     C total = C(0);
     for (int i = w.first_row; i < w.last_row; ++i)
       for (int j = w.first_column; j < w.last_column; ++j)
-        total += widen(plane[static_cast<std::int64_t>(w.top + i) * g.image_w + w.left + j]);
+        total += widen(x[g.image_at(at, w.top + i, w.left + j)]);
     y[item] = narrow<T>(total / static_cast<C>(g.divisor(w)));
   });
 }
@@ -144,11 +156,10 @@ template <class T>
 __global__ void avg_grad_kernel(Pooling g, const T* grad, T* x) {
   using C = Compute<T>;
   for_items(g.cells(), [&](std::int64_t item) {
-    const Pooling::Cell at = Pooling::cell(item, g.image_h, g.image_w);
-    const std::int64_t plane = at.plane * g.result_h * g.result_w;
+    const Pooling::Cell at = g.cell(item, g.image_h, g.image_w);
     C total = C(0);
     g.for_windows(at.y, at.x, [&](int p, int q, int, int) {
-      const std::int64_t result = plane + static_cast<std::int64_t>(p) * g.result_w + q;
+      const std::int64_t result = g.result_at(at, p, q);
       total += widen(grad[result]) / static_cast<C>(g.divisor(g.window(p, q)));
     });
     x[item] = narrow<T>(total);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/image_axes.h"
 #include "support/op_check.h"
 
 namespace ebb::test {
@@ -37,25 +38,62 @@ const Window windows[] = {
     {"cells left over", {1, 1, 5, 7}, 2, 2, 0},
 };
 
-TEST(Pool, MaxGradients) {
-  for (const Window& w : windows)
-    check({w.name, {distinct(w.x)}, [w](const auto& t) {
-             return std::vector{square(max_pool2d(t[0], w.kernel, w.stride, w.padding))};
-           }});
+constexpr ImageLayout layouts[] = {ImageLayout::channels_first, ImageLayout::channels_last};
+
+std::string named(const char* what, ImageLayout layout) {
+  return std::string(what) + ", " + std::string(name(layout));
 }
 
-TEST(Pool, AvgGradients) {
-  for (CountPad count : {CountPad::no, CountPad::yes})
+TEST(Pool, MaxGradients) {
+  for (const ImageLayout layout : layouts)
     for (const Window& w : windows)
-      check({w.name, {SampleInput::real(w.x)}, [w, count](const auto& t) {
-               return std::vector{square(avg_pool2d(t[0], w.kernel, w.stride, w.padding, count))};
+      check({named(w.name, layout),
+             {distinct(from_channels_first(w.x, layout))},
+             [w, layout](const auto& t) {
+               return std::vector{square(max_pool2d(t[0], w.kernel, w.stride, w.padding, layout))};
              }});
 }
 
+TEST(Pool, AvgGradients) {
+  for (const ImageLayout layout : layouts)
+    for (CountPad count : {CountPad::no, CountPad::yes})
+      for (const Window& w : windows)
+        check({named(w.name, layout),
+               {SampleInput::real(from_channels_first(w.x, layout))},
+               [w, count, layout](const auto& t) {
+                 return std::vector{
+                     square(avg_pool2d(t[0], w.kernel, w.stride, w.padding, count, layout))};
+               }});
+}
+
 TEST(Pool, GlobalAvg) {
-  check({"global", {SampleInput::real({2, 3, 4, 5})}, [](const auto& t) {
-           return std::vector{global_avg_pool2d(t[0])};
-         }});
+  for (const ImageLayout layout : layouts)
+    check({named("global", layout),
+           {SampleInput::real(from_channels_first(Shape{2, 3, 4, 5}, layout))},
+           [layout](const auto& t) { return std::vector{global_avg_pool2d(t[0], layout)}; }});
+}
+
+// Sums have one order in both layouts, and more channels than are handled at a time make no
+// difference.
+TEST(Pool, BothLayoutsGiveTheSameBits) {
+  for (const std::int64_t channels : {3, 300})
+    for (const DType dtype : {f64, f32, bf16}) {
+      const Tensor x = make_input(SampleInput::real({2, channels, 7, 6}), dtype, 1);
+      const auto results = [&](ImageLayout layout) {
+        const Tensor in = from_channels_first(x, layout);
+        const Tensor largest = as_channels_first(max_pool2d(in, 3, 2, 1, layout), layout),
+                     mean =
+                         as_channels_first(avg_pool2d(in, 3, 2, 1, CountPad::no, layout), layout);
+        const Tensor g = make_input(SampleInput::real(largest.shape()), dtype, 2);
+        std::vector<Tensor> all{largest, mean};
+        for (const Tensor& y : {largest, mean}) all.push_back(grad(sum(y * g), {x})[0]);
+        std::vector<std::vector<double>> values;
+        for (const Tensor& each : eval(all)) values.push_back(values_of(each));
+        return values;
+      };
+      EXPECT_EQ(results(ImageLayout::channels_last), results(ImageLayout::channels_first))
+          << channels << " channels in " << name(dtype);
+    }
 }
 
 // Lines longer than the band that a kernel works on at a time.
@@ -125,6 +163,8 @@ TEST(Pool, Errors) {
   expect_error([&] { avg_pool2d(zeros({2, 4, 4}), 2); }, {"[avg_pool2d]"});
   expect_error([&] { max_pool2d(zeros({1, 1, 4, 4}, i32), 2); }, {"[max_pool2d]", "int32"});
   EXPECT_EQ(avg_pool2d(x, 40).shape(), (Shape{1, 2, 1, 1}));
+  expect_error([&] { avg_pool2d(x, 3, 0, 0, CountPad::yes, ImageLayout::channels_last); },
+               {"[avg_pool2d]", "3 x 3", "2 x 40"});
 }
 
 }  // namespace
