@@ -23,7 +23,7 @@ struct Columns {
   int across = 1, down, tiles;
 
   Columns(const ChannelExtent& e, int width) : rows(e.samples), columns(e.channels) {
-    const std::int64_t packs = columns / width;
+    const std::int64_t packs = std::max<std::int64_t>(1, columns / width);
     while (across < 32 && across < packs) across *= 2;
     down = threads / across;
     tiles = static_cast<int>(ceil_div(packs, across));
