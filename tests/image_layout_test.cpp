@@ -23,11 +23,11 @@ Batch images(std::uint64_t seed) {
            Tensor::from(std::vector<std::int64_t>{0, 1, 2, 3, 4, 0}, {6})}};
 }
 
-struct Run {
+struct SmallRun {
   models::ResNet model;
   TrainStep step;
 
-  explicit Run(ImageLayout layout, DType dtype = f64)
+  explicit SmallRun(ImageLayout layout, DType dtype = f64)
       : model(make<models::ResNet>(device::cpu, dtype, small(layout))),
         step(model, optim::SGD{.lr = 0.05, .momentum = 0.9},
              [this](const Batch& b) {
@@ -46,7 +46,7 @@ struct Run {
 TEST(ImageLayout, ModelsTrainAlike) {
   // Rounding grows with each step as the weights drift apart.
   for (const auto& [dtype, tolerance] : {std::pair{f64, 1e-9}, {f32, 1e-3}}) {
-    Run first(ImageLayout::channels_first, dtype), last(ImageLayout::channels_last, dtype);
+    SmallRun first(ImageLayout::channels_first, dtype), last(ImageLayout::channels_last, dtype);
     const std::vector<double> a = first.train(4), b = last.train(4);
     for (std::size_t i = 0; i < a.size(); ++i)
       EXPECT_NEAR(a[i], b[i], tolerance) << "step " << i << " in " << name(dtype);
@@ -61,10 +61,10 @@ TEST(ImageLayout, ModelsTrainAlike) {
 
 TEST(ImageLayout, CheckpointsServeBoth) {
   const TemporaryFolder folder;
-  Run first(ImageLayout::channels_first);
+  SmallRun first(ImageLayout::channels_first);
   first.train(2);
   io::save_checkpoint(folder / "run.safetensors", first.model, first.step);
-  Run last(ImageLayout::channels_last);
+  SmallRun last(ImageLayout::channels_last);
   io::load_checkpoint(folder / "run.safetensors", last.model, last.step);
   const std::vector<double> a = first.train(2), b = last.train(2);
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-9) << "step " << i;
