@@ -211,9 +211,9 @@ def main():
               f"{shown(mib['ours'], 0):>8} {shown(mib['taken'], 0):>8} {shown(mib['theirs'], 0):>8} {shown(row['memory_ratio'], 3):>6} "
               f"{memory_aim:>5}", flush=True)
     document = json.dumps({"rows": results, "classifier": options.classifier, "device": options.device, "rounds": options.rounds})
-    print(document)
     if options.json:
         pathlib.Path(options.json).write_text(document + "\n")
+    print(document)
     return None
 
 

@@ -12,6 +12,8 @@ What is between two comments is generated. In Markdown:
   <!-- ablation-categories gpt2-cpu -->          the same rows by category
   <!-- ablation-source gpt2-cpu -->              workload, machine, date and command
   <!-- steps -->                       ebb beside PyTorch, from docs/results/steps-cpu.md
+  <!-- steps-gpu -->                   the same on a GPU, from docs/results/steps-h200.json
+  <!-- steps-betty -->                 ebb beside Betty, from docs/results/betty-h200.json
   <!-- end -->                         ends each of them
 
 and within a line:  <!-- = gpt2-cpu all memory_ratio -->0.34<!-- end -->
@@ -105,8 +107,37 @@ def steps(_, __):
     return table(["step", "time, ebb ÷ PyTorch", "memory, ebb ÷ PyTorch"], lines)
 
 
-BLOCKS = {"ablation": ablation, "ablation-categories": categories, "ablation-source": source, "steps": steps}
-BLOCK = re.compile(r"(<!-- (ablation(?:-\w+)?|steps)(?: ([\w-]+))?(?:: ([^>]*?))? -->\n)(.*?)(<!-- end -->)", re.S)
+GPU_STEPS = {"gpt2": "GPT-2 124M, 16 × 1024", "gpt2-xl": "GPT-2 XL, 4 × 1024", "resnet50": "ResNet-50 (CIFAR form), batch 256",
+             "bert": "BERT-base, 32 × 512"}
+
+
+def beside(name, ours_ms, theirs_ms, planned, taken, theirs):
+    """Times in ms, bytes in MiB, then both ratios."""
+    return [name, short(ours_ms), short(theirs_ms), f"{ours_ms / theirs_ms:.2f}", short(planned), short(taken), short(theirs),
+            f"{planned / theirs:.2f}"]
+
+
+def gpu_steps(_, __):
+    lines = []
+    for row in json.loads((RESULTS / "steps-h200.json").read_text()):
+        model, _, rest = row["name"].partition(" ")
+        how = "compile" if row["peer"].endswith("compile") else "eager"
+        ebb, torch = row["ebb"], row["torch"]
+        lines.append(beside(f"{GPU_STEPS[model]}, {rest}, against {how}", ebb["step_ms"], torch["step_ms"],
+                            ebb["planned_peak_bytes"] / 2**20, ebb["measured_peak_bytes"] / 2**20, torch["peak_bytes"] / 2**20))
+    return table(["step", "ebb ms", "PyTorch ms", "time", "planned MiB", "taken MiB", "PyTorch MiB", "memory"], lines)
+
+
+def betty_steps(_, __):
+    rows = json.loads((RESULTS / "betty-h200.json").read_text())["rows"]
+    lines = [beside(f"{row['name']}, budget {row['budget']}", row["ebb_ms"], row["betty_ms"], row["ebb_mib"], row["taken_mib"],
+                    row["betty_mib"]) for row in rows]
+    return table(["ResNet-50, darts", "ebb ms", "Betty ms", "time", "planned MiB", "taken MiB", "Betty MiB", "memory"], lines)
+
+
+BLOCKS = {"ablation": ablation, "ablation-categories": categories, "ablation-source": source, "steps": steps,
+          "steps-gpu": gpu_steps, "steps-betty": betty_steps}
+BLOCK = re.compile(r"(<!-- (ablation(?:-\w+)?|steps(?:-\w+)?)(?: ([\w-]+))?(?:: ([^>]*?))? -->\n)(.*?)(<!-- end -->)", re.S)
 NUMBER = re.compile(r"(<!-- = ([\w-]+) ([\w+-]+) (\w+) -->)(.*?)(<!-- end -->)")
 
 
