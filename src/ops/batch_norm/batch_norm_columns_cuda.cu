@@ -23,7 +23,7 @@ struct Columns {
   int across = 1, down, tiles;
 
   Columns(const ChannelExtent& e, int width) : rows(e.samples), columns(e.channels) {
-    const std::int64_t packs = columns / width;
+    const std::int64_t packs = ceil_div(columns, width);
     while (across < 32 && across < packs) across *= 2;
     down = threads / across;
     tiles = static_cast<int>(ceil_div(packs, across));
@@ -256,6 +256,7 @@ void with_width(bool packs, const Body& body) {
     body(std::integral_constant<int, 1>{});
 }
 
+// For either width: addresses are known only when the kernel runs.
 template <class S>
 Bytes workspace(const ChannelExtent& e) {
   return std::max(Workspace<S, Pair>(e.channels, Columns(e, 1).slices).all,
