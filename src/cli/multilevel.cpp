@@ -97,6 +97,12 @@ workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
       level.precision = precision_by_name(planning.precision);
     if (planning.budget && !level.budget) level.budget = parse_bytes(*planning.budget) - fixed;
   }
+  if (!options.common.layout) {  // as suits the lowest level, where the classifier is trained
+    const std::string lowest = workloads::level_names(options.common.name).front();
+    options.common.layout =
+        fastest_layout(options.common.device,
+                       options.levels[lowest].precision.value_or(Precision::fp32), planning.tf32);
+  }
   return options;
 }
 

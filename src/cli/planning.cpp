@@ -123,10 +123,18 @@ Device device_of(const PlanningOptions& options) {
   return named_device(options.device).value_or(device::cpu);
 }
 
+ImageLayout fastest_layout(Device device, Precision precision, bool tf32) {
+  const bool tensor_cores =
+      device.kind == Device::Kind::cuda && (tf32 || precision != Precision::fp32);
+  return tensor_cores ? ImageLayout::channels_last : ImageLayout::channels_first;
+}
+
 workloads::Options placed(const workloads::Options& options, const PlanningOptions& planning) {
+  const Precision precision = precision_by_name(planning.precision);
   workloads::Options result = options;
   result.device = device_of(planning);
-  result.dtype = parameter_dtype(precision_by_name(planning.precision));
+  result.dtype = parameter_dtype(precision);
+  if (!result.layout) result.layout = fastest_layout(result.device, precision, planning.tf32);
   return result;
 }
 

@@ -46,7 +46,11 @@ std::optional<Device> named_device(const std::string& text);
 // Where tensors are: a device that is only described in a file is stood in for by the CPU.
 Device device_of(const PlanningOptions& options);
 
-// The workload's options with the device and the dtype that the plan is for.
+// How images are to lie inside convolutional models where nothing is said: a GPU's tensor cores,
+// which multiply halves and float32 as TF32, want the channels last; what else multiplies does not.
+ImageLayout fastest_layout(Device device, Precision precision, bool tf32);
+
+// The workload's options with the device, the dtype and the layout that the plan is for.
 workloads::Options placed(const workloads::Options& options, const PlanningOptions& planning);
 
 // How a step is made: precision and clipping. Compilation and accumulation are the caller's to add.

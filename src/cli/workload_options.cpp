@@ -44,7 +44,8 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
            options.layout =
                chosen == last ? ImageLayout::channels_last : ImageLayout::channels_first;
          },
-         "Of images inside convolutional models; by default channels-last on a GPU")
+         "Of images inside convolutional models; by default channels-last where a GPU's "
+         "tensor cores multiply")
       ->check(CLI::IsMember({first, last}));
   app.add_option("--dropout", options.dropout, "Probability of dropout")
       ->check(CLI::Range(0.0, 0.999))

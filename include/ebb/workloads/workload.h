@@ -26,12 +26,9 @@ struct Options {
   Device device;
   DType dtype = f32;
   std::uint64_t seed = 0;
-  // Of images inside convolutional models; without it, what is fastest on the device.
+  // Of images inside convolutional models; channels-first where nothing is said.
   std::optional<ImageLayout> layout;
-  ImageLayout image_layout() const {
-    return layout.value_or(device.kind == Device::Kind::cuda ? ImageLayout::channels_last
-                                                             : ImageLayout::channels_first);
-  }
+  ImageLayout image_layout() const { return layout.value_or(ImageLayout::channels_first); }
   bool fused_loss = true;  // false: where there is a choice, the loss is computed from all logits
 };
 

@@ -24,6 +24,9 @@ MultilevelOptions arranged(const MultilevelOptions& plain, const Setup& setup, s
   options.common.batch = batch / setup.accumulate;
   options.common.fused_loss = setup.fused_loss;
   const Precision precision = precision_by_name(setup.planning.precision);
+  if (!options.common.layout)
+    options.common.layout =
+        fastest_layout(options.common.device, precision, setup.compile.plan.tf32);
   const std::vector<std::string> names = workloads::level_names(options.common.name);
   for (const std::string& name : names) {
     LevelOptions& level = options.levels[name];
