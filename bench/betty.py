@@ -19,9 +19,10 @@ import json
 import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
 import time
+
+from peer import run
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -111,21 +112,6 @@ def train_with_betty(options):
     }))
 
 
-def last_json(text):
-    for line in reversed(text.strip().splitlines()):
-        if line.startswith("{"):
-            return json.loads(line)
-    return None
-
-
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    result = last_json(done.stdout)
-    if result is None:
-        print(f"{shlex.join(map(str, command))} failed:\n{done.stdout[-500:]}{done.stderr[-2000:]}", file=sys.stderr)
-    return result
-
-
 def betty_command(options, batch, precision, accumulate):
     command = [options.python, str(HERE / "betty.py"), "--peer", "--device", options.device, "--classifier", options.classifier,
                "--batch", str(batch), "--precision", precision, "--accumulate", str(accumulate), "--steps", str(options.steps)]
@@ -137,7 +123,7 @@ def ebb_command(options, batch, precision, accumulate, budget):
     return [*options.ebb, "train", "--workload", "reweight", "--classifier", options.classifier, "--method", "darts",
             "--batch", str(batch // accumulate), *parts, "--precision", precision, "--device", options.device,
             "--steps", str((WARM_UP + options.steps) * accumulate), "--eval-batches", "0",
-            *(["--tf32"] if precision == "fp32" else []), *(["--budget", budget] if options.budgets else []),
+            *(["--tf32"] if precision == "fp32" and options.device.startswith("cuda") else []), *(["--budget", budget] if options.budgets else []),
             *options.extra.split(), "--json"]
 
 

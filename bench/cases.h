@@ -15,7 +15,7 @@ struct Case {
   std::string name;
   std::function<Graph()> graph;  // inputs are variables, so that the plan counts them
   // The same problem on the library underneath, if it has it; float32's for a product of halves.
-  std::function<Work()> library = {};
+  std::function<Work()> underneath = {};
 };
 
 const std::vector<Case>& all_cases();

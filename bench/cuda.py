@@ -11,9 +11,9 @@ Figures are for reading: none makes the command fail.
 import argparse
 import json
 import pathlib
-import shlex
-import subprocess
 import sys
+
+from peer import run
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -33,21 +33,6 @@ ROWS = [
     ("resnet50 bf16, budget 2350MiB", f"{RESNET} --precision bf16 --budget 2350MiB", "resnet50:bf16", 0.9, 0.7),
     ("bert fp16, budget 3800MiB", f"{BERT} --precision fp16 --budget 3800MiB", "bert:fp16", 0.8, 0.5),
 ]
-
-
-def last_json(text):
-    for line in reversed(text.strip().splitlines()):
-        if line.startswith("{"):
-            return json.loads(line)
-    return None
-
-
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    result = last_json(done.stdout)
-    if result is None:
-        print(f"{shlex.join(map(str, command))} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
-    return result
 
 
 def main():

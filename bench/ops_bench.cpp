@@ -58,7 +58,7 @@ void report(const Case& c, const Options& options) {
   const Bytes peak = program.plan().peak;
   const Timing own = measure([&] { program.run(); }, options.seconds);
   Timing library;
-  if (c.library) library = measure(c.library(), options.seconds);
+  if (c.underneath) library = measure(c.underneath(), options.seconds);
 
   if (options.json) {
     nlohmann::ordered_json line{{"case", c.name},
@@ -69,7 +69,7 @@ void report(const Case& c, const Options& options) {
                                 {"peak_bytes", peak.count},
                                 {"threads", options.threads},
                                 {"version", version()}};
-    if (c.library) {
+    if (c.underneath) {
       line["library_median_ms"] = library.median, line["library_min_ms"] = library.least;
       line["library_processor_ms"] = library.processor;
     }
@@ -77,7 +77,7 @@ void report(const Case& c, const Options& options) {
   } else {
     std::cout << fmt::format("{:<42}{:>10.3f}{:>10.3f}{:>12}", c.name, own.median, own.least,
                              to_string(peak));
-    if (c.library)
+    if (c.underneath)
       std::cout << fmt::format("{:>10.3f}{:>7.2f}", library.median, own.median / library.median);
     std::cout << std::endl;
   }

@@ -1,47 +1,21 @@
 // `ebb ablate --workload reweight`: the study of a workload with several levels.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "support/command_line.h"
-#include "support/temporary_folder.h"
+#include "support/study.h"
 
 namespace ebb::test {
 namespace {
 
 using Json = nlohmann::json;
-namespace fs = std::filesystem;
 
 const std::string sizes =
     "ablate --workload reweight --classifier mlp --layers 5 --width 48 --batch 16 --threads 1 ";
 
-std::string read(const fs::path& path) {
-  std::ifstream file(path);
-  EXPECT_TRUE(file) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-class CommandLineAblateReweight : public testing::Test {
- protected:
-  std::string out() const { return "--out " + (folder_ / "study").string() + " "; }
-  Json result_of(const std::string& arguments) {
-    const Outcome outcome = run(arguments + " --json");
-    EXPECT_EQ(outcome.code, 0) << arguments << "\n" << outcome.output;
-    const std::size_t end = outcome.output.find_last_not_of('\n'),
-                      begin = outcome.output.rfind('\n', end) + 1;
-    return Json::parse(outcome.output.substr(begin, end + 1 - begin), nullptr, false);
-  }
-  static std::map<std::string, Json> rows_of(const Json& study) {
-    std::map<std::string, Json> rows;
-    for (const Json& row : study["rows"]) rows[row["name"]] = row;
-    return rows;
-  }
-  TemporaryFolder folder_;
-};
+class CommandLineAblateReweight : public StudyTest {};
 
 TEST_F(CommandLineAblateReweight, EveryRowKeepsItsPromise) {
   const Json study = result_of(sizes + out() + "--accumulate 2 --steps 3 --runs 2 --points 3");
@@ -87,10 +61,10 @@ TEST_F(CommandLineAblateReweight, EveryRowKeepsItsPromise) {
 TEST_F(CommandLineAblateReweight, FilesAndResumption) {
   const std::string command = sizes + out() + "--techniques bf16,accumulate --steps 2 --points 0 ";
   const Json first = result_of(command + "--runs 1");
-  for (const char* file : {"results.json", "results.csv", "results.md", "report.html"})
-    EXPECT_GT(read(folder_ / "study" / file).size(), 200u) << file;
+  for (const char* name : {"results.json", "results.csv", "results.md", "report.html"})
+    EXPECT_GT(contents(file(name)).size(), 200u) << name;
   // The page shows the levels' programs one after the other.
-  const Json timelines = Json::parse(read(folder_ / "study" / "timelines.json"));
+  const Json timelines = Json::parse(contents(file("timelines.json")));
   ASSERT_EQ(timelines.size(), 3u);
   const Json& baseline = timelines["baseline"];
   EXPECT_EQ(baseline["instructions"]["op"].size(), first["rows"][0]["instructions"]);

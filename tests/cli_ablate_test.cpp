@@ -3,50 +3,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
-#include "support/command_line.h"
-#include "support/temporary_folder.h"
+#include "support/study.h"
 
 namespace ebb::test {
 namespace {
 
 using Json = nlohmann::json;
-namespace fs = std::filesystem;
 
 const std::string sizes =
     "--workload gpt2 --layers 3 --width 32 --heads 2 --sequence 32 --vocabulary 300 --batch 4 "
     "--threads 1 ";
 
-std::string read(const fs::path& path) {
-  std::ifstream file(path);
-  EXPECT_TRUE(file) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-class CommandLineAblate : public testing::Test {
- protected:
-  std::string out() const { return "--out " + (folder_ / "study").string() + " "; }
-  Json result_of(const std::string& arguments) {
-    const Outcome outcome = run(arguments + " --json");
-    EXPECT_EQ(outcome.code, 0) << arguments << "\n" << outcome.output;
-    // The result is the last line; progress comes before it.
-    const std::size_t end = outcome.output.find_last_not_of('\n'),
-                      begin = outcome.output.rfind('\n', end) + 1;
-    return Json::parse(outcome.output.substr(begin, end + 1 - begin), nullptr, false);
-  }
-  std::map<std::string, Json> rows_of(const Json& study) {
-    std::map<std::string, Json> rows;
-    for (const Json& row : study["rows"]) rows[row["name"]] = row;
-    return rows;
-  }
-  TemporaryFolder folder_;
-};
+class CommandLineAblate : public StudyTest {};
 
 TEST_F(CommandLineAblate, EveryRowKeepsItsPromise) {
   const Json study = result_of("ablate " + sizes + out() + "--steps 3 --runs 2 --points 3");
@@ -109,10 +82,9 @@ TEST_F(CommandLineAblate, FilesSayTheSame) {
     }
     line.clear();
   }
-  const Json study = Json::parse(read(folder_ / "study" / "results.json"));
-  const std::string csv = read(folder_ / "study" / "results.csv"),
-                    markdown = read(folder_ / "study" / "results.md"),
-                    page = read(folder_ / "study" / "report.html");
+  const Json study = Json::parse(contents(file("results.json")));
+  const std::string csv = contents(file("results.csv")), markdown = contents(file("results.md")),
+                    page = contents(file("report.html"));
   ASSERT_EQ(study["rows"].size(), 4u);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5);
   const std::string header = csv.substr(0, csv.find('\n'));
@@ -139,15 +111,15 @@ TEST_F(CommandLineAblate, GoesOnWhereItWasEnded) {
   // Ended by a signal in the middle of many steps, then resumed with the same settings.
   const std::string command =
       "ablate " + sizes + out() + "--techniques blocks --steps 400 --runs 3 --points 0 ";
-  const std::string file = (folder_ / "study" / "results.json").string();
+  const std::string results = file("results.json").string();
   const Outcome ended = run(
-      command + "& pid=$!; for i in $(seq 900); do [ \"$(grep -cs '\"step_ms\"' " + file +
+      command + "& pid=$!; for i in $(seq 900); do [ \"$(grep -cs '\"step_ms\"' " + results +
       ")\" = 2 ] && break; sleep 0.1; done; kill -INT $pid; " + "wait $pid; echo ended with $?");
   EXPECT_NE(ended.output.find("ended with 130"), std::string::npos) << ended.output;
   EXPECT_NE(ended.output.find("--resume"), std::string::npos) << ended.output;
-  const Json before = Json::parse(read(folder_ / "study" / "results.json"));
+  const Json before = Json::parse(contents(file("results.json")));
   ASSERT_GE(before["rows"].size(), 2u);
-  EXPECT_TRUE(fs::exists(folder_ / "study" / "report.html"));
+  EXPECT_TRUE(std::filesystem::exists(file("report.html")));
   const Json after = result_of(command + "--resume");
   for (std::size_t i = 0; i < 2; ++i) {
     const Json& old_runs = before["rows"][i]["step_ms"]["runs"];
@@ -168,7 +140,7 @@ TEST_F(CommandLineAblate, ARowThatCannotBeLeavesTheOthers) {
   const auto rows = rows_of(study);
   EXPECT_NE(rows.at("auto")["error"].get<std::string>().find("cannot be kept"), std::string::npos);
   EXPECT_TRUE(rows.at("fusion").contains("step_ms"));
-  EXPECT_NE(read(folder_ / "study" / "results.md").find("cannot be kept"), std::string::npos);
+  EXPECT_NE(contents(file("results.md")).find("cannot be kept"), std::string::npos);
 }
 
 TEST_F(CommandLineAblate, OtherWorkloadsLeaveOutWhatDoesNotApply) {
@@ -198,7 +170,7 @@ TEST_F(CommandLineAblate, ProfileTimesEveryKernel) {
   const Json& row = study["rows"][0];
   EXPECT_EQ(row["planned_peak_bytes"], row["measured_peak_bytes"]);
   EXPECT_GT(row["recomputed_nodes"], 0);
-  const Json trace = Json::parse(read(folder_ / "study" / "trace.json"));
+  const Json trace = Json::parse(contents(file("trace.json")));
   std::int64_t kernels = 0;
   double end = 0.0;
   std::set<std::string> phases;
@@ -227,7 +199,7 @@ TEST_F(CommandLineAblate, FrontierGoesFromTheLeastToAll) {
     }
   }
   EXPECT_EQ(points[3]["overhead"], 1.0);
-  const std::string picture = read(folder_ / "study" / "frontier.svg");
+  const std::string picture = contents(file("frontier.svg"));
   std::size_t dots = 0;
   for (std::size_t at = picture.find("<circle"); at != std::string::npos;
        at = picture.find("<circle", at + 1))

@@ -111,7 +111,7 @@ mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t s
   mlo::EngineConfig config;
   config.seed = seed;
   config.compile.plan.rates = rates;
-  config.compile.plan.tf32 = planning.tf32;
+  config.compile.plan.tf32 = tf32_of(planning);
   config.compile.machine = planning.machine;
   return config;
 }

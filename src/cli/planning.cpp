@@ -123,6 +123,13 @@ Device device_of(const PlanningOptions& options) {
   return named_device(options.device).value_or(device::cpu);
 }
 
+bool tf32_of(const PlanningOptions& options) {
+  if (options.tf32 && device_of(options).kind != Device::Kind::cuda)
+    throw UsageError(
+        fmt::format("--tf32 is of products on a GPU, but the device is {}", options.device));
+  return options.tf32;
+}
+
 ImageLayout fastest_layout(Device device, Precision precision, bool tf32) {
   const bool tensor_cores =
       device.kind == Device::Kind::cuda && (tf32 || precision != Precision::fp32);
@@ -186,7 +193,7 @@ CompileOptions compile_options(const PlanningOptions& options, std::uint64_t see
   compile.seed = seed;
   compile.machine = options.machine;
   compile.plan.rates = rates;
-  compile.plan.tf32 = options.tf32;
+  compile.plan.tf32 = tf32_of(options);
   if (options.recompute) compile.plan.recompute = Recompute::parse(*options.recompute);
   if (options.budget && *options.budget != "least") {
     const Bytes budget = parse_bytes(*options.budget);

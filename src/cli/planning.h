@@ -46,6 +46,9 @@ std::optional<Device> named_device(const std::string& text);
 // Where tensors are: a device that is only described in a file is stood in for by the CPU.
 Device device_of(const PlanningOptions& options);
 
+// Whether products may take TF32; an error where there is no GPU to do so.
+bool tf32_of(const PlanningOptions& options);
+
 // How images are to lie inside convolutional models where nothing is said: a GPU's tensor cores,
 // which multiply halves and float32 as TF32, want the channels last; what else multiplies does not.
 ImageLayout fastest_layout(Device device, Precision precision, bool tf32);

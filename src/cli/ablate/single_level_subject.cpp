@@ -108,6 +108,7 @@ nlohmann::ordered_json size_settings(const workloads::Options& options) {
   add("heads", options.heads), add("kv_heads", options.key_value_heads);
   add("vocabulary", options.vocabulary), add("sequence", options.sequence);
   add("classes", options.classes), add("depth", options.depth), add("dropout", options.dropout);
+  if (options.layout) all["layout"] = name(*options.layout);
   if (options.data) all["data"] = options.data->string();
   return all;
 }
