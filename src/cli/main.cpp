@@ -8,6 +8,7 @@
 #include <iostream>
 #include <new>
 
+#include "cli/short_waits.h"
 #include "cli/verb.h"
 #include "ebb/version.h"
 
@@ -92,4 +93,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace ebb::cli
 
-int main(int argc, char** argv) { return ebb::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  ebb::cli::restart_with_short_waits(argv);
+  return ebb::cli::run(argc, argv);
+}
