@@ -55,8 +55,11 @@ struct Instruction {
   int workspace = -1;  // buffer, or -1
   Kernel kernel;
   std::vector<InPlace> overwritable;  // pairs that fit, where the input is not needed any more
+  Work work = Work::elementwise;
   double predicted_ms = 0.0;
   bool recomputed = false;  // runs again what an earlier instruction has computed
+  bool aside = false;       // in the second lane, beside the others (PlanOptions::lanes)
+  int after = -1;  // the last instruction of the other lane that must have ended before, or -1
 };
 
 enum class Release : std::uint8_t {
@@ -87,6 +90,9 @@ struct PlanOptions {
   // Products and convolutions of float32 on a GPU's tensor cores: factors are rounded to 11 bits,
   // sums stay float32. Several times as fast.
   bool tf32 = false;
+  // On a GPU, 2 runs what nothing in the step waits for (updates, and sums that only they read)
+  // beside the rest. Changes no bit and no peak.
+  int lanes = 2;
 };
 
 // A tensor that is freed and computed again when it is next needed.

@@ -110,8 +110,7 @@ mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t s
                                 const Rates& rates) {
   mlo::EngineConfig config;
   config.seed = seed;
-  config.compile.plan.rates = rates;
-  config.compile.plan.tf32 = tf32_of(planning);
+  config.compile.plan = device_plan(planning, rates);
   config.compile.machine = planning.machine;
   return config;
 }

@@ -85,6 +85,12 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
   app.add_flag("--tf32", options.tf32,
                "On a GPU: products of float32 by tensor cores, their factors rounded to TF32")
       ->group(group);
+  app.add_option(
+         "--lanes", options.lanes,
+         "On a GPU, 2: updates and what they alone read run beside the rest; 1: they do not")
+      ->check(CLI::IsMember({1, 2}))
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--rounding", options.rounding,
                  "How weights in pure-bf16 are rounded: stochastic, kahan or nearest")
       ->check(CLI::IsMember({"stochastic", "kahan", "nearest"}))
@@ -123,11 +129,15 @@ Device device_of(const PlanningOptions& options) {
   return named_device(options.device).value_or(device::cpu);
 }
 
-bool tf32_of(const PlanningOptions& options) {
+PlanOptions device_plan(const PlanningOptions& options, const Rates& rates) {
   if (options.tf32 && device_of(options).kind != Device::Kind::cuda)
     throw UsageError(
         fmt::format("--tf32 is of products on a GPU, but the device is {}", options.device));
-  return options.tf32;
+  PlanOptions plan;
+  plan.rates = rates;
+  plan.tf32 = options.tf32;
+  plan.lanes = options.lanes;
+  return plan;
 }
 
 ImageLayout fastest_layout(Device device, Precision precision, bool tf32) {
@@ -192,8 +202,7 @@ CompileOptions compile_options(const PlanningOptions& options, std::uint64_t see
   CompileOptions compile;
   compile.seed = seed;
   compile.machine = options.machine;
-  compile.plan.rates = rates;
-  compile.plan.tf32 = tf32_of(options);
+  compile.plan = device_plan(options, rates);
   if (options.recompute) compile.plan.recompute = Recompute::parse(*options.recompute);
   if (options.budget && *options.budget != "least") {
     const Bytes budget = parse_bytes(*options.budget);

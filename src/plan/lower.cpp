@@ -201,7 +201,9 @@ class Lowering {
     for (const Operand& operand : instruction.inputs) inputs.push_back(operand.arg());
     for (const Operand& operand : instruction.outputs) outputs.push_back(operand.arg());
     const Node& node = *instruction.node;
-    instruction.predicted_ms = predict_ms(instruction);
+    const Cost cost = cost_of(instruction);
+    instruction.work = cost.work;
+    instruction.predicted_ms = rates_.predict_ms(cost, computed_in(node, cost.work));
     instruction.kernel =
         node.op().bind({node.op(), inputs, outputs, node.device(), tf32_}, node.attributes());
     if (instruction.kernel.workspace.count > 0)
@@ -209,7 +211,7 @@ class Lowering {
           node, round_up(instruction.kernel.workspace, buffer_alignment), Category::workspace);
   }
 
-  double predict_ms(const Instruction& instruction) const {
+  static Cost cost_of(const Instruction& instruction) {
     const Node& node = *instruction.node;
     std::vector<TensorType> inputs;
     for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
@@ -219,12 +221,13 @@ class Lowering {
       if (std::any_of(instruction.inputs.begin(), instruction.inputs.end(),
                       [&](const Operand& input) { return input.buffer == output.buffer; }))
         cost.moved = std::max(Bytes{}, cost.moved - output.type.bytes());
-    // Products are done on their factors, which a loss's result does not show the type of.
-    const bool of_factors = cost.work != Work::elementwise && !inputs.empty();
-    const DType dtype = of_factors               ? inputs[0].dtype
-                        : node.outputs().empty() ? f32
-                                                 : node.outputs()[0].dtype;
-    return rates_.predict_ms(cost, dtype);
+    return cost;
+  }
+
+  // Products are done on their factors, which a loss's result does not show the type of.
+  static DType computed_in(const Node& node, Work work) {
+    if (work != Work::elementwise && !node.inputs().empty()) return node.inputs()[0].dtype();
+    return node.outputs().empty() ? f32 : node.outputs()[0].dtype;
   }
 
   // Updates whose value could not be computed in place are copied over at the end.

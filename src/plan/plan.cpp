@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plan/arena_layout.h"
+#include "plan/lanes.h"
 #include "plan/lower.h"
 #include "plan/recompute/rebuild.h"
 #include "plan/recompute/search.h"
@@ -16,10 +17,25 @@
 namespace ebb {
 namespace {
 
+// Places for work in two lanes, in no more bytes than it takes in one.
+Bytes lay_out_lanes(Plan& plan, Bytes live, Bytes in_one_lane) {
+  mark_aside(plan);
+  std::vector<Buffer> placed = plan.buffers;
+  stretch_lives(plan, live);
+  Bytes size = lay_out(plan.buffers);
+  if (size > in_one_lane) plan.buffers = std::move(placed), size = in_one_lane;
+  order_lanes(plan);
+  return size;
+}
+
 // Offsets and totals.
-void finish(Plan& plan, PageSize pages) {
-  plan.arena = Storage::reservation(plan.device, lay_out(plan.buffers), pages);
-  const LivePeak live = live_peak(plan.buffers, static_cast<int>(plan.instructions.size()));
+void finish(Plan& plan, const PlanOptions& options) {
+  Bytes size = lay_out(plan.buffers);
+  const int count = static_cast<int>(plan.instructions.size());
+  if (options.lanes > 1 && plan.device.kind == Device::Kind::cuda)
+    size = lay_out_lanes(plan, live_peak(plan.buffers, count).bytes, size);
+  plan.arena = Storage::reservation(plan.device, size, options.pages);
+  const LivePeak live = live_peak(plan.buffers, count);
   plan.live_peak = live.bytes;
   plan.peak_instruction = live.instruction;
   for (const Buffer& buffer : plan.buffers) {
@@ -99,7 +115,7 @@ class Planner {
     const auto in_order = std::adjacent_find(runs.begin(), runs.end(), std::greater_equal<>());
     if (in_order == runs.end()) {
       Plan plan = base_.plan;
-      finish(plan, options_.pages);
+      finish(plan, options_);
       return plan;
     }
     const Graph again = rebuild(graph_, base_.plan, model_, runs);
@@ -112,7 +128,7 @@ class Planner {
     }
     std::stable_sort(plan.decisions.begin(), plan.decisions.end(),
                      [](const Decision& a, const Decision& b) { return a.bytes > b.bytes; });
-    finish(plan, options_.pages);
+    finish(plan, options_);
     return plan;
   }
 

@@ -13,6 +13,7 @@
 #include "ebb/storage.h"
 #include "ops/leaf/leaf.h"
 #include "passes/passes.h"
+#include "runtime/lanes.h"
 
 namespace ebb {
 namespace {
@@ -68,6 +69,7 @@ struct Program::State {
   RandomState random;
   bool has_run = false;
   bool warm = false;                           // has run on CUDA as bound now
+  std::optional<Lanes> lanes;                  // on CUDA
   std::unique_ptr<cuda::Recording> recording;  // of the step, from its second such run on
 
   Device device() const { return plan.device; }
@@ -115,7 +117,8 @@ struct Program::State {
         a.workspace = addresses[static_cast<std::size_t>(instruction.workspace)];
       a.fault = &fault;
       if (on_cuda()) {
-        a.stream = cuda::stream(device()), a.control = cuda::control(device());
+        a.stream = cuda::stream(device(), lane_of(instruction));
+        a.control = cuda::control(device());
         a.instruction = static_cast<int>(args.size());
       }
       args.push_back(a);
@@ -164,10 +167,8 @@ struct Program::State {
   // On CUDA the first run starts every kernel by itself, so that libraries and code are loaded; the
   // second is recorded, and later ones replay it.
   void execute_on_cuda() {
-    const auto start_all = [&] {
-      for (std::size_t i = 0; i < plan.instructions.size(); ++i)
-        plan.instructions[i].kernel.run(args[i]);
-    };
+    if (!lanes) lanes.emplace(plan);
+    const auto start_all = [&] { lanes->start(plan, args); };
     cuda::write_random(device(), random);
     if (!warm) {
       start_all();
@@ -319,7 +320,9 @@ std::vector<double> Program::timed_run() {
   if (state_->on_cuda()) {
     cuda::write_random(state_->device(), state_->random);
     times = cuda::timed(state_->device(), times.size(), [&](std::size_t i) {
-      state_->plan.instructions[i].kernel.run(state_->args[i]);
+      KernelArgs alone = state_->args[i];
+      alone.stream = cuda::stream(state_->device());
+      state_->plan.instructions[i].kernel.run(alone);
     });
     state_->finish_on_cuda();
     return times;

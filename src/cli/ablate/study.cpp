@@ -53,11 +53,7 @@ Study::Study(std::unique_ptr<Subject> subject, StudyOptions options, Rates rates
     : subject_(std::move(subject)), options_(std::move(options)), rates_(std::move(rates)) {}
 
 Setup Study::setup_of(const RowSpec& row) const {
-  Setup setup = make_setup(row, options_.planning, options_.techniques);
-  setup.compile.plan.rates = rates_;
-  setup.compile.machine = options_.planning.machine;
-  setup.compile.plan.tf32 = tf32_of(options_.planning);
-  return setup;
+  return make_setup(row, options_.planning, rates_, options_.techniques);
 }
 
 Bytes Study::budget_for(const RowSpec& row, const Setup& setup) {

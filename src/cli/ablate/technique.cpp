@@ -131,16 +131,18 @@ RowSpec parse_row(const std::string& text, const Traits& traits) {
   return row;
 }
 
-}  // namespace
-
-Setup baseline_setup(const PlanningOptions& planning) {
+Setup baseline_setup(const PlanningOptions& planning, const Rates& rates) {
   Setup setup;
   setup.planning = planning;
+  setup.compile.machine = planning.machine;
+  setup.compile.plan = device_plan(planning, rates);
   setup.compile.fuse = false;
   setup.compile.plan.updates = UpdateTiming::last;
   setup.compile.plan.recompute = {Recompute::Mode::none};
   return setup;
 }
+
+}  // namespace
 
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> all(std::begin(table), std::end(table));
@@ -167,9 +169,9 @@ std::vector<RowSpec> applicable_rows(const std::string& text, const Traits& trai
   return parse_rows(kept, traits);
 }
 
-Setup make_setup(const RowSpec& row, const PlanningOptions& planning,
+Setup make_setup(const RowSpec& row, const PlanningOptions& planning, const Rates& rates,
                  const TechniqueOptions& options) {
-  Setup setup = baseline_setup(planning);
+  Setup setup = baseline_setup(planning, rates);
   for (const Technique* technique : row.techniques) technique->apply(setup, options);
   return setup;
 }

@@ -29,7 +29,6 @@ struct Setup {
   bool fused_loss = false;
   BudgetRule budget = BudgetRule::none;
 };
-Setup baseline_setup(const PlanningOptions& planning);
 
 // What of a workload decides which techniques change anything about it.
 struct Traits {
@@ -73,7 +72,7 @@ std::vector<RowSpec> parse_rows(const std::string& text, const Traits& traits);
 // The same, leaving out rows with a technique that does not apply.
 std::vector<RowSpec> applicable_rows(const std::string& text, const Traits& traits);
 
-Setup make_setup(const RowSpec& row, const PlanningOptions& planning,
+Setup make_setup(const RowSpec& row, const PlanningOptions& planning, const Rates& rates,
                  const TechniqueOptions& options);
 
 }  // namespace ebb::cli

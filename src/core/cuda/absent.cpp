@@ -21,7 +21,7 @@ Properties properties(Device device) { fail(device); }
 MemoryInfo memory_info(Device device) { fail(device); }
 std::byte* allocate(Device device, Bytes) { fail(device); }
 void release(Device, std::byte*) noexcept {}
-void* stream(Device device) { fail(device); }
+void* stream(Device device, Lane) { fail(device); }
 void synchronise(Device device) { fail(device); }
 void write(Device device, void*, const void*, Bytes) { fail(device); }
 void read(Device device, void*, const void*, Bytes) { fail(device); }
@@ -29,6 +29,10 @@ void copy(Device device, void*, const void*, Bytes) { fail(device); }
 Control* control(Device device) { fail(device); }
 void write_random(Device device, const RandomState&) { fail(device); }
 Fault take_fault(Device device) { fail(device); }
+Marks::Marks(Device device, std::size_t) { fail(device); }
+void Marks::Destroy::operator()(void*) const noexcept {}
+void Marks::set(std::size_t, Lane) const { fail(device_); }
+void Marks::await(std::size_t, Lane) const { fail(device_); }
 Recording::Recording(Device device, const std::function<void()>&) { fail(device); }
 Recording::~Recording() = default;
 void Recording::replay() const { fail(device_); }

@@ -31,7 +31,10 @@ const Devices& devices() {
 }
 
 void open(Context& context) {
-  EBB_CUDA_CHECK(cudaStreamCreateWithFlags(&context.stream, cudaStreamNonBlocking));
+  int least = 0, greatest = 0;
+  EBB_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  EBB_CUDA_CHECK(cudaStreamCreateWithPriority(&context.stream, cudaStreamNonBlocking, greatest));
+  EBB_CUDA_CHECK(cudaStreamCreateWithPriority(&context.aside, cudaStreamNonBlocking, least));
   EBB_CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&context.control), sizeof(Control)));
   EBB_CUDA_CHECK(
       cudaHostAlloc(reinterpret_cast<void**>(&context.host_control), sizeof(Control), 0));
@@ -84,7 +87,10 @@ Properties properties(Device device) {
           p.minor};
 }
 
-void* stream(Device device) { return use(device).stream; }
+void* stream(Device device, Lane lane) {
+  const Context& context = use(device);
+  return lane == Lane::aside ? context.aside : context.stream;
+}
 
 void synchronise(Device device) { EBB_CUDA_CHECK(cudaStreamSynchronize(use(device).stream)); }
 

@@ -10,6 +10,7 @@ namespace ebb::cuda {
 
 struct Context {
   cudaStream_t stream = nullptr;
+  cudaStream_t aside = nullptr;     // for what may wait: the second lane of a step
   Control* control = nullptr;       // on the device
   Control* host_control = nullptr;  // in pinned memory, for copies that do not wait
 };

@@ -50,9 +50,11 @@ constexpr Bytes reservation(Bytes size) {
 std::byte* allocate(Device device, Bytes size);
 void release(Device device, std::byte* data) noexcept;
 
-// The stream on which everything of a device runs, in order; a cudaStream_t. Not the default
-// stream, which would wait for every other.
-void* stream(Device device);
+// The streams on which the work of a device runs, each in order; a cudaStream_t. Everything is in
+// the main one but what a step runs aside. Neither is the default stream, which would wait for
+// every other.
+enum class Lane : std::uint8_t { main, aside };
+void* stream(Device device, Lane lane = Lane::main);
 void synchronise(Device device);
 
 // Copies in the order of the device's stream. Reading returns when the bytes are there; writing
@@ -78,6 +80,22 @@ Control* control(Device device);  // an address on the device
 void write_random(Device device, const RandomState& state);
 // Waits for the device, and gives the fault of the step, if any, and forgets it.
 Fault take_fault(Device device);
+
+// Marks in the work of both lanes, for one to wait until the other has come so far. They can be
+// recorded.
+class Marks {
+ public:
+  Marks(Device device, std::size_t count);
+  void set(std::size_t mark, Lane lane) const;  // behind all work of the lane so far
+  void await(std::size_t mark, Lane lane) const;
+
+ private:
+  struct Destroy {
+    void operator()(void* event) const noexcept;
+  };
+  Device device_;
+  std::vector<std::unique_ptr<void, Destroy>> events_;  // each a cudaEvent_t
+};
 
 // A step recorded once, to be replayed with one call.
 class Recording {
