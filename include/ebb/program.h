@@ -17,7 +17,10 @@ class Storage;
 
 struct CompileOptions {
   PlanOptions plan = {};
-  bool fuse = true;                        // join elementwise chains, and a loss with its gradient
+  bool fuse = true;  // join elementwise chains, and a loss with its gradient
+  // Over the logits of linear_cross_entropy on a GPU, with its gradient: 2 forget them in between,
+  // 1 saves one product of four and takes several times the workspace. Results differ by rounding.
+  int loss_walks = 2;
   std::uint64_t seed = 0;                  // of initial values and of random nodes
   std::shared_ptr<Arena> arena = nullptr;  // to run in, shared with others; null: one of its own
   MachineOptions machine = {};             // of that arena

@@ -110,8 +110,7 @@ mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t s
                                 const Rates& rates) {
   mlo::EngineConfig config;
   config.seed = seed;
-  config.compile.plan = device_plan(planning, rates);
-  config.compile.machine = planning.machine;
+  config.compile = device_options(planning, rates);
   return config;
 }
 

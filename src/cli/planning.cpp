@@ -91,6 +91,12 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->check(CLI::IsMember({1, 2}))
       ->capture_default_str()
       ->group(group);
+  app.add_option(
+         "--loss-walks", options.loss_walks,
+         "On a GPU: times the logits of a fused loss are made; 1 is faster, 2 takes less memory")
+      ->check(CLI::IsMember({1, 2}))
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--rounding", options.rounding,
                  "How weights in pure-bf16 are rounded: stochastic, kahan or nearest")
       ->check(CLI::IsMember({"stochastic", "kahan", "nearest"}))
@@ -129,15 +135,17 @@ Device device_of(const PlanningOptions& options) {
   return named_device(options.device).value_or(device::cpu);
 }
 
-PlanOptions device_plan(const PlanningOptions& options, const Rates& rates) {
+CompileOptions device_options(const PlanningOptions& options, const Rates& rates) {
   if (options.tf32 && device_of(options).kind != Device::Kind::cuda)
     throw UsageError(
         fmt::format("--tf32 is of products on a GPU, but the device is {}", options.device));
-  PlanOptions plan;
-  plan.rates = rates;
-  plan.tf32 = options.tf32;
-  plan.lanes = options.lanes;
-  return plan;
+  CompileOptions compile;
+  compile.machine = options.machine;
+  compile.loss_walks = options.loss_walks;
+  compile.plan.rates = rates;
+  compile.plan.tf32 = options.tf32;
+  compile.plan.lanes = options.lanes;
+  return compile;
 }
 
 ImageLayout fastest_layout(Device device, Precision precision, bool tf32) {
@@ -199,10 +207,8 @@ Rates rates_for(const PlanningOptions& options) {
 
 CompileOptions compile_options(const PlanningOptions& options, std::uint64_t seed,
                                const Rates& rates, Bytes fixed) {
-  CompileOptions compile;
+  CompileOptions compile = device_options(options, rates);
   compile.seed = seed;
-  compile.machine = options.machine;
-  compile.plan = device_plan(options, rates);
   if (options.recompute) compile.plan.recompute = Recompute::parse(*options.recompute);
   if (options.budget && *options.budget != "least") {
     const Bytes budget = parse_bytes(*options.budget);

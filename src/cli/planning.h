@@ -27,7 +27,7 @@ struct PlanningOptions {
   std::optional<std::string> rounding;  // of parameters in pure-bf16
   std::optional<int> master_bits;       // beside those in split-bf16
   bool tf32 = false;                    // products of float32 on a GPU
-  int lanes = 2;                        // of a GPU
+  int lanes = 2, loss_walks = 2;        // of a GPU
   std::optional<double> clip;
   std::string clip_by = "this-norm";
 
@@ -47,8 +47,8 @@ std::optional<Device> named_device(const std::string& text);
 // Where tensors are: a device that is only described in a file is stood in for by the CPU.
 Device device_of(const PlanningOptions& options);
 
-// What plans for the device have in common; an error where TF32 is asked for without a GPU.
-PlanOptions device_plan(const PlanningOptions& options, const Rates& rates);
+// What all programs for the device have in common; an error where TF32 is asked for without a GPU.
+CompileOptions device_options(const PlanningOptions& options, const Rates& rates);
 
 // How images are to lie inside convolutional models where nothing is said: a GPU's tensor cores,
 // which multiply halves and float32 as TF32, want the channels last; what else multiplies does not.

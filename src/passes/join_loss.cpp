@@ -20,7 +20,8 @@ using NodePtr = std::shared_ptr<Node>;
 
 class JoinLoss {
  public:
-  explicit JoinLoss(const Graph& graph) : graph_(graph), order_(topological_order(graph)) {
+  JoinLoss(const Graph& graph, int walks)
+      : graph_(graph), walks_(walks), order_(topological_order(graph)) {
     for (const NodePtr& node : order_)
       for (const Tensor& input : node->inputs()) readers_[input].push_back(node);
     for (const Tensor& output : graph.outputs) readers_[output].push_back(nullptr);
@@ -79,7 +80,7 @@ class JoinLoss {
     std::vector<TensorType> types = {forward.outputs()[0]};
     types.insert(types.end(), backward.outputs().begin(), backward.outputs().end());
     const auto joint =
-        std::make_shared<Node>(linear_cross_entropy_joint_op(), backward.attributes(),
+        std::make_shared<Node>(linear_cross_entropy_joint_op(), attributes_of(backward),
                                std::move(inputs), types, backward.device(), forward.path());
     joint->set_category(backward.category());
     joint->set_marks(forward.marks());
@@ -92,7 +93,15 @@ class JoinLoss {
     done_.insert(&backward);
   }
 
+  // A processor makes float32's logits once in the same memory, and halves' twice.
+  LinearCrossEntropyJointAttributes attributes_of(const Node& backward) const {
+    const bool cuda = backward.device().kind == Device::Kind::cuda;
+    return {backward.attributes().as<LinearCrossEntropyGradAttributes>(),
+            cuda ? walks_ : (is_half(backward.inputs()[0].dtype()) ? 2 : 1)};
+  }
+
   const Graph& graph_;
+  int walks_;
   std::vector<NodePtr> order_;
   std::unordered_map<Tensor, std::vector<NodePtr>> readers_;  // null: the graph itself
   std::unordered_map<const Node*, NodePtr> backward_;         // of each forward op that is joined
@@ -102,6 +111,6 @@ class JoinLoss {
 
 }  // namespace
 
-Graph join_loss(const Graph& graph) { return JoinLoss(graph).run(); }
+Graph join_loss(const Graph& graph, int walks) { return JoinLoss(graph, walks).run(); }
 
 }  // namespace ebb

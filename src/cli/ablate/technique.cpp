@@ -134,8 +134,7 @@ RowSpec parse_row(const std::string& text, const Traits& traits) {
 Setup baseline_setup(const PlanningOptions& planning, const Rates& rates) {
   Setup setup;
   setup.planning = planning;
-  setup.compile.machine = planning.machine;
-  setup.compile.plan = device_plan(planning, rates);
+  setup.compile = device_options(planning, rates);
   setup.compile.fuse = false;
   setup.compile.plan.updates = UpdateTiming::last;
   setup.compile.plan.recompute = {Recompute::Mode::none};

@@ -44,7 +44,9 @@ std::vector<TensorType> infer_grad(const Call& call, const LinearCrossEntropyGra
   return outputs;
 }
 
-std::vector<TensorType> infer_joint(const Call& call, const LinearCrossEntropyGradAttributes& a) {
+std::vector<TensorType> infer_joint(const Call& call,
+                                    const LinearCrossEntropyJointAttributes& joint) {
+  const LinearCrossEntropyGradAttributes& a = joint.backward;
   std::vector<TensorType> outputs = {infer(call, a.forward)[0]};
   if (call.inputs[3] != outputs[0])
     call.fail_shape(fmt::format("the gradient must be {}", to_string(outputs[0])));
@@ -107,10 +109,10 @@ std::vector<Tensor> reference_grad(std::span<const Tensor> in,
 }
 
 std::vector<Tensor> reference_joint(std::span<const Tensor> in,
-                                    const LinearCrossEntropyGradAttributes& a) {
-  const std::vector<Tensor> forward = reference(in, a.forward);
+                                    const LinearCrossEntropyJointAttributes& a) {
+  const std::vector<Tensor> forward = reference(in, a.backward.forward);
   std::vector<Tensor> result =
-      reference_grad(std::vector{in[0], in[1], in[2], forward[1], in[3]}, a);
+      reference_grad(std::vector{in[0], in[1], in[2], forward[1], in[3]}, a.backward);
   result.insert(result.begin(), forward[0]);
   return result;
 }
@@ -136,6 +138,12 @@ Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> output
 Cost cost_grad(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                const LinearCrossEntropyGradAttributes& a) {
   return cost_of(inputs, outputs, 1.0 + (a.x ? 1.0 : 0.0) + (a.weight ? 1.0 : 0.0));
+}
+
+Cost cost_joint(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                const LinearCrossEntropyJointAttributes& a) {
+  return cost_of(inputs, outputs,
+                 a.walks + (a.backward.x ? 1.0 : 0.0) + (a.backward.weight ? 1.0 : 0.0));
 }
 
 }  // namespace
@@ -181,14 +189,14 @@ const Op& linear_cross_entropy_grad_op() {
 }
 
 const Op& linear_cross_entropy_joint_op() {
-  static const TypedOp<LinearCrossEntropyGradAttributes> op({
+  static const TypedOp<LinearCrossEntropyJointAttributes> op({
       .name = "linear_cross_entropy_joint",
-      .summary = "linear_cross_entropy and its gradients in x and the weight, in one walk",
+      .summary = "linear_cross_entropy and its gradients in x and the weight, together",
       .infer = infer_joint,
       .reference = reference_joint,
       .cpu = bind_linear_cross_entropy_joint_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_linear_cross_entropy_joint_cuda),
-      .cost = cost_grad,
+      .cost = cost_joint,
   });
   return op;
 }

@@ -42,13 +42,25 @@ Kernel bind_linear_cross_entropy_grad_cpu(const KernelRequest& request,
 Kernel bind_linear_cross_entropy_grad_cuda(const KernelRequest& request,
                                            const LinearCrossEntropyGradAttributes& a);
 
-// Forward and backward in one walk, for a gradient of the losses that does not depend on them:
+// Forward and backward together, for a gradient of the losses that does not depend on them:
 // (x, weight, targets, gradient of the losses) → losses, and the gradients that are asked for. What
-// a pass makes of the two ops above.
+// a pass makes of the two ops above. In one walk the logits are made once; where that takes more
+// memory, on CUDA, two are a choice.
+struct LinearCrossEntropyJointAttributes {
+  LinearCrossEntropyGradAttributes backward;
+  int walks = 1;
+  bool operator==(const LinearCrossEntropyJointAttributes&) const = default;
+  void visit(auto&& field) const {
+    backward.visit(field);
+    field("walks", walks);
+  }
+};
 const Op& linear_cross_entropy_joint_op();
 Kernel bind_linear_cross_entropy_joint_cpu(const KernelRequest& request,
-                                           const LinearCrossEntropyGradAttributes& a);
+                                           const LinearCrossEntropyJointAttributes& a);
 Kernel bind_linear_cross_entropy_joint_cuda(const KernelRequest& request,
-                                            const LinearCrossEntropyGradAttributes& a);
+                                            const LinearCrossEntropyJointAttributes& a);
+Kernel bind_linear_cross_entropy_one_walk_cuda(const KernelRequest& request,
+                                               const LinearCrossEntropyGradAttributes& a);
 
 }  // namespace ebb

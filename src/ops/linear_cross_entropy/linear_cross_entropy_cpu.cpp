@@ -369,7 +369,8 @@ Kernel bind_linear_cross_entropy_grad_cpu(const KernelRequest& request,
 }
 
 Kernel bind_linear_cross_entropy_joint_cpu(const KernelRequest& request,
-                                           const LinearCrossEntropyGradAttributes& a) {
+                                           const LinearCrossEntropyJointAttributes& joint) {
+  const LinearCrossEntropyGradAttributes& a = joint.backward;
   return bind(request, [&](auto element, auto factor, auto index) {
     using S = typename decltype(element)::type;
     using F = typename decltype(factor)::type;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "ops/loss/loss.h"
 #include "support/op_check.h"
 
@@ -143,16 +145,38 @@ TEST(LinearCrossEntropy, JoinsForwardAndBackwardToTheBit) {
 }
 
 TEST(LinearCrossEntropy, JointValues) {
-  for (bool x_needed : {true, false})
-    for (bool weight_needed : {true, false})
-      check({"linear_cross_entropy_joint",
-             {SampleInput::fixed({5, 4}, -1.0, 1.0), SampleInput::fixed({7, 4}, -1.0, 1.0),
-              targets_of({5}, {0, 6, -100, 3, 3}), SampleInput::fixed({5}, -1.0, 1.0)},
-             [=](const auto& x) {
-               return apply(linear_cross_entropy_joint_op(),
-                            {x[0], x[1], x[2], cast(x[3], statistics_dtype(x[0].dtype()))},
-                            LinearCrossEntropyGradAttributes{{{}, 2}, x_needed, weight_needed});
-             }});
+  for (const auto [x_needed, weight_needed, walks, chunk] : {std::tuple{true, true, 2, 2},
+                                                             {true, false, 2, 2},
+                                                             {false, true, 2, 2},
+                                                             {false, false, 2, 2},
+                                                             {true, true, 1, 2},
+                                                             {true, true, 1, 0},
+                                                             {true, false, 1, 2},
+                                                             {false, true, 1, 0}})
+    check({"linear_cross_entropy_joint",
+           {SampleInput::fixed({5, 4}, -1.0, 1.0), SampleInput::fixed({7, 4}, -1.0, 1.0),
+            targets_of({5}, {0, 6, -100, 3, 3}), SampleInput::fixed({5}, -1.0, 1.0)},
+           [=](const auto& x) {
+             return apply(
+                 linear_cross_entropy_joint_op(),
+                 {x[0], x[1], x[2], cast(x[3], statistics_dtype(x[0].dtype()))},
+                 LinearCrossEntropyJointAttributes{{{{}, chunk}, x_needed, weight_needed}, walks});
+           }});
+}
+
+// Several tiles of rows, and classes that fill no whole packs.
+TEST(LinearCrossEntropy, JointValuesInParts) {
+  std::vector<double> targets(70);
+  for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = static_cast<double>(i * 11 % 131);
+  for (int walks : {1, 2})
+    check({"linear_cross_entropy_joint",
+           {SampleInput::fixed({70, 16}, -1.0, 1.0), SampleInput::fixed({131, 16}, -1.0, 1.0),
+            targets_of({70}, targets), SampleInput::fixed({70}, -1.0, 1.0)},
+           [=](const auto& x) {
+             return apply(linear_cross_entropy_joint_op(),
+                          {x[0], x[1], x[2], cast(x[3], statistics_dtype(x[0].dtype()))},
+                          LinearCrossEntropyJointAttributes{{{{}, 32}, true, true}, walks});
+           }});
 }
 
 TEST(LinearCrossEntropy, StaysApartWhereTheGradientWaitsForTheLoss) {

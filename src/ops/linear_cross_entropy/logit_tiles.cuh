@@ -1,0 +1,209 @@
+// Logits in parts, and the products that make them and their gradients.
+//
+// Products of half types are slow where the number of classes is not one of whole packs, as 50257:
+// then the last block of the weight is copied and padded with zeros.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/cross_entropy/rows.cuh"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "ops/matmul/gemm_cuda.h"
+#include "ops/workspace_areas.h"
+
+namespace ebb::cuda {
+
+// Results of a product that occupy the multiprocessors of an H200 once, in tiles of 128 × 256.
+inline constexpr std::int64_t one_wave = 132 * 128 * 256;
+
+// Logits that are kept from forward to backward in one walk. Fewer would make products of few rows.
+inline constexpr Bytes most_logits = 288_MiB;
+
+struct Problem {
+  std::int64_t rows, features, classes;
+  std::int64_t height = 0, block = 0;  // rows and classes of a tile
+  std::int64_t lead = 0;               // elements from one row of logits to the next: whole packs
+  bool pads = false;                   // the last block
+  CrossEntropyAttributes loss;
+  DType dtype, index;
+  Device device;
+  bool tf32;
+  std::int64_t alignment = 16;  // bytes, of the inputs
+
+  Problem(const KernelRequest& request, const LinearCrossEntropyAttributes& a)
+      : rows(request.in(0).shape()[0]),
+        features(request.in(0).shape()[1]),
+        classes(request.in(1).shape()[0]),
+        loss(a.loss),
+        dtype(request.in(0).dtype()),
+        index(index_dtype(request, 2)),
+        device(request.device),
+        tf32(request.tf32 && dtype == f32) {
+    for (int i : {0, 1})
+      if (const std::int64_t bytes = request.in(i).offset * size_of(dtype).count; bytes != 0)
+        alignment = std::min(alignment, bytes & -bytes);
+    pads = size_of(dtype).count == 2 && classes % 8 != 0;
+  }
+
+  // Tiles of some rows by some classes, for walks that make logits and forget them.
+  static Problem in_tiles(const KernelRequest& request, const LinearCrossEntropyAttributes& a) {
+    Problem p(request, a);
+    const std::int64_t edge = std::clamp<std::int64_t>(one_wave / p.features, 1024, 5632);
+    p.block = even_part(p.classes, edge);
+    // A chunk of rows, with all classes, has as many logits as a tile may have.
+    const std::int64_t most =
+        a.chunk == 0 ? edge : std::max<std::int64_t>(1, a.chunk * p.classes / p.block);
+    p.height = even_part(std::max<std::int64_t>(p.rows, 1), most);
+    p.lead = ceil_div(p.block, 8) * 8;
+    return p;
+  }
+
+  // Some rows with all their classes, for a walk that makes logits once. Classes are one block, and
+  // a small one besides where they have to be padded.
+  static Problem in_rows(const KernelRequest& request, const LinearCrossEntropyAttributes& a) {
+    Problem p(request, a);
+    p.block = p.pads && p.classes > 64 ? p.classes / 64 * 64 : p.classes;
+    p.lead = ceil_div(p.classes, 8) * 8;
+    const std::int64_t most =
+        a.chunk == 0
+            ? std::max<std::int64_t>(64, most_logits.count / (p.lead * size_of(p.dtype).count))
+            : a.chunk;
+    p.height = even_part(std::max<std::int64_t>(p.rows, 1), most);
+    return p;
+  }
+
+  // The size of the fewest parts, about equal, of which none is larger than `most`.
+  static std::int64_t even_part(std::int64_t count, std::int64_t most) {
+    const std::int64_t part = ceil_div(count, ceil_div(count, most));
+    return std::min(count, most < 64 ? part : std::min(most, ceil_div(part, 64) * 64));
+  }
+
+  std::int64_t tiles() const { return ceil_div(rows, height); }
+  std::int64_t blocks() const { return ceil_div(classes, block); }
+  std::int64_t height_of(std::int64_t tile) const { return std::min(height, rows - tile * height); }
+  std::int64_t width_of(std::int64_t b) const { return std::min(block, classes - b * block); }
+  bool padded(std::int64_t b) const { return pads && b == blocks() - 1; }
+  // With padding.
+  std::int64_t whole_width(std::int64_t b) const {
+    return padded(b) ? ceil_div(width_of(b), 8) * 8 : width_of(b);
+  }
+};
+
+// The weight by blocks, of which the last may be a padded copy in the workspace.
+template <class S>
+class WeightBlocks {
+ public:
+  WeightBlocks(const Problem& p, const KernelArgs& args, Bytes copy_at)
+      : p_(p), weight_(args.in<S>(1)), copy_(args.scratch<S>(copy_at)) {
+    if (!p.pads) return;
+    const std::int64_t b = p.blocks() - 1;
+    const auto bytes = [&](std::int64_t width) {
+      return static_cast<std::size_t>(width * p.features) * sizeof(S);
+    };
+    EBB_CUDA_CHECK(cudaMemcpyAsync(copy_, weight_ + b * p.block * p.features, bytes(p.width_of(b)),
+                                   cudaMemcpyDeviceToDevice, stream_of(args)));
+    EBB_CUDA_CHECK(cudaMemsetAsync(copy_ + p.width_of(b) * p.features, 0,
+                                   bytes(p.whole_width(b) - p.width_of(b)), stream_of(args)));
+  }
+  static Bytes add_area(const Problem& p, WorkspaceAreas& areas) {
+    return areas.add<S>(p.pads ? p.whole_width(p.blocks() - 1) * p.features : 0);
+  }
+  const S* operator[](std::int64_t b) const {
+    return p_.padded(b) ? copy_ : weight_ + b * p_.block * p_.features;
+  }
+
+ private:
+  const Problem& p_;
+  const S* weight_;
+  S* copy_;
+};
+
+// A product for each combination of a whole or last tile, a whole or last block, and overwriting or
+// adding.
+class GemmTable {
+ public:
+  template <class Spec>  // gives a GemmSpec for (height, width)
+  GemmTable(const Problem& p, bool adds, const Spec& spec) : p_(p) {
+    for (const std::int64_t tile : {std::int64_t{0}, p.tiles() - 1})
+      for (const std::int64_t b : {std::int64_t{0}, p.blocks() - 1})
+        for (const bool add : {false, true}) {
+          if (add && !adds) {
+            gemms_.push_back(gemms_.back());
+            continue;
+          }
+          GemmSpec s = spec(p.height_of(tile), p.whole_width(b));
+          s.accumulate = add;
+          s.tf32 = p.tf32;
+          gemms_.emplace_back(p.device, s);
+          workspace_ = std::max(workspace_, gemms_.back().workspace());
+        }
+  }
+  Bytes workspace() const { return workspace_; }
+  const Gemm& at(std::int64_t tile, std::int64_t b, bool add) const {
+    const std::size_t last_tile = tile == p_.tiles() - 1, last_block = b == p_.blocks() - 1;
+    return gemms_[4 * last_tile + 2 * last_block + add];
+  }
+
+ private:
+  Problem p_;
+  std::vector<Gemm> gemms_;
+  Bytes workspace_;
+};
+
+// Rows of x and of the weight begin at multiples of this many bytes, or of more.
+inline std::int64_t row_alignment(const Problem& p) {
+  const std::int64_t bytes = p.features * size_of(p.dtype).count;
+  return std::min<std::int64_t>(p.alignment, bytes & -bytes);
+}
+
+inline GemmTable logit_products(const Problem& p) {
+  return GemmTable(p, false, [&](std::int64_t height, std::int64_t width) {
+    return GemmSpec{.a = MatrixLayout::plain(height, p.features),
+                    .b = MatrixLayout::swapped(p.features, width),
+                    .dtype = p.dtype,
+                    .out = p.dtype,
+                    .out_lead = p.lead,
+                    .align_a = row_alignment(p),
+                    .align_b = row_alignment(p)};
+  });
+}
+
+// The gradient of logits by the weight: of the rows of x.
+inline GemmTable products_to_x(const Problem& p, DType out) {
+  return GemmTable(p, p.blocks() > 1, [&](std::int64_t height, std::int64_t width) {
+    return GemmSpec{.a = {height, width, p.lead, 1},
+                    .b = MatrixLayout::plain(width, p.features),
+                    .dtype = p.dtype,
+                    .out = out,
+                    .out_lead = p.features,
+                    .align_b = row_alignment(p),
+                    .align_out = row_alignment(p)};
+  });
+}
+
+// The gradient of logits, turned around, by x: of the rows of the weight.
+inline GemmTable products_to_weight(const Problem& p, DType out) {
+  return GemmTable(p, p.tiles() > 1, [&](std::int64_t height, std::int64_t width) {
+    return GemmSpec{.a = {width, height, 1, p.lead},
+                    .b = MatrixLayout::plain(height, p.features),
+                    .dtype = p.dtype,
+                    .out = out,
+                    .out_lead = p.features,
+                    .align_b = row_alignment(p),
+                    .align_out = row_alignment(p)};
+  });
+}
+
+template <class S>
+__global__ void narrow_kernel(const Compute<S>* from, S* to, std::int64_t count) {
+  for_items(count, [&](std::int64_t i) { to[i] = narrow<S>(from[i]); });
+}
+
+template <class S>
+void narrow_all(const KernelArgs& args, const Compute<S>* from, S* to, std::int64_t count) {
+  launch({args, "linear_cross_entropy_grad", item_grid(count), dim3(item_threads)},
+         narrow_kernel<S>, from, to, count);
+}
+
+}  // namespace ebb::cuda
