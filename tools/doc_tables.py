@@ -1,7 +1,6 @@
 """The tables of the documentation, made from the results under docs/results: one function each, by the name that a page asks for."""
 import json
 import pathlib
-import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -81,13 +80,19 @@ def source(name, _):
             f"({settings['samples']} samples); {facts['device']}; {facts['date']}; ebb {facts['version']}:\n\n    {facts['command']}\n")
 
 
-def steps(_, __):
-    lines = []
-    for line in (RESULTS / "steps-cpu.md").read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("|") and len(cells) == 8 and re.fullmatch(r"[\d.]+", cells[1]):
-            lines.append([cells[0], cells[6], cells[7]])
-    return table(["step", "time, ebb ÷ PyTorch", "memory, ebb ÷ PyTorch"], lines)
+CPU_STEPS = {"gpt2": "GPT-2 of 4 blocks, width 256, 8 × 256 tokens, vocabulary 5000, AdamW", "resnet": "ResNet-32, batch 64, SGD with momentum",
+             "bert": "BERT-base, 8 × 128 tokens, AdamW"}
+
+
+def cpu_steps(_, __):
+    return table(["step", "time, ebb ÷ PyTorch", "memory, ebb ÷ PyTorch"],
+                 [[CPU_STEPS[row["case"]], f"{row['time_ratio']:.2f}", f"{row['memory_ratio']:.2f}"] for row in results("steps-cpu")["results"]])
+
+
+def cpu_steps_whole(_, __):
+    return table(["step", "ebb ms", "planned MiB", "process MiB", "PyTorch ms", "PyTorch MiB", "time", "memory"],
+                 [[CPU_STEPS[row["case"]], short(row["ebb_ms"]), mib(row["ebb_planned_bytes"]), mib(row["ebb_process_bytes"]), short(row["torch_ms"]),
+                   mib(row["torch_above_idle_bytes"]), f"{row['time_ratio']:.2f}", f"{row['memory_ratio']:.2f}"] for row in results("steps-cpu")["results"]])
 
 
 GPU_STEPS = {"gpt2": "GPT-2 124M, 16 × 1024", "gpt2-xl": "GPT-2 XL, 4 × 1024", "resnet50": "ResNet-50 (CIFAR form), batch 256",
@@ -209,7 +214,10 @@ def value(name, path):
     return f"{short(found)} ms" if last.endswith("_ms") else f"{found:.2f}"
 
 
-BLOCKS = {"ablation": ablation, "ablation-categories": categories, "ablation-source": source, "steps": steps, "steps-gpu": gpu_steps,
-          "steps-betty": betty_steps, "needle": needle, "plans": plans, "bytes-per-parameter": bytes_per_parameter,
-          "precision-products": precision_products, "precision-steps": precision_steps, "optimizer-times": optimizer_times,
-          "optimizer-losses": optimizer_losses, "profile": profile}
+BLOCKS = {
+    "ablation": ablation, "ablation-categories": categories, "ablation-source": source,
+    "steps": cpu_steps, "steps-whole": cpu_steps_whole, "steps-gpu": gpu_steps, "steps-betty": betty_steps,
+    "needle": needle, "plans": plans, "profile": profile, "bytes-per-parameter": bytes_per_parameter,
+    "precision-products": precision_products, "precision-steps": precision_steps,
+    "optimizer-times": optimizer_times, "optimizer-losses": optimizer_losses,
+}
