@@ -37,11 +37,12 @@ def main():
         study = json.loads(done.stdout.strip().splitlines()[-1])
         row, count = study["rows"][0], study["settings"]["parameters"]
         planned, held = row["planned_by_category"], row["measured_staying_by_category"]
-        each = {name: planned[name] / count for name in ("weights", "gradients", "optimizer")}
+        each = {name: planned[category] / count
+                for name, category in (("weights", "weights"), ("gradients", "gradients"), ("state", "optimizer"))}
         result = {"precision": precision, "optimizer": optimizer, "options": " ".join(more), **each, "together": sum(each.values()),
                   "held": (held["weights"] + held["optimizer"]) / count, "command": "ebb " + " ".join(command)}
         rows.append(result)
-        print(f"| {precision} {result['options']} | {optimizer} | {each['weights']:.2f} | {each['gradients']:.2f} | {each['optimizer']:.2f} | "
+        print(f"| {precision} {result['options']} | {optimizer} | {each['weights']:.2f} | {each['gradients']:.2f} | {each['state']:.2f} | "
               f"{result['together']:.2f} | {result['held']:.2f} |", flush=True)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

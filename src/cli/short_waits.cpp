@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 namespace ebb::cli {
 namespace {
@@ -13,7 +15,9 @@ constexpr const char* spins = "3000";  // some ten microseconds, longer than mos
 
 void restart_with_short_waits(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
-  if (setenv("GOMP_SPINCOUNT", spins, 1) == 0) execv("/proc/self/exe", argv);
+  std::error_code missing;  // by its own name, which process lists show
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", missing);
+  if (!missing && setenv("GOMP_SPINCOUNT", spins, 1) == 0) execv(program.c_str(), argv);
   // It could not: training works all the same.
 }
 

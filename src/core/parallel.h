@@ -13,6 +13,16 @@
 
 namespace ebb {
 
+// Threads for OpenBLAS and oneDNN, which know none but OpenMP's: where those are not used, their
+// caller's alone.
+inline int library_threads() {
+#ifdef EBB_PARALLEL_THREADS
+  return 1;
+#else
+  return threads();
+#endif
+}
+
 // Calls body(worker, begin, end) on disjoint ranges that cover [0, count), worker < workers. Ranges
 // hold about `grain` indices or more and the split depends only on the three numbers. The body must
 // not throw.

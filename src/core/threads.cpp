@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "core/parallel.h"
 #include "core/processors.h"
 #include "ebb/error.h"
 
@@ -32,11 +33,7 @@ void set_threads(int count) {
   if (count < 1)
     throw ValueError(fmt::format("the number of threads must be at least 1, but is {}", count));
   configured = count;
-#ifdef EBB_PARALLEL_THREADS
-  omp_set_num_threads(1);  // OpenBLAS and oneDNN know no threads but OpenMP's, which are not used
-#else
-  omp_set_num_threads(count);  // of OpenBLAS and oneDNN too
-#endif
+  omp_set_num_threads(library_threads());
 }
 
 }  // namespace ebb

@@ -182,7 +182,11 @@ struct Stage {
 class OnednnConvolution {
  public:
   OnednnConvolution(ConvKind kind, const ConvGeometry& g, bool bias, DType dtype)
-      : kind_(kind), g_(g), element_(size_of(dtype)), threads_(threads()), stream_(engine()) {
+      : kind_(kind),
+        g_(g),
+        element_(size_of(dtype)),
+        threads_(library_threads()),
+        stream_(engine()) {
     const Formats best(kind, g, dtype);
     const std::int64_t images = images_at_once(g, element_);
     // Formats of our choice may have no kernel, and a shorter last run may want its weight in
