@@ -36,9 +36,9 @@ std::vector<double> timed(Device device, std::size_t count,
                           const std::function<void(std::size_t)>& work) {
   const cudaStream_t stream = use(device).stream;
   // One mark before each piece, and one after the last.
-  struct Marks {
+  struct Clocks {
     std::vector<cudaEvent_t> events;
-    ~Marks() {
+    ~Clocks() {
       for (cudaEvent_t event : events) (void)cudaEventDestroy(event);
     }
     void add(cudaStream_t s) {
@@ -47,17 +47,17 @@ std::vector<double> timed(Device device, std::size_t count,
       events.push_back(event);
       EBB_CUDA_CHECK(cudaEventRecord(event, s));
     }
-  } marks;
-  marks.add(stream);
+  } clocks;
+  clocks.add(stream);
   for (std::size_t i = 0; i < count; ++i) {
     work(i);
-    marks.add(stream);
+    clocks.add(stream);
   }
   EBB_CUDA_CHECK(cudaStreamSynchronize(stream));
   std::vector<double> times(count);
   for (std::size_t i = 0; i < count; ++i) {
     float ms = 0.0f;
-    EBB_CUDA_CHECK(cudaEventElapsedTime(&ms, marks.events[i], marks.events[i + 1]));
+    EBB_CUDA_CHECK(cudaEventElapsedTime(&ms, clocks.events[i], clocks.events[i + 1]));
     times[i] = static_cast<double>(ms);
   }
   return times;
