@@ -145,14 +145,14 @@ TEST(LinearCrossEntropy, JoinsForwardAndBackwardToTheBit) {
 }
 
 TEST(LinearCrossEntropy, JointValues) {
-  for (const auto [x_needed, weight_needed, walks, chunk] : {std::tuple{true, true, 2, 2},
-                                                             {true, false, 2, 2},
-                                                             {false, true, 2, 2},
-                                                             {false, false, 2, 2},
-                                                             {true, true, 1, 2},
-                                                             {true, true, 1, 0},
-                                                             {true, false, 1, 2},
-                                                             {false, true, 1, 0}})
+  for (const auto& [x_needed, weight_needed, walks, chunk] : {std::tuple{true, true, 2, 2},
+                                                              {true, false, 2, 2},
+                                                              {false, true, 2, 2},
+                                                              {false, false, 2, 2},
+                                                              {true, true, 1, 2},
+                                                              {true, true, 1, 0},
+                                                              {true, false, 1, 2},
+                                                              {false, true, 1, 0}})
     check({"linear_cross_entropy_joint",
            {SampleInput::fixed({5, 4}, -1.0, 1.0), SampleInput::fixed({7, 4}, -1.0, 1.0),
             targets_of({5}, {0, 6, -100, 3, 3}), SampleInput::fixed({5}, -1.0, 1.0)},
