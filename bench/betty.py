@@ -22,7 +22,7 @@ import statistics
 import sys
 import time
 
-from peer import run
+from runs import run
 
 HERE = pathlib.Path(__file__).resolve().parent
 

@@ -10,8 +10,9 @@ gradients and state are what the plan counts at its peak, so gradients that are 
 import argparse
 import json
 import pathlib
-import subprocess
 import tempfile
+
+from runs import needed
 
 HERE = pathlib.Path(__file__).resolve().parent
 COMBINATIONS = [
@@ -33,8 +34,7 @@ def main():
         with tempfile.TemporaryDirectory() as out:
             command = ["profile", "--workload", "gpt2", "--batch", "1", "--sequence", "64", "--steps", "1", "--precision", precision,
                        "--optimizer", optimizer, *more]
-            done = subprocess.run([options.ebb, *command, "--out", out, "--json"], capture_output=True, text=True, check=True)
-        study = json.loads(done.stdout.strip().splitlines()[-1])
+            study = needed([options.ebb, *command, "--out", out, "--json"])
         row, count = study["rows"][0], study["settings"]["parameters"]
         planned, held = row["planned_by_category"], row["measured_staying_by_category"]
         each = {name: planned[category] / count

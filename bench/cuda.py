@@ -13,7 +13,7 @@ import json
 import pathlib
 import sys
 
-from peer import run
+from runs import run
 
 HERE = pathlib.Path(__file__).resolve().parent
 

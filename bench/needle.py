@@ -9,14 +9,14 @@ disturb less than the clock on the wall. Prints one JSON document.
 """
 import argparse
 import json
-import subprocess
+
+from runs import needed
 
 MODES = ["none", "segment=2", "segment=4", "segment=8", "segment=all"]
 
 
 def ebb(arguments, *options):
-    out = subprocess.run([*arguments.ebb.split(), *options, "--json"], check=True, capture_output=True, text=True)
-    return json.loads(out.stdout.strip().splitlines()[-1])
+    return needed([*arguments.ebb.split(), *options, "--json"])
 
 
 def size(arguments, layers):

@@ -9,11 +9,10 @@ which the least processor time of one thread counts: other processes only ever a
 """
 import argparse
 import json
-import os
 import pathlib
-import subprocess
 
 from compare import processor
+from runs import json_lines, needed
 
 HERE = pathlib.Path(__file__).resolve().parent
 OLDER = {"ONEDNN_MAX_CPU_ISA": "AVX2", "OPENBLAS_CORETYPE": "Haswell"}
@@ -22,17 +21,12 @@ TYPES = {"bf16": "matmul_bf16", "fp16": "matmul_fp16"}
 WORKLOADS = ["gpt2 --layers 4 --width 256 --heads 4 --vocabulary 5000 --sequence 256 --batch 8", "lm", "resnet --depth 32 --batch 64"]
 
 
-def results(command, older):
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **(OLDER if older else {})})
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-
-
 def products(build, rounds):
     """Processor time ÷ that of the same product in float32 on OpenBLAS, in the same run."""
     least = {}
     for _ in range(rounds):
         for older in (False, True):
-            for case in results([build / "bench/ebb_bench", "matmul_", "--threads", "1", "--json"], older):
+            for case in json_lines([build / "bench/ebb_bench", "matmul_", "--threads", "1", "--json"], OLDER if older else {}):
                 ratio = case["processor_ms"] / case["library_processor_ms"]
                 key = case["case"], older
                 least[key] = min(ratio, least.get(key, ratio))
@@ -54,8 +48,8 @@ def steps(build, rounds):
             row = {"workload": workload, "older": older}
             for _ in range(rounds):
                 for precision in ("fp32", "bf16", "fp16"):
-                    run = results([build / "ebb", "train", "--workload", *workload.split(), "--steps", "8", "--eval-batches", "0", "--threads",
-                                   "1", "--json", "--precision", precision], older)[-1]
+                    run = needed([build / "ebb", "train", "--workload", *workload.split(), "--steps", "8", "--eval-batches", "0", "--threads",
+                                  "1", "--json", "--precision", precision], OLDER if older else {})
                     ms = min(run["step_processor_ms"], row.get(precision, {}).get("ms", run["step_processor_ms"]))
                     row[precision] = {"ms": round(ms, 2), "planned_peak_bytes": run["planned_peak_bytes"]}
             rows.append(row)

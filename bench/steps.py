@@ -8,9 +8,10 @@ what it held before the model was made, so that its imports do not count; ebb's 
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 from pathlib import Path
+
+from runs import needed
 
 CASES = {
     "gpt2": "--workload gpt2 --layers 4 --width 256 --heads 4 --sequence 256 --vocabulary 5000 --batch 8",
@@ -19,20 +20,13 @@ CASES = {
 }
 
 
-def last_json(command):
-    run = subprocess.run(command, capture_output=True, text=True)
-    if run.returncode != 0:
-        sys.exit(f"{' '.join(command)}: {run.stderr.strip().splitlines()[-1] if run.stderr else run.returncode}")
-    return json.loads(run.stdout.strip().splitlines()[-1])
-
-
 def measure(a, case):
     here = Path(__file__).resolve().parent
     ours, theirs = [], []
     for _ in range(a.rounds):  # in turn, so that noise falls on both
-        ours.append(last_json([a.ebb, "train", *CASES[case].split(), "--steps", str(a.steps), "--eval-batches", "0",
+        ours.append(needed([a.ebb, "train", *CASES[case].split(), "--steps", str(a.steps), "--eval-batches", "0",
                                "--threads", str(a.threads), "--json"]))
-        theirs.append(last_json([a.python, str(here / "torch_step.py"), case, str(a.threads), str(a.steps)]))
+        theirs.append(needed([a.python, str(here / "torch_step.py"), case, str(a.threads), str(a.steps)]))
     median = lambda rows, key: statistics.median(row[key] for row in rows)
     row = {"case": case, "params": ours[0]["params"], "torch": theirs[0]["torch"], "ebb_ms": median(ours, "step_ms"),
            "torch_ms": median(theirs, "step_ms"), "ebb_planned_bytes": ours[0]["planned_peak_bytes"],

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 const std::string sizes =
-    "ablate --workload reweight --classifier mlp --layers 5 --width 48 --batch 16 --threads 1 ";
+    "ablate --workload reweight --classifier mlp --layers 5 --width 48 --batch 64 --threads 1 ";
 
 class CommandLineAblateReweight : public StudyTest {};
 
@@ -49,7 +49,7 @@ TEST_F(CommandLineAblateReweight, EveryRowKeepsItsPromise) {
   EXPECT_LE(peak("least"), peak("auto"));
   EXPECT_LT(peak("auto"), peak("baseline"));
   EXPECT_LT(peak("accumulate"), peak("baseline"));
-  EXPECT_LT(peak("all"), peak("baseline"));  // so small, casts of weights outweigh activations
+  EXPECT_LT(peak("all"), peak("accumulate"));
   EXPECT_LE(peak("auto"), rows.at("auto")["budget_bytes"]);
   ASSERT_EQ(study["curves"].size(), 2u);
   for (const Json& point : study["curves"][0]["points"])

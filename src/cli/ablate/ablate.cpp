@@ -153,7 +153,6 @@ class Ablate : public Verb {
              {"samples", options_.steps * subject.batch},
              {"accumulate", options_.techniques.accumulate}};
     all.update(subject.settings);
-    if (options_.planning.tf32) all["tf32"] = true;
     if (options_.techniques.budget) all["budget_bytes"] = options_.techniques.budget->count;
     return all;
   }
