@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ebb/ops.h"
+#include "ops/row_norm/row_norm.h"
 #include "support/op_check.h"
 
 namespace ebb::test {
@@ -41,8 +42,20 @@ TEST(CudaSizes, Rows) {
   }
 }
 
+// The backward op by itself, with a residual's gradient and the sum of its rows.
+void check_norm_gradient(const std::string& name, std::int64_t rows, std::int64_t columns) {
+  const SampleInput x = SampleInput::real({rows, columns}), c = SampleInput::real({columns});
+  check_sizes("layer_norm_grad " + name, {x, x, c, x}, [](const Tensors& t) {
+    const Tensor wide = cast(t[0], t[0].dtype() == f64 ? f64 : f32);
+    const Tensor centre = mean(wide, {-1}, Keep::yes);
+    const Tensor rstd = rsqrt(mean(square(wide - centre), {-1}) + 1e-5);
+    return apply(layer_norm_grad_op(), {t[0], t[1], squeeze(centre, -1), rstd, t[2], t[3]},
+                 RowNormGradAttributes{1e-5, true, true, true, true, true});
+  });
+}
+
 TEST(CudaSizes, Norms) {
-  for (const std::int64_t columns : {768, 770, 1600, 9216})
+  for (const std::int64_t columns : {64, 768, 770, 1600, 3072, 6144, 9216, 17408})
     for (const std::int64_t rows : {3, 300}) {
       const std::vector<SampleInput> inputs{SampleInput::real({rows, columns}),
                                             SampleInput::real({columns}),
@@ -54,6 +67,7 @@ TEST(CudaSizes, Norms) {
       check_sizes("residual " + n, inputs, [](const Tensors& x) {
         return Tensors{x[0] + layer_norm(x[0], x[1], x[2], 1e-5)};
       });
+      check_norm_gradient(n, rows, columns);
     }
   for (const Shape& shape : {Shape{8, 6, 40, 40}, Shape{64, 3, 33}, Shape{500, 7}})
     check_sizes(

@@ -76,6 +76,36 @@ TEST(JoinEpilogues, NormsDoNotWait) {
   EXPECT_EQ(count_of(join_epilogues(graph_of({g[0] + later})), "add"), 1);
 }
 
+// --- Sums of a norm's gradient
+
+TEST(JoinSums, BiasesOfResidualsAreSummedByTheNorm) {
+  const Residual r;
+  const Tensor bias = random({8});
+  for (const bool centred : {true, false}) {
+    const Tensor x = r.x + bias;
+    const Tensor y = centred ? layer_norm(x, r.weight, r.bias) : rms_norm(x, r.weight);
+    const Graph graph = graph_of(grad(sum(square(x + tanh(y))), {r.x, r.weight, bias})),
+                joined = join_sums(join_epilogues(graph));
+    EXPECT_EQ(count_of(joined, "sum"), count_of(graph, "sum") - 1);
+    Program with(graph), without(graph, CompileOptions{.fuse = false});
+    with.run(), without.run();
+    for (int i = 0; i < 3; ++i) {
+      const auto expected = values_of(without.output(i)), values = values_of(with.output(i));
+      for (std::size_t k = 0; k < expected.size(); ++k)
+        EXPECT_NEAR(values[k], expected[k], 1e-5) << "gradient " << i;  // 6 rows of numbers near 1
+    }
+  }
+}
+
+TEST(JoinSums, OtherSumsStay) {
+  const Residual r;
+  const Tensor y = layer_norm(r.x, r.weight, r.bias), g = grad(sum(y * tanh(y)), {r.x})[0];
+  for (const Tensor& other : {sum(g, {2}), sum(g, {0}), sum(reshape(g, {12, 4}), {0}), sum(g)}) {
+    const Graph graph = graph_of({other});
+    EXPECT_EQ(count_of(join_sums(graph), "sum"), count_of(graph, "sum")) << to_string(other.type());
+  }
+}
+
 // --- Products
 
 struct Linear {

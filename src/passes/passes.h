@@ -19,6 +19,10 @@ Graph join_loss(const Graph& graph, int walks);
 // too.
 Graph join_epilogues(const Graph& graph);
 
+// Has the gradient of a norm sum its rows where that is a bias's gradient. The sums are of the same
+// numbers in another order.
+Graph join_sums(const Graph& graph);
+
 // Puts a copy before every kernel and every view that cannot take its input as it lies, and gives
 // outputs and updates buffers of their own. Afterwards the planner needs no copies.
 Graph insert_copies(const Graph& graph);

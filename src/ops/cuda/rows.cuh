@@ -20,14 +20,16 @@ enum class Access {
   elements,   // one by one, for rows that are not whole packs
 };
 
-inline constexpr int kept_elements = 32;  // of a row by each thread
+// Elements of a row that each thread keeps, 16 or 32 registers of half types. Keeping more, a warp
+// has rows to itself for which the threads of a block would have to wait for each other.
+inline constexpr int kept_elements = 32, kept_in_long_rows = 64;
 
 // How one thread walks its part of a row.
-template <class S, int threads, Access access>
+template <class S, int threads, Access access, int keeps = kept_elements>
 struct Walk : Group<threads> {
   using T = Compute<S>;
   static constexpr int width = access == Access::elements ? 1 : pack<S>;  // elements of a slot
-  static constexpr int kept = access == Access::registers ? kept_elements : width;
+  static constexpr int kept = access == Access::registers ? keeps : width;
   std::int64_t columns;
 
   // Calls body(slot, column): `width` elements from `column` on belong to this thread.
@@ -96,14 +98,14 @@ struct Walk : Group<threads> {
   }
 };
 
-template <class Op, class S, int threads, Access access>
+template <class Op, class S, int threads, Access access, int keeps>
 __global__ void __launch_bounds__(threads == 32 ? 256 : threads)
     row_kernel(Op op, std::int64_t rows, std::int64_t columns) {
   constexpr int per_block = threads == 32 ? 8 : 1;
   const std::int64_t row =
       static_cast<std::int64_t>(blockIdx.x) * per_block + (threads == 32 ? threadIdx.x / 32 : 0);
   if (row >= rows) return;  // whole warps, and blocks of one row have none to spare
-  Walk<S, threads, access> walk;
+  Walk<S, threads, access, keeps> walk;
   walk.lane = static_cast<int>(threadIdx.x) % threads;
   walk.columns = columns;
   op.template row<S>(row, walk);
@@ -122,17 +124,18 @@ void launch_rows(const KernelArgs& args, const char* name, const Op& op, RowShap
   if constexpr (sizeof(S) <= 4)
     if (packs && shape.columns % pack<S> == 0) {
       if (shape.columns <= 32 * kept_elements)
-        start(row_kernel<Op, S, 32, Access::registers>, 32);
-      else if (shape.columns <= 256 * kept_elements)
-        start(row_kernel<Op, S, 256, Access::registers>, 256);
-      else
-        start(row_kernel<Op, S, 512, Access::packs>, 512);
-      return;
+        return start(row_kernel<Op, S, 32, Access::registers, kept_elements>, 32);
+      if constexpr (sizeof(S) == 2)
+        if (shape.columns <= 32 * kept_in_long_rows)
+          return start(row_kernel<Op, S, 32, Access::registers, kept_in_long_rows>, 32);
+      if (shape.columns <= 256 * kept_elements)
+        return start(row_kernel<Op, S, 256, Access::registers, kept_elements>, 256);
+      return start(row_kernel<Op, S, 512, Access::packs, 0>, 512);
     }
   if (shape.columns <= 1024)
-    start(row_kernel<Op, S, 32, Access::elements>, 32);
+    start(row_kernel<Op, S, 32, Access::elements, 0>, 32);
   else
-    start(row_kernel<Op, S, 512, Access::elements>, 512);
+    start(row_kernel<Op, S, 512, Access::elements, 0>, 512);
 }
 
 }  // namespace ebb::cuda

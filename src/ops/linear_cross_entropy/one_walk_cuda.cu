@@ -3,6 +3,7 @@
 // that is several times as large: all logits of the rows, and the gradient of the whole weight in
 // float, to which every tile of rows adds. Products of half types are summed in float and rounded
 // once.
+#include "ops/linear_cross_entropy/logit_rows.cuh"
 #include "ops/linear_cross_entropy/logit_tiles.cuh"
 
 namespace ebb {
@@ -10,7 +11,8 @@ namespace {
 
 using namespace cuda;
 
-// A row's loss, then its logits become their gradient; padding becomes zero.
+// A row's loss, then its logits become their gradient; padding becomes zero. For rows that are too
+// long for LossRows.
 template <class S>
 struct LossAndGradient {
   using T = Compute<S>;
@@ -116,15 +118,22 @@ struct OneWalk {
 
   void differentiate(const KernelArgs& args, std::int64_t tile) const {
     S* at = args.scratch<S>(logits_at);
-    const LossAndGradient<S> turn{at,
-                                  p.lead,
-                                  tile * p.height,
-                                  p.classes,
-                                  Indices(args.inputs[2], p.index),
-                                  args.in<T>(3),
-                                  args.out<T>(0),
-                                  p.loss,
-                                  FaultSlot(args)};
+    const Indices targets(args.inputs[2], p.index);
+    if (LossRows<S>::fit(p.lead)) {
+      const LossRows<S> rows{at,
+                             p.lead,
+                             tile * p.height,
+                             p.classes,
+                             targets,
+                             args.in<T>(3),
+                             args.out<T>(0),
+                             p.loss,
+                             FaultSlot(args)};
+      return launch_loss_rows(args, rows, p.height_of(tile));
+    }
+    const LossAndGradient<S> turn{
+        at,     p.lead,         tile * p.height, p.classes, targets, args.in<T>(3), args.out<T>(0),
+        p.loss, FaultSlot(args)};
     launch_rows<S>(args, "linear_cross_entropy_joint", turn, RowShape({p.height_of(tile), p.lead}),
                    aligned_for_packs(at));
   }

@@ -164,15 +164,15 @@ const Definition table[] = {
    [](const GradientCall& c, const NoAttributes&) {
      const Tensor zero = scalar_like(c.grad(), 0.0);
      return std::vector{where(greater(c.output(0), zero), c.grad(), zero)}; }},
-  {{"gelu", 1, floating1<[](auto x) { using T = decltype(x); return T(0.5) * x * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))); }>(), "gelu(a)", 17.0},
+  {{"gelu", 1, floating1<[](auto x) { using T = decltype(x); return T(0.5) * x * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))); }>(), "gelu<K>(a)", 17.0},
    "x · Φ(x), exact", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{call("gelu_grad", {c.grad(), c.input(0)})}; }},
   {{"gelu_grad", 2, floating2<[](auto g, auto x) { using T = decltype(x);
-     return g * (T(0.5) * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))) + x * vm::exp(x * x * T(-0.5)) * T(inv_sqrt_2pi)); }>(), "a * gelu_slope(b)", 24.0},
+     return g * (T(0.5) * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))) + x * vm::exp(x * x * T(-0.5)) * T(inv_sqrt_2pi)); }>(), "a * gelu_slope<K>(b)", 24.0},
    "the gradient of gelu in x", Rule::floating, saves_both_inputs,
    [](const GradientCall& c, const NoAttributes&) { return slope_gradient(c, "gelu_grad", gelu_second); }},
   {{"gelu_tanh", 1, floating1<[](auto x) { using T = decltype(x);
-     return T(0.5) * x * (T(1) + vm::tanh(T(sqrt_2_over_pi) * (x + T(gelu_cubic) * x * x * x))); }>(), "gelu_tanh(a)", 14.0},
+     return T(0.5) * x * (T(1) + vm::tanh(T(sqrt_2_over_pi) * (x + T(gelu_cubic) * x * x * x))); }>(), "gelu_tanh<K>(a)", 14.0},
    "GPT-2's approximation of gelu by tanh", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{call("gelu_tanh_grad", {c.grad(), c.input(0)})}; }},
   {{"gelu_tanh_grad", 2, floating2<[](auto g, auto x) { using T = decltype(x);

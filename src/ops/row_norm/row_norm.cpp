@@ -58,7 +58,7 @@ std::vector<TensorType> infer_grad(const Call& call, const RowNormGradAttributes
     call.fail_shape(fmt::format("what is added must be {}", to_string(call.inputs[0])));
   std::vector<TensorType> outputs{call.inputs[0]};
   const TensorType per_column{{call.shape(0).back()}, call.dtype(0)};
-  for (bool asked : {a.weight_grad, a.bias_grad})
+  for (bool asked : {a.weight_grad, a.bias_grad, a.sum})
     if (asked) outputs.push_back(per_column);
   return outputs;
 }
@@ -108,6 +108,7 @@ std::vector<Tensor> grad_reference(std::span<const Tensor> in, const RowNormGrad
   if (a.added) outputs[0] = outputs[0] + in[at.added];
   if (a.weight_grad) outputs.push_back(cast(sum_to(g * value, per_column), dtype));
   if (a.bias_grad) outputs.push_back(cast(sum_to(g, per_column), dtype));
+  if (a.sum) outputs.push_back(cast(sum_to(cast(outputs[0], value.dtype()), per_column), dtype));
   return outputs;
 }
 
@@ -118,8 +119,8 @@ std::vector<Tensor> gradient(const GradientCall& call, const RowNormAttributes& 
   std::vector<Tensor> result(static_cast<std::size_t>(call.input_count()));
   if (!call.has_grad(0)) return result;
   const int bias = a.weight ? 2 : 1;
-  const RowNormGradAttributes attributes{a.eps, a.weight, a.weight && call.needs(1),
-                                         a.bias && call.needs(bias), false};
+  const RowNormGradAttributes attributes{
+      a.eps, a.weight, a.weight && call.needs(1), a.bias && call.needs(bias), false, false};
   std::vector<Tensor> inputs{call.input(0), call.grad(), call.output(1)};
   if (centring == Centring::yes) inputs.push_back(call.output(2));
   if (a.weight) inputs.push_back(call.input(1));

@@ -23,12 +23,14 @@ struct RowNormAttributes {
 
 // Inputs: x, the gradient of y, mean if centred, rstd, then weight if there is one, then, where
 // there is one, another gradient of x, which is added to that through the rows (a residual's).
-// Outputs: the gradients of x and, where asked for, of weight and bias.
+// Outputs: the gradient of x, then, where asked for, those of weight and bias and the sum over rows
+// of the first output, which is the gradient of a bias that was added to x.
 struct RowNormGradAttributes {
   double eps = 0.0;
   bool weight = false;
   bool weight_grad = false, bias_grad = false;
   bool added = false;
+  bool sum = false;
   bool operator==(const RowNormGradAttributes&) const = default;
   void visit(auto&& field) const {
     field("eps", eps);
@@ -36,6 +38,7 @@ struct RowNormGradAttributes {
     field("weight_grad", weight_grad);
     field("bias_grad", bias_grad);
     field("added", added);
+    field("sum", sum);
   }
 };
 

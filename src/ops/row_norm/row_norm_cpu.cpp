@@ -74,13 +74,13 @@ struct Slices {
   std::int64_t count, width;  // width: elements of the sums of one slice
   Slices(RowShape shape, const RowNormGradAttributes& a)
       : count(std::clamp<std::int64_t>(shape.rows / 32, 1, 32)),
-        width(shape.columns * (a.weight_grad + a.bias_grad)) {}
+        width(shape.columns * (a.weight_grad + a.bias_grad + a.sum)) {}
 };
 
-// One row. `weight_sum` and `bias_sum` are null where no one asks.
+// One row. The sums are null where no one asks; the last is of dx.
 template <class S, Centring centring, bool weighted>
 void backward_row(const S* x, const S* g, const S* weight, const S* added, S* dx, Compute<S> mean,
-                  Compute<S> rstd, Compute<S>* weight_sum, Compute<S>* bias_sum,
+                  Compute<S> rstd, Compute<S>* weight_sum, Compute<S>* bias_sum, Compute<S>* dx_sum,
                   std::int64_t columns) {
   using T = Compute<S>;
   rows::TileReader<S> read_x, read_g, read_weight, read_added, read_rounded;
@@ -132,12 +132,17 @@ void backward_row(const S* x, const S* g, const S* weight, const S* added, S* dx
         out[i] = rstd * ((weighted ? up[i] * w[i] : up[i]) - offset - (in[i] - mean) * slope);
     }
     write.end(dx + at, count);
-    if (!added) return;
-    const T *rounded = read_rounded(dx + at, count), *other = read_added(added + at, count);
-    T* total_out = write.begin(dx + at);
+    if (added) {
+      const T *rounded = read_rounded(dx + at, count), *other = read_added(added + at, count);
+      T* total_out = write.begin(dx + at);
 #pragma GCC ivdep  // each element is read before it is written
-    for (std::int64_t i = 0; i < count; ++i) total_out[i] = rounded[i] + other[i];
-    write.end(dx + at, count);
+      for (std::int64_t i = 0; i < count; ++i) total_out[i] = rounded[i] + other[i];
+      write.end(dx + at, count);
+    }
+    if (dx_sum) {
+      const T* rounded = read_rounded(dx + at, count);
+      for (std::int64_t i = 0; i < count; ++i) dx_sum[at + i] += rounded[i];
+    }
   });
 }
 
@@ -172,19 +177,19 @@ void run_backward(const KernelArgs& args, RowShape shape, const RowNormGradAttri
                    T* own = sums + slice * slices.width;
                    std::fill_n(own, slices.width, T(0));
                    T* weight_sum = a.weight_grad ? own : nullptr;
-                   T* bias_sum = a.bias_grad ? own + (a.weight_grad ? columns : 0) : nullptr;
+                   T* bias_sum = a.bias_grad ? own + a.weight_grad * columns : nullptr;
+                   T* dx_sum = a.sum ? own + (a.weight_grad + a.bias_grad) * columns : nullptr;
                    const std::int64_t last = shape.rows * (slice + 1) / slices.count;
                    for (std::int64_t r = shape.rows * slice / slices.count; r < last; ++r)
                      backward_row<S, centring, weighted>(
                          args.in<S>(0) + r * columns, args.in<S>(1) + r * columns, weight,
                          added ? added + r * columns : nullptr, args.out<S>() + r * columns,
-                         centred ? means[r] : T(0), rstds[r], weight_sum, bias_sum, columns);
+                         centred ? means[r] : T(0), rstds[r], weight_sum, bias_sum, dx_sum,
+                         columns);
                  }
                });
-  if (a.weight_grad) join_slices(sums, slices, args.out<S>(1), columns);
-  if (a.bias_grad)
-    join_slices(sums + (a.weight_grad ? columns : 0), slices, args.out<S>(a.weight_grad ? 2 : 1),
-                columns);
+  for (std::int64_t k = 0; k * columns < slices.width; ++k)
+    join_slices(sums + k * columns, slices, args.out<S>(static_cast<int>(k) + 1), columns);
 }
 
 }  // namespace

@@ -52,11 +52,11 @@ TEST(RowNorm, GradientsWithAnotherAdded) {
                             return apply(
                                 layer_norm_grad_op(),
                                 {t[0], t[1], squeeze(centre, -1), rstd(wide - centre), t[2], t[3]},
-                                RowNormGradAttributes{1e-5, true, true, true, true});
+                                RowNormGradAttributes{1e-5, true, true, true, true, true});
                           }}));
   check(with_half_factor({"rms_norm_grad", {x, x, x}, [&](const auto& t) {
                             return apply(rms_norm_grad_op(), {t[0], t[1], rstd(t[0]), t[2]},
-                                         RowNormGradAttributes{1e-5, false, false, false, true});
+                                         RowNormGradAttributes{1e-5, false, false, false, true, true});
                           }}));
 }
 
