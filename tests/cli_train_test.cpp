@@ -7,6 +7,7 @@
 #include <string>
 
 #include "support/command_line.h"
+#include "support/other_device.h"
 #include "support/temporary_folder.h"
 
 namespace ebb::test {
@@ -48,6 +49,22 @@ TEST(CommandLineTrain, TellsWhatItTook) {
     EXPECT_GE(r["measured_peak_bytes"].get<double>(), 0.8 * r["planned_peak_bytes"].get<double>())
         << workload;
   }
+}
+
+// Where a GPU can be used, --device cuda uses it; the other tests of devices have it then.
+TEST(CommandLineTrain, WithoutAGpuItSaysSoAndRunsOnTheCpu) {
+  if (cuda_present()) GTEST_SKIP() << "there is a GPU";
+  const TemporaryFolder folder;
+  for (const std::string& command :
+       {tiny + "--steps 1", std::string("plan --workload mlp"),
+        "ablate --workload mlp --techniques fp16 --runs 1 --steps 1 --out " +
+            (folder / "study").string()}) {
+    const Outcome outcome = run(command + " --device cuda");
+    EXPECT_EQ(outcome.code, 0) << command;
+    EXPECT_NE(outcome.output.find("cuda:0 is not available"), std::string::npos) << outcome.output;
+    EXPECT_NE(outcome.output.find("running on the CPU"), std::string::npos) << outcome.output;
+  }
+  expect_failure("probe --device cuda", 1, "cuda:0 is not available");
 }
 
 TEST(CommandLineTrain, ResumesToTheBit) {

@@ -15,12 +15,18 @@ namespace ebb {
 class Arena;
 class Storage;
 
+// How linear_cross_entropy and its gradient make logits on a GPU. Forms differ by rounding.
+struct LossForm {
+  // 2 walks over the logits forget them in between; 1 saves one product of four and takes several
+  // times the workspace.
+  int walks = 2;
+  Bytes logits = {};  // that exist at a time; 0: what suits the products best
+};
+
 struct CompileOptions {
   PlanOptions plan = {};
-  bool fuse = true;  // join elementwise chains, and a loss with its gradient
-  // Over the logits of linear_cross_entropy on a GPU, with its gradient: 2 forget them in between,
-  // 1 saves one product of four and takes several times the workspace. Results differ by rounding.
-  int loss_walks = 2;
+  bool fuse = true;                        // join elementwise chains, and a loss with its gradient
+  std::optional<LossForm> loss = {};       // none: that of the fastest plan within the budget
   std::uint64_t seed = 0;                  // of initial values and of random nodes
   std::shared_ptr<Arena> arena = nullptr;  // to run in, shared with others; null: one of its own
   MachineOptions machine = {};             // of that arena

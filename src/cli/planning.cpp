@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <limits>
 
 #include "cli/process_memory.h"
 #include "cli/verb.h"
+#include "core/cuda/cuda.h"
 #include "ebb/data/loader.h"
 #include "ebb/error.h"
 #include "ebb/io/device_file.h"
@@ -41,6 +43,17 @@ std::optional<Device> named_device(const std::string& text) {
   if (text.size() == 6 && text.starts_with("cuda:") && text[5] >= '0' && text[5] <= '9')
     return device::cuda(text[5] - '0');
   return {};
+}
+
+std::string drivable_device(std::string text) {
+  const std::optional<Device> device = named_device(text);
+  if (!device || device->kind != Device::Kind::cuda || cuda::device_count() > 0) return text;
+  try {
+    cuda::require(*device);
+  } catch (const DeviceError& missing) {
+    std::cerr << "ebb: " << missing.what() << "; running on the CPU" << std::endl;
+  }
+  return "cpu";
 }
 
 void add_planning_options(CLI::App& app, PlanningOptions& options) {
@@ -91,11 +104,17 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->check(CLI::IsMember({1, 2}))
       ->capture_default_str()
       ->group(group);
-  app.add_option(
-         "--loss-walks", options.loss_walks,
-         "On a GPU: times the logits of a fused loss are made; 1 is faster, 2 takes less memory")
-      ->check(CLI::IsMember({1, 2}))
+  app.add_option("--loss-walks", options.loss_walks,
+                 "On a GPU: times the logits of a fused loss are made; 1 is faster, 2 takes less "
+                 "memory, auto is the fastest that keeps the budget")
+      ->check(CLI::IsMember({"auto", "1", "2"}))
       ->capture_default_str()
+      ->group(group);
+  app.add_option("--loss-logits", options.loss_logits,
+                 "On a GPU: bytes of a fused loss's logits that exist at a time, with --loss-walks "
+                 "1 or 2")
+      ->check(accepted_by([](const std::string& text) { parse_bytes(text); }))
+      ->type_name("SIZE")
       ->group(group);
   app.add_option("--rounding", options.rounding,
                  "How weights in pure-bf16 are rounded: stochastic, kahan or nearest")
@@ -122,6 +141,7 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
         return fmt::format("\"{}\" is neither cpu nor cuda nor a file that describes a device",
                            text);
       })
+      ->transform(drivable_device)
       ->capture_default_str()
       ->group(group);
   app.add_flag("--huge-pages", options.machine.huge_pages, "Ask for pages of 2 MiB")->group(group);
@@ -141,7 +161,11 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
         fmt::format("--tf32 is of products on a GPU, but the device is {}", options.device));
   CompileOptions compile;
   compile.machine = options.machine;
-  compile.loss_walks = options.loss_walks;
+  if (options.loss_walks != "auto")
+    compile.loss = {.walks = options.loss_walks == "1" ? 1 : 2,
+                    .logits = options.loss_logits ? parse_bytes(*options.loss_logits) : Bytes{}};
+  else if (options.loss_logits)
+    throw UsageError("--loss-logits needs --loss-walks 1 or 2, but the walks are auto");
   compile.plan.rates = rates;
   compile.plan.tf32 = options.tf32;
   compile.plan.lanes = options.lanes;

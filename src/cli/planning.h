@@ -27,7 +27,9 @@ struct PlanningOptions {
   std::optional<std::string> rounding;  // of parameters in pure-bf16
   std::optional<int> master_bits;       // beside those in split-bf16
   bool tf32 = false;                    // products of float32 on a GPU
-  int lanes = 2, loss_walks = 2;        // of a GPU
+  int lanes = 2;                        // of a GPU
+  std::string loss_walks = "auto";      // over logits on a GPU, or 1 or 2
+  std::optional<std::string> loss_logits;
   std::optional<double> clip;
   std::string clip_by = "this-norm";
 
@@ -43,6 +45,10 @@ void add_planning_options(CLI::App& app, PlanningOptions& options);
 
 // The device that "cpu", "cuda" or "cuda:1" names.
 std::optional<Device> named_device(const std::string& text);
+
+// What is used for a --device: the CPU in place of a GPU where there is no GPU or no driver for it,
+// with a line that says so.
+std::string drivable_device(std::string text);
 
 // Where tensors are: a device that is only described in a file is stood in for by the CPU.
 Device device_of(const PlanningOptions& options);

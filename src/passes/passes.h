@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ebb/graph.h"
+#include "ebb/program.h"
 
 namespace ebb {
 
@@ -10,9 +11,8 @@ namespace ebb {
 Graph fuse_pointwise(const Graph& graph);
 
 // Joins a linear_cross_entropy with its backward op where the gradient of the losses does not
-// depend on them. `walks` over the logits, 1 or 2, are those of losses on CUDA, where one takes
-// more memory and less time; elsewhere it is as the kernels do it.
-Graph join_loss(const Graph& graph, int walks);
+// depend on them. The form is that of losses on CUDA; elsewhere it is as the kernels do it.
+Graph join_loss(const Graph& graph, const LossForm& form);
 
 // Joins sums and slopes of activations with the product or the norm's gradient before them. Norms:
 // changes no bit. Products, on CUDA alone: they are rounded after what is joined, not before it

@@ -12,7 +12,6 @@
 #include "ebb/ops.h"
 #include "ebb/storage.h"
 #include "ops/leaf/leaf.h"
-#include "passes/passes.h"
 #include "runtime/lanes.h"
 
 namespace ebb {
@@ -40,18 +39,6 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
     cuda::read(from_device, to, from, size);
   else
     std::memcpy(to, from, static_cast<std::size_t>(size.count));
-}
-
-Graph optimise(const Graph& graph, const CompileOptions& options) {
-  if (!options.fuse) return insert_copies(graph);
-  return insert_copies(
-      fuse_pointwise(join_sums(join_epilogues(join_loss(graph, options.loss_walks)))));
-}
-
-PlanOptions plan_options(const CompileOptions& options) {
-  PlanOptions result = options.plan;
-  result.pages = options.machine.pages();
-  return result;
 }
 
 }  // namespace
@@ -213,58 +200,6 @@ struct Program::State {
                                  fault.value, fault.position, fault.limit));
   }
 };
-
-namespace {
-
-void check(const Graph& graph) {
-  for (const Tensor& input : graph.inputs)
-    if (!input || &input.node()->op() != &input_op())
-      throw ValueError("[compile] graph inputs must be made with input()");
-  for (std::size_t i = 0; i < graph.inputs.size(); ++i)
-    if (std::find(graph.inputs.begin(), graph.inputs.begin() + static_cast<std::ptrdiff_t>(i),
-                  graph.inputs[i]) != graph.inputs.begin() + static_cast<std::ptrdiff_t>(i))
-      throw ValueError(fmt::format("[compile] input \"{}\" is given twice",
-                                   graph.inputs[i].node()->attributes().as<LeafAttributes>().name));
-  for (std::size_t i = 0; i < graph.outputs.size(); ++i)
-    if (!graph.outputs[i])
-      throw ValueError(fmt::format("[compile] output {} is an empty tensor", i));
-  for (std::size_t i = 0; i < graph.updates.size(); ++i) {
-    const Update& update = graph.updates[i];
-    if (!update.target || !update.value)
-      throw ValueError(fmt::format("[compile] update {} has an empty {}", i,
-                                   update.target ? "value" : "target"));
-    if (update.target.type() != update.value.type())
-      throw ShapeError(fmt::format("[compile] variable \"{}\" is {}, but its update is {}",
-                                   update.target.path(), to_string(update.target.type()),
-                                   to_string(update.value.type())));
-    for (std::size_t k = 0; k < i; ++k)
-      if (graph.updates[k].target == update.target)
-        throw ValueError(
-            fmt::format("[compile] variable \"{}\" has two updates", update.target.path()));
-  }
-  for (const auto& node : topological_order(graph))
-    if (&node->op() == &input_op() &&
-        std::find(graph.inputs.begin(), graph.inputs.end(), Tensor(node, 0)) == graph.inputs.end())
-      throw ValueError(
-          fmt::format("[compile] the graph reads input \"{}\", which is not among its inputs",
-                      node->attributes().as<LeafAttributes>().name));
-}
-
-}  // namespace
-
-Plan plan_program(const Graph& graph, const CompileOptions& options) {
-  check(graph);
-  const auto begin = std::chrono::steady_clock::now();
-  Plan plan = make_plan(optimise(graph, options), plan_options(options));
-  plan.made_in_ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  return plan;
-}
-
-Bytes least_budget(const Graph& graph, const CompileOptions& options) {
-  check(graph);
-  return least_budget(optimise(graph, options), plan_options(options));
-}
 
 Program::Program(const Graph& graph, const CompileOptions& options)
     : Program(graph, plan_program(graph, options), options) {}

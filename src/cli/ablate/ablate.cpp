@@ -47,6 +47,7 @@ class Ablate : public Verb {
         ->check([](const std::string& text) -> std::string {
           return named_device(text) ? "" : fmt::format("\"{}\" is neither cpu nor cuda", text);
         })
+        ->transform(drivable_device)
         ->capture_default_str();
     app.add_option("--techniques", techniques_, technique_help())->type_name("ROWS");
     app.add_option("--runs", runs_, "Runs of every row, which take turns")

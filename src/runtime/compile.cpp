@@ -1,0 +1,120 @@
+// From a graph to its plan: passes, and the form of the loss where there is a choice.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "ebb/error.h"
+#include "ebb/ops.h"
+#include "ebb/program.h"
+#include "ops/leaf/leaf.h"
+#include "passes/passes.h"
+
+namespace ebb {
+
+const Op& linear_cross_entropy_op();
+
+namespace {
+
+void check(const Graph& graph) {
+  for (const Tensor& input : graph.inputs)
+    if (!input || &input.node()->op() != &input_op())
+      throw ValueError("[compile] graph inputs must be made with input()");
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i)
+    if (std::find(graph.inputs.begin(), graph.inputs.begin() + static_cast<std::ptrdiff_t>(i),
+                  graph.inputs[i]) != graph.inputs.begin() + static_cast<std::ptrdiff_t>(i))
+      throw ValueError(fmt::format("[compile] input \"{}\" is given twice",
+                                   graph.inputs[i].node()->attributes().as<LeafAttributes>().name));
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i)
+    if (!graph.outputs[i])
+      throw ValueError(fmt::format("[compile] output {} is an empty tensor", i));
+  for (std::size_t i = 0; i < graph.updates.size(); ++i) {
+    const Update& update = graph.updates[i];
+    if (!update.target || !update.value)
+      throw ValueError(fmt::format("[compile] update {} has an empty {}", i,
+                                   update.target ? "value" : "target"));
+    if (update.target.type() != update.value.type())
+      throw ShapeError(fmt::format("[compile] variable \"{}\" is {}, but its update is {}",
+                                   update.target.path(), to_string(update.target.type()),
+                                   to_string(update.value.type())));
+    for (std::size_t k = 0; k < i; ++k)
+      if (graph.updates[k].target == update.target)
+        throw ValueError(
+            fmt::format("[compile] variable \"{}\" has two updates", update.target.path()));
+  }
+  for (const auto& node : topological_order(graph))
+    if (&node->op() == &input_op() &&
+        std::find(graph.inputs.begin(), graph.inputs.end(), Tensor(node, 0)) == graph.inputs.end())
+      throw ValueError(
+          fmt::format("[compile] the graph reads input \"{}\", which is not among its inputs",
+                      node->attributes().as<LeafAttributes>().name));
+}
+
+Graph optimise(const Graph& graph, const CompileOptions& options, const LossForm& loss) {
+  if (!options.fuse) return insert_copies(graph);
+  return insert_copies(fuse_pointwise(join_sums(join_epilogues(join_loss(graph, loss)))));
+}
+
+PlanOptions plan_options(const CompileOptions& options) {
+  PlanOptions result = options.plan;
+  result.pages = options.machine.pages();
+  return result;
+}
+
+// The forms that a graph's loss may have, the fastest first.
+std::vector<LossForm> loss_forms(const Graph& graph, const CompileOptions& options) {
+  if (options.loss) return {*options.loss};
+  for (const auto& node : topological_order(graph))
+    if (&node->op() == &linear_cross_entropy_op() && node->device().kind == Device::Kind::cuda)
+      return {{.walks = 1}, {.walks = 2}, {.walks = 2, .logits = 16_MiB}};
+  return {{}};  // elsewhere kernels know best
+}
+
+// The fastest plan within a budget over all forms. A form whose step is longer without any
+// recomputation than a plan that keeps the budget needs no plan of its own.
+Plan fastest_plan(const Graph& graph, const CompileOptions& options,
+                  const std::vector<LossForm>& forms) {
+  PlanOptions bounded = plan_options(options), free = bounded;
+  free.budget.reset();
+  free.recompute = {};
+  std::optional<Plan> best;
+  std::optional<BudgetError> refused;
+  for (const LossForm& form : forms) {
+    const Graph step = optimise(graph, options, form);
+    if (best && best->predicted_ms <= make_plan(step, free).predicted_ms) continue;
+    try {
+      Plan plan = make_plan(step, bounded);
+      if (!best || plan.predicted_ms < best->predicted_ms) best = std::move(plan);
+    } catch (const BudgetError& error) {
+      if (!refused || error.least < refused->least) refused = error;
+    }
+  }
+  if (!best) throw *refused;
+  return std::move(*best);
+}
+
+}  // namespace
+
+Plan plan_program(const Graph& graph, const CompileOptions& options) {
+  check(graph);
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<LossForm> forms = loss_forms(graph, options);
+  Plan plan = options.plan.budget && forms.size() > 1
+                  ? fastest_plan(graph, options, forms)
+                  : make_plan(optimise(graph, options, forms.front()), plan_options(options));
+  plan.made_in_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return plan;
+}
+
+Bytes least_budget(const Graph& graph, const CompileOptions& options) {
+  check(graph);
+  std::optional<Bytes> least;
+  for (const LossForm& form : loss_forms(graph, options)) {
+    const Bytes bytes = least_budget(optimise(graph, options, form), plan_options(options));
+    least = least ? std::min(*least, bytes) : bytes;
+  }
+  return *least;
+}
+
+}  // namespace ebb
