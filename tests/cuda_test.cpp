@@ -222,6 +222,30 @@ TEST(Cuda, TrainingAgreesWithTheCpuAndRepeats) {
     EXPECT_NEAR(half[i], host[i], 0.01 * host[i]) << i;  // a bfloat16 has 8 digits
 }
 
+// What is told ahead arrives as what is fed does, whether or not it is what comes then.
+TEST(Cuda, InputsThatAreExpected) {
+  NEEDS_CUDA();
+  const TensorType type{{512, 1024}, f32};
+  const Tensor x = input(type, "x", device);
+  Program program({.inputs = {x}, .outputs = {x * 2.0}, .updates = {}});
+  std::vector<Tensor> values;
+  for (std::uint64_t i = 0; i < 6; ++i)
+    values.push_back(eval(random_normal(type.shape, 0.0, 1.0, f32, device::cpu, RandomKey{i})));
+  program.feed(0, values[0]);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool other = i == 3;  // something else comes than was expected
+    const Tensor& next = values[std::min(i + 1, values.size() - 1)];
+    program.run([&] { program.expect(0, other ? values[0] : next); });
+    EXPECT_EQ(values_of(program.output(0)), values_of(eval(values[i] * 2.0))) << i;
+    program.feed(0, next);
+  }
+  expect_error([&] { program.expect(0, eval(zeros({2}))); }, {"[feed]", "(512, 1024)", "(2,)"});
+  EXPECT_THROW(program.run([] { throw std::runtime_error("meanwhile"); }), std::runtime_error);
+  program.feed(0, values[2]);
+  program.run();
+  EXPECT_EQ(values_of(program.output(0)), values_of(eval(values[2] * 2.0)));
+}
+
 TEST(Cuda, TimedRunsTellEveryInstruction) {
   NEEDS_CUDA();
   const Tensor x = eval(random_normal({1024, 1024}, 0.0, 1.0, f32, device, RandomKey{1}));

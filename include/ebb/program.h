@@ -1,6 +1,7 @@
 // Compiled graphs. A program runs in one arena, laid out before it runs; running allocates nothing.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -51,8 +52,12 @@ class Program {
   // scalar.
   void feed(int i, const Tensor& value);
   void feed(int i, double value);
-  // Runs once. Every input must have been fed since the run before.
-  void run();
+  // Tells ahead what input i will be fed next: on a GPU its bytes are brought near, so that feeding
+  // it does not wait. The tensor must not change meanwhile.
+  void expect(int i, const Tensor& value);
+  // Runs once. Every input must have been fed since the run before. `meanwhile` is called while a
+  // GPU is at work, elsewhere afterwards: the time to get and to expect what comes next.
+  void run(const std::function<void()>& meanwhile = {});
   // Feeds the inputs in order, then runs.
   void run(std::span<const Tensor> inputs);
   void run(std::initializer_list<Tensor> inputs) {

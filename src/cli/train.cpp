@@ -192,15 +192,26 @@ class Train : public Verb {
     return report::all_of(std::move(logs));
   }
 
+  bool saves_after(std::int64_t step) const {
+    return checkpoint_every_ && step % *checkpoint_every_ == 0;
+  }
+
   void train(data::Loader& loader, TrainStep& step, const Plan& plan) {
     const auto log = make_log();
     report::Progress progress(steps_, {.label = workload_.name});
     std::vector<double> times, processor_times;
+    std::optional<Batch> next;
     while (step.step() < steps_) {
-      const Batch batch = loader.next();
+      const Batch batch = next ? std::move(*next) : loader.next();
+      next.reset();
+      // A batch that was asked for too early would be missing after a checkpoint.
+      const bool ahead = plan.device.kind == Device::Kind::cuda && step.step() + 1 < steps_ &&
+                         !saves_after(step.step() + 1);
       const Clock::time_point begin = Clock::now();
       const std::clock_t processor_begin = std::clock();
-      const StepResult result = step(batch);
+      const StepResult result = step(batch, [&] {
+        if (ahead) step.expect(next.emplace(loader.next()));
+      });
       processor_times.push_back(1e3 * static_cast<double>(std::clock() - processor_begin) /
                                 CLOCKS_PER_SEC);
       times.push_back(milliseconds_since(begin));
@@ -212,8 +223,7 @@ class Train : public Verb {
       loss_scale_ = result.loss_scale;
       if (planning_.precision == "fp16") log->scalar("loss_scale", step.step(), loss_scale_);
       progress.update(step.step(), result.loss, plan.peak);
-      if (checkpoint_every_ && step.step() % *checkpoint_every_ == 0 && step.step() < steps_)
-        keep(loader, step);
+      if (saves_after(step.step()) && step.step() < steps_) keep(loader, step);
     }
     progress.finish();
     log->close();

@@ -13,6 +13,7 @@
 #include "ebb/storage.h"
 #include "ops/leaf/leaf.h"
 #include "runtime/lanes.h"
+#include "runtime/uploads.h"
 
 namespace ebb {
 namespace {
@@ -59,6 +60,7 @@ struct Program::State {
   bool has_run = false;
   bool warm = false;                           // has run on CUDA as bound now
   std::optional<Lanes> lanes;                  // on CUDA
+  std::optional<Uploads> uploads;              // on CUDA, if any were expected
   std::unique_ptr<cuda::Recording> recording;  // of the step, from its second such run on
 
   Device device() const { return plan.device; }
@@ -120,6 +122,18 @@ struct Program::State {
           fmt::format("[feed] the program has {} inputs; there is no input {}", inputs.size(), i));
   }
 
+  // Whether a tensor can be the value of input i.
+  void require_value(std::size_t i, const Tensor& value) const {
+    require_input(i);
+    if (!value)
+      throw ValueError(fmt::format("[feed] {} was given an empty tensor", input_place(i)));
+    if (!value.node()->storage())
+      throw ValueError(fmt::format("[feed] {} has no value yet: eval() it first", input_place(i)));
+    if (value.type() != inputs[i].type())
+      throw ShapeError(fmt::format("[feed] {} must be {}, but is {}", input_place(i),
+                                   to_string(inputs[i].type()), to_string(value.type())));
+  }
+
   // How errors name an input.
   std::string input_place(std::size_t i) const {
     return fmt::format("input {} (\"{}\")", i,
@@ -155,7 +169,7 @@ struct Program::State {
 
   // On CUDA the first run starts every kernel by itself, so that libraries and code are loaded; the
   // second is recorded, and later ones replay it.
-  void execute_on_cuda() {
+  void execute_on_cuda(const std::function<void()>& meanwhile) {
     if (!lanes) lanes.emplace(plan);
     const auto start_all = [&] { lanes->start(plan, args); };
     cuda::write_random(device(), random);
@@ -165,6 +179,12 @@ struct Program::State {
     } else {
       if (!recording) recording = std::make_unique<cuda::Recording>(device(), start_all);
       recording->replay();
+    }
+    try {
+      if (meanwhile) meanwhile();
+    } catch (...) {
+      finish_on_cuda();
+      throw;
     }
     finish_on_cuda();
   }
@@ -229,25 +249,29 @@ Program& Program::operator=(Program&&) noexcept = default;
 
 void Program::feed(int i, const Tensor& value) {
   const std::size_t index = static_cast<std::size_t>(i);
-  if (!value)
-    throw ValueError(
-        fmt::format("[feed] {} was given an empty tensor", state_->input_place(index)));
-  if (!value.node()->storage())
-    throw ValueError(
-        fmt::format("[feed] {} has no value yet: eval() it first", state_->input_place(index)));
-  state_->feed(index, value.type(), value.node()->storage()->data(), value.device());
+  state_->require_value(index, value);
+  const std::byte* uploaded = state_->uploads ? state_->uploads->find(index, value) : nullptr;
+  state_->feed(index, value.type(), uploaded ? uploaded : value.node()->storage()->data(),
+               value.device());
+}
+
+void Program::expect(int i, const Tensor& value) {
+  const std::size_t index = static_cast<std::size_t>(i);
+  state_->require_value(index, value);
+  if (!state_->on_cuda() || value.device().kind == Device::Kind::cuda) return;
+  if (!state_->uploads) state_->uploads.emplace(state_->device(), state_->inputs.size());
+  state_->uploads->keep(index, value);
 }
 
 void Program::feed(int i, double value) {
   state_->feed(static_cast<std::size_t>(i), {{}, f64}, &value, device::cpu);
 }
 
-void Program::run() {
+void Program::run(const std::function<void()>& meanwhile) {
   state_->require_fed();
-  if (state_->on_cuda())
-    state_->execute_on_cuda();
-  else
-    state_->execute([](std::size_t) {});
+  if (state_->on_cuda()) return state_->execute_on_cuda(meanwhile);
+  state_->execute([](std::size_t) {});
+  if (meanwhile) meanwhile();
 }
 
 std::vector<double> Program::timed_run() {

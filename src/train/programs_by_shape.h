@@ -25,16 +25,18 @@ class ProgramsByShape {
   // one allocates nothing.
   template <class Trace>
   Program& program(const Batch& batch, const Trace& trace) {
-    for (Entry& entry : entries_)
-      if (std::equal(entry.types.begin(), entry.types.end(), batch.tensors.begin(),
-                     batch.tensors.end(),
-                     [](const TensorType& type, const Tensor& t) { return type == t.type(); }))
-        return compiled(entry);
-    return compiled(planned(batch.types(), trace));
+    Entry* entry = entry_for(batch);
+    return compiled(entry ? *entry : planned(batch.types(), trace));
   }
   template <class Trace>
   Program& program(const std::vector<TensorType>& types, const Trace& trace) {
     return compiled(planned(types, trace));
+  }
+
+  // The same if it has been compiled, or null.
+  Program* find(const Batch& batch) {
+    Entry* entry = entry_for(batch);
+    return entry && entry->program ? &*entry->program : nullptr;
   }
 
   // The plan for such batches; made, not run, and without memory for any tensor. The reference
@@ -59,6 +61,15 @@ class ProgramsByShape {
     std::unique_ptr<const Plan> plan;
     std::optional<Program> program;
   };
+
+  Entry* entry_for(const Batch& batch) {
+    for (Entry& entry : entries_)
+      if (std::equal(entry.types.begin(), entry.types.end(), batch.tensors.begin(),
+                     batch.tensors.end(),
+                     [](const TensorType& type, const Tensor& t) { return type == t.type(); }))
+        return &entry;
+    return nullptr;
+  }
 
   template <class Trace>
   Entry& planned(const std::vector<TensorType>& types, const Trace& trace) {

@@ -220,13 +220,13 @@ void feed(Program& program, const Batch& batch, double rate, std::int64_t step) 
 
 }  // namespace
 
-StepResult TrainStep::operator()(const Batch& batch) {
+StepResult TrainStep::operator()(const Batch& batch, const std::function<void()>& meanwhile) {
   State& s = *state_;
   Program& program = s.program_for(batch);
   StepResult result;
   result.rate = s.optimizer.rate() * s.options.schedule->factor(s.step);
   feed(program, batch, result.rate, s.step);
-  program.run();
+  program.run(meanwhile);
   ++s.step;
   result.loss = program.scalar(0);
   int next = 1;
@@ -236,6 +236,13 @@ StepResult TrainStep::operator()(const Batch& batch) {
     result.skipped = program.scalar(next++) == 0.0;
   }
   return result;
+}
+
+void TrainStep::expect(const Batch& next) {
+  // Shapes that have not come yet wait for their program.
+  Program* program = state_->programs.find(next);
+  for (std::size_t i = 0; program && i < next.tensors.size(); ++i)
+    program->expect(static_cast<int>(i), next.tensors[i]);
 }
 
 std::vector<double> TrainStep::timed(const Batch& batch) {

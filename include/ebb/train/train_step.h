@@ -70,7 +70,10 @@ class TrainStep {
   ~TrainStep();
   TrainStep(TrainStep&&) noexcept;
 
-  StepResult operator()(const Batch& batch);
+  // `meanwhile` is called while a GPU is at work on the step (Program::run).
+  StepResult operator()(const Batch& batch, const std::function<void()>& meanwhile = {});
+  // Tells the next batch ahead, so that its bytes are near when its step begins (Program::expect).
+  void expect(const Batch& next);
   // The same step with a clock around every kernel: the milliseconds of each instruction of the
   // plan (Program::timed_run).
   std::vector<double> timed(const Batch& batch);

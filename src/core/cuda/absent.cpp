@@ -26,6 +26,8 @@ void synchronise(Device device) { fail(device); }
 void write(Device device, void*, const void*, Bytes) { fail(device); }
 void read(Device device, void*, const void*, Bytes) { fail(device); }
 void copy(Device device, void*, const void*, Bytes) { fail(device); }
+Pinned::Pinned(Device device, Bytes) { fail(device); }
+Pinned::~Pinned() = default;
 Control* control(Device device) { fail(device); }
 void write_random(Device device, const RandomState&) { fail(device); }
 Fault take_fault(Device device) { fail(device); }

@@ -58,10 +58,24 @@ void* stream(Device device, Lane lane = Lane::main);
 void synchronise(Device device);
 
 // Copies in the order of the device's stream. Reading returns when the bytes are there; writing
-// returns when `from` may be changed.
+// returns when `from` may be changed, unless that is pinned.
 void write(Device device, void* to, const void* from, Bytes size);
 void read(Device device, void* to, const void* from, Bytes size);
 void copy(Device device, void* to, const void* from, Bytes size);  // within the device
+
+// Memory of the host from which a device copies by itself: write() from there only starts the copy.
+class Pinned {
+ public:
+  Pinned(Device device, Bytes size);
+  ~Pinned();  // waits for copies
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  Device device_;
+  std::byte* data_ = nullptr;
+};
 
 // Bad data noted by a kernel; the first of a step stays.
 struct Fault {

@@ -66,6 +66,16 @@ void write(Device device, void* to, const void* from, Bytes size) {
       cudaMemcpyAsync(to, from, count(size), cudaMemcpyHostToDevice, use(device).stream));
 }
 
+Pinned::Pinned(Device device, Bytes size) : device_(device) {
+  use(device);
+  EBB_CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&data_), count(size), 0));
+}
+Pinned::~Pinned() {
+  (void)cudaSetDevice(device_.index);
+  (void)cudaDeviceSynchronize();
+  (void)cudaFreeHost(data_);
+}
+
 void read(Device device, void* to, const void* from, Bytes size) {
   if (size.count == 0) return;
   const Context& context = use(device);
