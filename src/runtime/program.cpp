@@ -44,7 +44,8 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 
 Graph optimise(const Graph& graph, const CompileOptions& options) {
   if (!options.fuse) return insert_copies(graph);
-  return insert_copies(fuse_pointwise(join_epilogues(join_loss(graph, options.loss_walks))));
+  return insert_copies(
+      fuse_pointwise(join_epilogues(pack_gradients(join_loss(graph, options.loss_walks)))));
 }
 
 PlanOptions plan_options(const CompileOptions& options) {
