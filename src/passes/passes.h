@@ -23,6 +23,10 @@ Graph join_epilogues(const Graph& graph);
 // numbers in another order.
 Graph join_sums(const Graph& graph);
 
+// Lets attention's backward op write the gradients of q, k and v side by side where nobody reads
+// them but a concat that would copy them so. Changes no bit.
+Graph pack_gradients(const Graph& graph);
+
 // Puts a copy before every kernel and every view that cannot take its input as it lies, and gives
 // outputs and updates buffers of their own. Afterwards the planner needs no copies.
 Graph insert_copies(const Graph& graph);

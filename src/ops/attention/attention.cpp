@@ -57,8 +57,8 @@ std::vector<TensorType> infer(const Call& call, const AttentionAttributes& a) {
           {{scores[0], scores[1], scores[2]}, statistics_dtype(call.dtype(0))}};
 }
 
-std::vector<TensorType> infer_grad(const Call& call, const AttentionAttributes& a) {
-  const Shape scores = check_inputs(call, a, 6);
+std::vector<TensorType> infer_grad(const Call& call, const AttentionGradAttributes& a) {
+  const Shape scores = check_inputs(call, a.attention, 6);
   const TensorType o{{scores[0], scores[1], scores[2], call.shape(2)[3]}, call.dtype(0)};
   const TensorType logsumexp{{scores[0], scores[1], scores[2]}, statistics_dtype(call.dtype(0))};
   if (call.inputs[3] != o || call.inputs[5] != o)
@@ -66,11 +66,17 @@ std::vector<TensorType> infer_grad(const Call& call, const AttentionAttributes& 
   if (call.inputs[4] != logsumexp)
     call.fail_shape(fmt::format("the logsumexp must be {}", to_string(logsumexp)));
   std::vector<TensorType> outputs;
+  std::int64_t width = 0;  // of a token's gradients
   for (int i = 0; i < 3; ++i) {
     const Shape& s = call.shape(i);
+    width += s[1] * s[3];
     outputs.push_back({{s[0], s[2], s[1], s[3]}, call.dtype(0)});
   }
-  return outputs;
+  if (!a.packed) return outputs;
+  if (scores[2] != scores[3])
+    call.fail_shape(fmt::format("gradients are packed token by token, but {} queries have {} keys",
+                                scores[2], scores[3]));
+  return {{{scores[0], scores[2], width}, call.dtype(0)}};
 }
 
 // (B, H, T, D) as (B, T, H, D) and back, a view.
@@ -82,7 +88,8 @@ std::vector<Tensor> gradient(const GradientCall& call, const AttentionAttributes
   std::vector<Tensor> inputs{call.input(0),           call.input(1),  call.input(2),
                              swapped(call.output(0)), call.output(1), swapped(call.grad(0))};
   if (call.input_count() == 4) inputs.push_back(call.input(3));
-  const std::vector<Tensor> gradients = apply(attention_grad_op(), inputs, a);
+  const std::vector<Tensor> gradients =
+      apply(attention_grad_op(), inputs, AttentionGradAttributes{a});
   std::transform(gradients.begin(), gradients.end(), result.begin(), swapped);
   return result;
 }
@@ -95,7 +102,7 @@ bool accepts(const Arg& arg, int input, const AttentionAttributes&) {
   return input == 3 || rows_contiguous(arg);  // a mask is read element by element
 }
 
-bool grad_accepts(const Arg& arg, int input, const AttentionAttributes&) {
+bool grad_accepts(const Arg& arg, int input, const AttentionGradAttributes&) {
   if (input == 4) return arg.contiguous();
   return input == 6 || rows_contiguous(arg);
 }
@@ -136,9 +143,9 @@ Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> output
 }
 
 Cost grad_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-               const AttentionAttributes& a) {
+               const AttentionGradAttributes& a) {
   // Products for scores, dq and dk; for the gradients of weights and dv.
-  return cost_of(inputs, outputs, a, {3, 2, 80, 200});
+  return cost_of(inputs, outputs, a.attention, {3, 2, 80, 200});
 }
 
 }  // namespace
@@ -161,7 +168,7 @@ const Op& attention_op() {
 }
 
 const Op& attention_grad_op() {
-  static const TypedOp<AttentionAttributes> op({
+  static const TypedOp<AttentionGradAttributes> op({
       .name = "attention_grad",
       .summary = "gradients of attention in q, k and v, from tiles computed again",
       .infer = infer_grad,
@@ -172,6 +179,20 @@ const Op& attention_grad_op() {
       .cost = grad_cost,
   });
   return op;
+}
+
+std::array<GradientPlace, 3> gradient_places(const KernelRequest& request, bool packed) {
+  std::array<GradientPlace, 3> places;
+  std::int64_t end = 0;
+  for (int i = 0; i < 3; ++i) {
+    const Shape& s = request.in(i).shape();
+    const std::int64_t width = s[1] * s[3];
+    places[static_cast<std::size_t>(i)] = {packed ? 0 : i, packed ? end : 0, width};
+    end += width;
+  }
+  if (packed)
+    for (GradientPlace& place : places) place.row = end;
+  return places;
 }
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,

@@ -5,6 +5,8 @@
 // and of v.
 #pragma once
 
+#include <array>
+
 #include "ebb/op.h"
 
 namespace ebb {
@@ -28,20 +30,40 @@ struct AttentionAttributes {
 // it is float32 (float64 for float64), -inf where a query sees no key, and has no gradient.
 const Op& attention_op();
 
+struct AttentionGradAttributes {
+  AttentionAttributes attention;
+  bool packed = false;  // one result, with the three gradients of a token side by side
+  bool operator==(const AttentionGradAttributes&) const = default;
+  void visit(auto&& field) const {
+    attention.visit(field);
+    field("packed", packed);
+  }
+};
+
 // (q, k, v, o, logsumexp, do[, mask]) → (dq (B, T, H, D), dk (B, S, Hkv, D), dv (B, S, Hkv, Dv)),
-// with o and do as (B, H, T, Dv). `o` and `logsumexp` are hints: they follow from the rest.
+// with o and do as (B, H, T, Dv). `o` and `logsumexp` are hints: they follow from the rest. Packed,
+// where T = S: (B, T, H · D + Hkv · D + Hkv · Dv), which is the gradient of one projection that q,
+// k and v are parts of.
 const Op& attention_grad_op();
+
+// How the gradients of q, k and v lie in the results of attention_grad, token by token.
+struct GradientPlace {
+  int output = 0;
+  std::int64_t offset = 0, row = 0;  // elements to the first token, and from one to the next
+};
+std::array<GradientPlace, 3> gradient_places(const KernelRequest& request, bool packed);
 
 // The same in primitive ops, with every matrix in memory.
 std::vector<Tensor> attention_reference(std::span<const Tensor> inputs,
                                         const AttentionAttributes& attributes);
 std::vector<Tensor> attention_grad_reference(std::span<const Tensor> inputs,
-                                             const AttentionAttributes& attributes);
+                                             const AttentionGradAttributes& attributes);
 
 Kernel bind_attention_cpu(const KernelRequest& request, const AttentionAttributes& attributes);
 Kernel bind_attention_cuda(const KernelRequest& request, const AttentionAttributes& attributes);
-Kernel bind_attention_grad_cpu(const KernelRequest& request, const AttentionAttributes& attributes);
+Kernel bind_attention_grad_cpu(const KernelRequest& request,
+                               const AttentionGradAttributes& attributes);
 Kernel bind_attention_grad_cuda(const KernelRequest& request,
-                                const AttentionAttributes& attributes);
+                                const AttentionGradAttributes& attributes);
 
 }  // namespace ebb

@@ -32,10 +32,11 @@ Kernel bind_attention_cuda(const KernelRequest& request, const AttentionAttribut
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     return Kernel{[p = CudaProblem(request, attributes, 3)](const KernelArgs& args) {
-      const ForwardArgs<S> a{args.in<S>(0),          args.in<S>(1),
-                             args.in<S>(2),          p.masked ? args.inputs[3] : nullptr,
-                             args.control,           args.out<S>(0),
-                             args.out<Compute<S>>(1)};
+      const ForwardArgs<S> a{
+          args.in<S>(0),          args.in<S>(1),
+          args.in<S>(2),          p.masked ? args.inputs[3] : nullptr,
+          args.control,           {args.out<S>(0), std::int64_t{p.heads} * p.value_size},
+          args.out<Compute<S>>(1)};
       if constexpr (sizeof(S) == 2) {
         if constexpr (has_wgmma)
           if (forward_wgmma(args, p, a)) return;
@@ -47,13 +48,17 @@ Kernel bind_attention_cuda(const KernelRequest& request, const AttentionAttribut
 }
 
 Kernel bind_attention_grad_cuda(const KernelRequest& request,
-                                const AttentionAttributes& attributes) {
+                                const AttentionGradAttributes& attributes) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     using T = Compute<S>;
-    CudaProblem p(request, attributes, 6);
+    CudaProblem p(request, attributes.attention, 6);
     p.o = HeadSteps(request.in(3)), p.grad = HeadSteps(request.in(5));
-    return Kernel{[p](const KernelArgs& args) {
+    const auto places = gradient_places(request, attributes.packed);
+    return Kernel{[p, places](const KernelArgs& args) {
+                    const auto gradient = [&](const GradientPlace& place) {
+                      return TokenRows<S>{args.out<S>(place.output) + place.offset, place.row};
+                    };
                     const BackwardArgs<S> a{args.in<S>(0),
                                             args.in<S>(1),
                                             args.in<S>(2),
@@ -63,9 +68,9 @@ Kernel bind_attention_grad_cuda(const KernelRequest& request,
                                             p.masked ? args.inputs[6] : nullptr,
                                             args.control,
                                             args.scratch<T>(),
-                                            args.out<S>(0),
-                                            args.out<S>(1),
-                                            args.out<S>(2)};
+                                            gradient(places[0]),
+                                            gradient(places[1]),
+                                            gradient(places[2])};
                     if constexpr (sizeof(S) == 2) {
                       if constexpr (has_wgmma)
                         if (backward_wgmma(args, p, a)) return;

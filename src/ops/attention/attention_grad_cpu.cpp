@@ -17,8 +17,12 @@ class Backward {
   static constexpr int width = lanes<C>, vectors = 2, step = simd::Simd<C>::width;
 
  public:
-  Backward(const Problem& problem, const KernelRequest& request, int workers)
-      : p_(problem), o_(request.in(3)), grad_(request.in(5)), workers_(workers) {
+  Backward(const KernelRequest& request, const AttentionGradAttributes& a, int workers)
+      : p_(request, a.attention, 6),
+        o_(request.in(3)),
+        grad_(request.in(5)),
+        places_(gradient_places(request, a.packed)),
+        workers_(workers) {
     const std::int64_t size = simd::padded<C>(p_.size), value = simd::padded<C>(p_.value_size);
     rows_ = scratch_.add<C>(width * size);
     columns_ = scratch_.add<C>(size * width);
@@ -78,14 +82,18 @@ class Backward {
       mask = p.masked ? args.inputs[6] : nullptr;
     }
 
+    // Where a gradient of q, k or v has a token's row of a head; a row has `length` elements.
+    T* place(std::size_t gradient, std::int64_t token, std::int64_t h, std::int64_t length) const {
+      const GradientPlace& at = f.places_[gradient];
+      return args.out<T>(at.output) + at.offset + token * at.row + h * length;
+    }
+
     void head(std::int64_t b, std::int64_t kv_head) {
-      // Row j of the head is row j · Hkv from here.
-      const std::int64_t first_row = b * p.keys * p.kv_heads + kv_head;
+      T* const dk_out = place(1, b * p.keys, kv_head, p.size);
+      T* const dv_out = place(2, b * p.keys, kv_head, p.value_size);
+      const std::int64_t dk_out_row = f.places_[1].row, dv_out_row = f.places_[2].row;
       if constexpr (std::is_same_v<T, C>)
-        if (f.direct_) {
-          dk = args.out<T>(1) + first_row * p.size, dk_row = p.kv_heads * p.size;
-          dv = args.out<T>(2) + first_row * p.value_size, dv_row = p.kv_heads * p.value_size;
-        }
+        if (f.direct_) dk = dk_out, dk_row = dk_out_row, dv = dv_out, dv_row = dv_out_row;
       for (std::int64_t j = 0; j < p.keys; ++j) {
         std::fill_n(dk + j * dk_row, size, C(0));
         std::fill_n(dv + j * dv_row, value_size, C(0));
@@ -94,9 +102,8 @@ class Backward {
         for (std::int64_t first = 0; first < p.queries; first += width) block(b, h, kv_head, first);
       if (f.direct_) return;
       for (std::int64_t j = 0; j < p.keys; ++j) {
-        const std::int64_t row = first_row + j * p.kv_heads;
-        narrow_row(dk + j * size, args.out<T>(1) + row * p.size, p.size);
-        narrow_row(dv + j * value_size, args.out<T>(2) + row * p.value_size, p.value_size);
+        narrow_row(dk + j * size, dk_out + j * dk_out_row, p.size);
+        narrow_row(dv + j * value_size, dv_out + j * dv_out_row, p.value_size);
       }
     }
 
@@ -127,10 +134,10 @@ class Backward {
              logsumexp, delta);
 
       simd::transpose(dq, size, width, rows);
-      T* out = args.out<T>(0) + ((b * p.queries + first) * p.heads + h) * p.size;
+      T* const out = place(0, b * p.queries + first, h, p.size);
       for (std::int64_t i = 0; i < count; ++i) {
         for (std::int64_t d = 0; d < p.size; ++d) rows[i * size + d] *= static_cast<C>(p.scale);
-        narrow_row(rows + i * size, out + i * p.heads * p.size, p.size);
+        narrow_row(rows + i * size, out + i * f.places_[0].row, p.size);
       }
     }
 
@@ -192,6 +199,7 @@ class Backward {
 
   Problem p_;
   Heads o_, grad_;
+  std::array<GradientPlace, 3> places_;
   int workers_;
   bool direct_ = false;
   ScratchLayout scratch_;
@@ -201,10 +209,9 @@ class Backward {
 
 }  // namespace
 
-Kernel bind_attention_grad_cpu(const KernelRequest& request, const AttentionAttributes& a) {
+Kernel bind_attention_grad_cpu(const KernelRequest& request, const AttentionGradAttributes& a) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
-    const Backward<typename decltype(tag)::type> backward(Problem(request, a, 6), request,
-                                                          threads());
+    const Backward<typename decltype(tag)::type> backward(request, a, threads());
     return Kernel{backward, backward.workspace()};
   });
 }

@@ -117,10 +117,10 @@ __global__ void __launch_bounds__(threads)
     __syncthreads();  // before the side is loaded again
   }
   wait_groups<0>();
-  const std::int64_t row = p.key_row(b, kv, key0), rows = p.kv_heads;
+  const std::int64_t token = p.key_token(b, key0);
   const float scale = static_cast<float>(p.scale);
-  write_rows(a.dk + row * p.size, rows * p.size, p.keys - key0, p.size, dk, {scale, scale});
-  write_rows(a.dv + row * p.value_size, rows * p.value_size, p.keys - key0, p.value_size, dv,
+  write_rows(a.dk.at(token, kv, p.size), a.dk.row, p.keys - key0, p.size, dk, {scale, scale});
+  write_rows(a.dv.at(token, kv, p.value_size), a.dv.row, p.keys - key0, p.value_size, dv,
              {1.0f, 1.0f});
 }
 
@@ -189,8 +189,8 @@ __global__ void __launch_bounds__(threads)
   }
   wait_groups<0>();
   const float scale = static_cast<float>(p.scale);
-  write_rows(a.dq + p.query_row(b, h, row0) * p.size, static_cast<std::int64_t>(p.heads) * p.size,
-             p.queries - row0, p.size, dq, {scale, scale});
+  write_rows(a.dq.at(p.query_token(b, row0), h, p.size), a.dq.row, p.queries - row0, p.size, dq,
+             {scale, scale});
 }
 
 template <class S, int padded>

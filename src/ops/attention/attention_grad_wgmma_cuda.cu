@@ -189,10 +189,10 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     wait_products<0>();
     pin(dk);
   }
-  const std::int64_t row = p.key_row(b, kv, key0), rows = p.kv_heads;
+  const std::int64_t token = p.key_token(b, key0);
   const float scale = static_cast<float>(p.scale);
-  write_pieces(a.dk + row * p.size, rows * p.size, p.keys - key0, p.size, dk, {scale, scale});
-  write_pieces(a.dv + row * p.value_size, rows * p.value_size, p.keys - key0, p.value_size, dv,
+  write_pieces(a.dk.at(token, kv, p.size), a.dk.row, p.keys - key0, p.size, dk, {scale, scale});
+  write_pieces(a.dv.at(token, kv, p.value_size), a.dv.row, p.keys - key0, p.value_size, dv,
                {1.0f, 1.0f});
 }
 
@@ -308,8 +308,8 @@ __global__ void __launch_bounds__(128 * groups, blocks)
   wait_products<0>();
   pin(dq);
   const float scale = static_cast<float>(p.scale);
-  write_pieces(a.dq + p.query_row(b, h, row0) * p.size, static_cast<std::int64_t>(p.heads) * p.size,
-               p.queries - row0, p.size, dq, {scale, scale});
+  write_pieces(a.dq.at(p.query_token(b, row0), h, p.size), a.dq.row, p.queries - row0, p.size, dq,
+               {scale, scale});
 }
 
 template <class S>
@@ -372,7 +372,8 @@ template <class S>
 bool backward_wgmma(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a) {
   if (!fits_wgmma(p) || !whole_pieces(a.q, p.q, p.size) || !whole_pieces(a.k, p.k, p.size) ||
       !whole_pieces(a.v, p.v, p.value_size) || !whole_pieces(a.o, p.o, p.value_size) ||
-      !whole_pieces(a.grad, p.grad, p.value_size) || !aligned_for_packs(a.dq, a.dk, a.dv, a.delta))
+      !whole_pieces(a.grad, p.grad, p.value_size) ||
+      !aligned_for_packs(a.dq.data, a.dk.data, a.dv.data, a.delta))
     return false;
   return p.plain() ? run_backward<S, true>(args, p, a) : run_backward<S, false>(args, p, a);
 }

@@ -127,9 +127,8 @@ __global__ void __launch_bounds__(threads)
       a.logsumexp[row + g + 8 * half] =
           total[half] == 0.0f ? -infinity<float>() : most[half] * ln_2 + logf(total[half]);
   }
-  write_rows(a.o + p.query_row(b, h, row0) * p.value_size,
-             static_cast<std::int64_t>(p.heads) * p.value_size, p.queries - row0, p.value_size, out,
-             inverse);
+  write_rows(a.o.at(p.query_token(b, row0), h, p.value_size), a.o.row, p.queries - row0,
+             p.value_size, out, inverse);
 }
 
 }  // namespace

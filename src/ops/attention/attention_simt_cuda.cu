@@ -194,9 +194,8 @@ __global__ void __launch_bounds__(threads)
           total[i] == T(0) ? -infinity<T>()
                            : most[i] + static_cast<T>(logarithm(static_cast<double>(total[i])));
   }
-  write_tile(a.o + p.query_row(b, h, first) * p.value_size,
-             static_cast<std::int64_t>(p.heads) * p.value_size, rows, column, p.value_size, out,
-             T(1), lane);
+  write_tile(a.o.at(p.query_token(b, first), h, p.value_size), a.o.row, rows, column, p.value_size,
+             out, T(1), lane);
 }
 
 // Σ o · do of each query, a warp each.
@@ -281,10 +280,10 @@ __global__ void __launch_bounds__(threads)
       add_products<Side::columns>(tiles.dscores, tiles.values, lane, dk);
     }
   }
-  const std::int64_t row = p.key_row(b, kv, j0), step = p.kv_heads;
-  write_tile(a.dk + row * p.size, step * p.size, count, column, p.size, dk, static_cast<T>(p.scale),
-             lane);
-  write_tile(a.dv + row * p.value_size, step * p.value_size, count, column, p.value_size, dv, T(1),
+  const std::int64_t token = p.key_token(b, j0);
+  write_tile(a.dk.at(token, kv, p.size), a.dk.row, count, column, p.size, dk,
+             static_cast<T>(p.scale), lane);
+  write_tile(a.dv.at(token, kv, p.value_size), a.dv.row, count, column, p.value_size, dv, T(1),
              lane);
 }
 
@@ -318,8 +317,8 @@ __global__ void __launch_bounds__(threads)
     load_values(tiles, k, column);
     add_products<Side::rows>(tiles.dscores, tiles.values, lane, dq);
   }
-  write_tile(a.dq + p.query_row(b, h, i0) * p.size, static_cast<std::int64_t>(p.heads) * p.size,
-             rows, column, p.size, dq, static_cast<T>(p.scale), lane);
+  write_tile(a.dq.at(p.query_token(b, i0), h, p.size), a.dq.row, rows, column, p.size, dq,
+             static_cast<T>(p.scale), lane);
 }
 
 dim3 grid(int rows, int columns, int heads, int batches) {

@@ -160,9 +160,8 @@ __global__ void __launch_bounds__(128 * groups, blocks)
       a.logsumexp[row + g + 8 * half] =
           total == 0.0f ? -infinity<float>() : running.most[half] * ln_2 + logf(total);
   }
-  write_pieces(a.o + p.query_row(b, h, row0) * p.value_size,
-               static_cast<std::int64_t>(p.heads) * p.value_size, p.queries - row0, p.value_size,
-               out, inverse);
+  write_pieces(a.o.at(p.query_token(b, row0), h, p.value_size), a.o.row, p.queries - row0,
+               p.value_size, out, inverse);
 }
 
 template <class S, int groups, int blocks, bool plain>
@@ -186,7 +185,7 @@ bool run_forward(const KernelArgs& args, const CudaProblem& p, const ForwardArgs
 template <class S>
 bool forward_wgmma(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a) {
   if (!fits_wgmma(p) || !whole_pieces(a.q, p.q, p.size) || !whole_pieces(a.k, p.k, p.size) ||
-      !whole_pieces(a.v, p.v, p.value_size) || !aligned_for_packs(a.o))
+      !whole_pieces(a.v, p.v, p.value_size) || !aligned_for_packs(a.o.data))
     return false;
   return p.plain() ? run_forward<S, 2, 2, true>(args, p, a)
                    : run_forward<S, 1, 3, false>(args, p, a);

@@ -172,11 +172,14 @@ __device__ inline void add_products(float (&c)[columns / 8][4], const float (&m)
   }
 }
 
-// Rows of results: c as rows g and g + 8 of `out`, which has `size` columns, times `factor`.
+// Rows of results: c as rows g and g + 8 of `out`, which has `size` columns, times `factor`. Pairs
+// of columns are written at once where rows begin at whole words.
 template <class S, int count>
 __device__ inline void write_rows(S* out, std::int64_t stride, int rows, int size,
                                   const float (&c)[count][4], const float (&factor)[2]) {
   const int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
+  const bool pairs =
+      size % 2 == 0 && stride % 2 == 0 && reinterpret_cast<std::uintptr_t>(out) % 4 == 0;
 #pragma unroll
   for (int n = 0; n < count; ++n)
 #pragma unroll
@@ -185,7 +188,7 @@ __device__ inline void write_rows(S* out, std::int64_t stride, int rows, int siz
       if (row >= rows || column >= size) continue;
       const float low = c[n][2 * half] * factor[half], high = c[n][2 * half + 1] * factor[half];
       S* to = out + row * stride + column;
-      if (size % 2 == 0) {
+      if (pairs) {
         *reinterpret_cast<std::uint32_t*>(to) = packed<S>(low, high);
       } else {
         to[0] = narrow<S>(low);

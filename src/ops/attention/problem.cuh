@@ -48,12 +48,12 @@ struct CudaProblem {
     for (int i = 0; i < 4; ++i) mask_stride[i] = arg.shape()[i] == 1 ? 0 : arg.strides[i];
   }
 
-  // Where row i of head h of batch b begins in a result that lies token by token, in rows.
-  __device__ std::int64_t query_row(int b, int h, int i) const {
-    return (static_cast<std::int64_t>(b) * queries + i) * heads + h;
+  // Numbers of tokens in tensors that lie token by token.
+  __device__ std::int64_t query_token(int b, int i) const {
+    return static_cast<std::int64_t>(b) * queries + i;
   }
-  __device__ std::int64_t key_row(int b, int h, int j) const {
-    return (static_cast<std::int64_t>(b) * keys + j) * kv_heads + h;
+  __device__ std::int64_t key_token(int b, int j) const {
+    return static_cast<std::int64_t>(b) * keys + j;
   }
 
   bool plain() const { return !masked && dropout == 0.0; }
@@ -136,13 +136,24 @@ struct ScoreRules {
   __device__ bool masks() const { return !plain && p.masked; }
 };
 
+// A result that lies token by token, with all heads of a token side by side.
+template <class S>
+struct TokenRows {
+  S* data;
+  std::int64_t row;  // elements from one token to the next
+
+  __device__ S* at(std::int64_t token, int h, int size) const {
+    return data + token * row + h * size;
+  }
+};
+
 // Pointers of one call.
 template <class S>
 struct ForwardArgs {
   const S *q, *k, *v;
   const void* mask;
   const cuda::Control* control;
-  S* o;
+  TokenRows<S> o;
   Compute<S>* logsumexp;
 };
 
@@ -154,7 +165,7 @@ struct BackwardArgs {
   const void* mask;
   const cuda::Control* control;
   Compute<S>* delta;  // workspace; (B, H, T): o · do
-  S *dq, *dk, *dv;
+  TokenRows<S> dq, dk, dv;
 };
 
 // Whether rows of a tensor are made of whole pieces of 16 bytes, aligned to as many.

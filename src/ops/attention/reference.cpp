@@ -70,7 +70,8 @@ std::vector<Tensor> attention_reference(std::span<const Tensor> inputs,
 }
 
 std::vector<Tensor> attention_grad_reference(std::span<const Tensor> inputs,
-                                             const AttentionAttributes& a) {
+                                             const AttentionGradAttributes& attributes) {
+  const AttentionAttributes& a = attributes.attention;
   const Tensor q = widened(inputs[0]), k = widened(inputs[1]), v = widened(inputs[2]);
   const std::int64_t kv_heads = k.shape()[1];
   const Tensor grad = grouped(widened(inputs[5]), kv_heads);
@@ -85,7 +86,10 @@ std::vector<Tensor> attention_grad_reference(std::span<const Tensor> inputs,
   const Tensor dv = sum(matmul(grouped(w.dropped(), kv_heads), grad, Transpose::yes), {2});
   const DType dtype = inputs[0].dtype();
   const auto token_major = [&](const Tensor& x) { return cast(permute(x, {0, 2, 1, 3}), dtype); };
-  return {token_major(dq), token_major(dk), token_major(dv)};
+  std::vector<Tensor> gradients{token_major(dq), token_major(dk), token_major(dv)};
+  if (!attributes.packed) return gradients;
+  for (Tensor& gradient : gradients) gradient = flatten(gradient, 2);
+  return {concat(gradients, 2)};
 }
 
 }  // namespace ebb

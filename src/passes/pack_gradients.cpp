@@ -1,0 +1,104 @@
+// Where q, k and v are parts of one product, as in GPT-2, backward makes three gradients and copies
+// them side by side. attention_grad can write them so itself.
+#include <unordered_map>
+
+#include "ebb/ops.h"
+#include "ops/attention/attention.h"
+#include "ops/concat/concat.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+namespace ebb {
+namespace {
+
+using NodePtr = std::shared_ptr<Node>;
+
+class PackGradients {
+ public:
+  explicit PackGradients(const Graph& graph) : graph_(graph), order_(topological_order(graph)) {
+    for (const NodePtr& node : order_)
+      for (const Tensor& input : node->inputs()) ++readers_[input];
+    for (const Tensor& output : graph.outputs) ++readers_[output];
+    for (const Update& update : graph.updates) ++readers_[update.value];
+    for (const NodePtr& node : order_)
+      if (NodePtr attention = joined_attention(*node)) joined_.emplace(node.get(), attention);
+  }
+
+  Graph run() {
+    if (joined_.empty()) return graph_;
+    for (const NodePtr& node : order_) {
+      if (node->inputs().empty()) continue;
+      const auto found = joined_.find(node.get());
+      if (found == joined_.end())
+        rewriter_.replace(*node, rewriter_.copy(*node));
+      else
+        pack(*node, *found->second);
+    }
+    return rewriter_.apply(graph_);
+  }
+
+ private:
+  // The attention_grad whose three results, token by token, are what a concat puts side by side.
+  NodePtr joined_attention(const Node& concat) const {
+    if (&concat.op() != &concat_op() || concat.inputs().size() != 3) return {};
+    NodePtr attention;
+    for (int i = 0; i < 3; ++i) {
+      const Tensor source = source_of(concat.inputs()[static_cast<std::size_t>(i)]);
+      if (!source || &source.node()->op() != &attention_grad_op() || source.output() != i ||
+          (attention && source.node() != attention))
+        return {};
+      attention = source.node();
+    }
+    const Shape &dq = attention->outputs()[0].shape, &dk = attention->outputs()[1].shape;
+    std::int64_t rows = 1;  // of the concat: they must be tokens
+    for (int axis = 0; axis < concat.attributes().as<ConcatAttributes>().axis; ++axis)
+      rows *= concat.outputs()[0].shape[axis];
+    return dq[1] == dk[1] && rows == dq[0] * dq[1] ? attention : nullptr;
+  }
+
+  // What a tensor has all elements of, in their order, if nobody else reads it.
+  Tensor source_of(const Tensor& tensor) const {
+    std::vector<Tensor> views;
+    Tensor source = tensor;
+    while (readers_.at(source) == 1 && source.node()->op().is_view()) {
+      views.push_back(source);
+      source = source.node()->inputs()[0];
+    }
+    if (readers_.at(source) != 1) return {};
+    Layout layout{contiguous_strides(source.shape()), 0};
+    for (auto view = views.rbegin(); view != views.rend(); ++view) {
+      const Node& node = *view->node();
+      const auto seen =
+          node.op().view(node.inputs()[0].type(), layout, view->output(), node.attributes());
+      if (!seen) return {};
+      layout = *seen;
+    }
+    const bool all = tensor.shape().elements() == source.shape().elements();
+    return all && layout.offset == 0 && is_contiguous(tensor.shape(), layout.strides) ? source
+                                                                                      : Tensor{};
+  }
+
+  void pack(const Node& concat, const Node& attention) {
+    std::vector<Tensor> inputs;
+    for (const Tensor& input : attention.inputs()) inputs.push_back(rewriter_[input]);
+    const TraceScope path(attention.path());
+    const MarkScope marks(attention.marks());
+    AttentionGradAttributes attributes = attention.attributes().as<AttentionGradAttributes>();
+    attributes.packed = true;
+    const Tensor packed = apply1(attention_grad_op(), std::move(inputs), attributes);
+    packed.node()->set_category(concat.category());
+    rewriter_.replace(concat, {reshape(packed, concat.outputs()[0].shape)});
+  }
+
+  const Graph& graph_;
+  std::vector<NodePtr> order_;
+  std::unordered_map<Tensor, int> readers_;          // the graph itself counts as one
+  std::unordered_map<const Node*, NodePtr> joined_;  // from concats
+  Rewriter rewriter_;
+};
+
+}  // namespace
+
+Graph pack_gradients(const Graph& graph) { return PackGradients(graph).run(); }
+
+}  // namespace ebb
