@@ -189,11 +189,11 @@ TEST(Cuda, PlansOfModelsNeedNoDevice) {
 }
 
 // Losses of a few steps.
-std::vector<double> train(Device where, DType dtype, int steps) {
-  auto model = make<models::Gpt2>(where, dtype, small_gpt2());
+std::vector<double> train(Device where, Precision precision, int steps) {
+  auto model = make<models::Gpt2>(where, parameter_dtype(precision), small_gpt2());
   TrainStep step(model, optim::AdamW{.lr = 1e-3},
                  [&](const Batch& b) { return model.loss(b.x(), b.y()); },
-                 {.schedule = optim::constant(), .clip_norm = 1.0, .compile = {}});
+                 {.clip_norm = 1.0, .precision = precision, .compile = {}});
   std::vector<double> losses;
   for (int i = 0; i < steps; ++i) {
     const auto tokens = [&](int shift) {
@@ -211,15 +211,17 @@ std::vector<double> train(Device where, DType dtype, int steps) {
 TEST(Cuda, TrainingAgreesWithTheCpuAndRepeats) {
   NEEDS_CUDA();
   const int steps = 50;
-  const std::vector<double> first = train(device, f32, steps),
-                            host = train(device::cpu, f32, steps);
-  EXPECT_EQ(train(device, f32, steps), first);
+  const std::vector<double> first = train(device, Precision::fp32, steps),
+                            host = train(device::cpu, Precision::fp32, steps);
+  EXPECT_EQ(train(device, Precision::fp32, steps), first);
   // Same weights, masks and batches; float32 rounding grows by Adam's division in early steps.
   for (std::size_t i = 0; i < host.size(); ++i) EXPECT_NEAR(first[i], host[i], 2e-3) << i;
-  const std::vector<double> half = train(device, bf16, steps);
-  EXPECT_EQ(train(device, bf16, steps), half);
-  for (std::size_t i = 0; i < host.size(); ++i)
-    EXPECT_NEAR(half[i], host[i], 0.01 * host[i]) << i;  // a bfloat16 has 8 digits
+  for (const Precision precision : {Precision::mixed_bf16, Precision::split_bf16}) {
+    const std::vector<double> half = train(device, precision, steps);
+    EXPECT_EQ(train(device, precision, steps), half);
+    for (std::size_t i = 0; i < host.size(); ++i)
+      EXPECT_NEAR(half[i], host[i], 0.01 * host[i]) << name(precision) << ' ' << i;
+  }
 }
 
 // What is told ahead arrives as what is fed does, whether or not it is what comes then.

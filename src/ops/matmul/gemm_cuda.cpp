@@ -254,7 +254,7 @@ struct Gemm::Bound {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(spec.align_a));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(spec.align_out));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(spec.align_out));
-    std::vector<cublasLtMatmulHeuristicResult_t> choices(8);
+    std::vector<cublasLtMatmulHeuristicResult_t> choices(16);
     int found = 0;
     const cublasStatus_t status =
         lt().heuristic(handle, desc.get(), b.get(), a.get(), out.get(), out.get(), p,
@@ -300,6 +300,8 @@ struct Gemm::Bound {
       return {};
     }
     const cudaStream_t stream = use(device).stream;
+    fill(*x, spec.dtype);
+    fill(*y, spec.dtype);
     if (spec.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, z->data());
     if (spec.gelu_grad) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, z->data());
     Event begin, end;
@@ -307,7 +309,7 @@ struct Gemm::Bound {
     float least = 0.0f;
     for (std::size_t i = 0; i < choices.size(); ++i) {
       float best = std::numeric_limits<float>::max();
-      for (int run = 0; run < 5; ++run) {
+      for (int run = 0; run < 10; ++run) {
         begin.record(stream);
         if (matmul(choices[i], x->data(), y->data(), z->data(), z->data(), aligned(space->data()),
                    stream) != CUBLAS_STATUS_SUCCESS)
@@ -319,6 +321,32 @@ struct Gemm::Bound {
       if (i == 0 || best < (fastest == 0 ? 0.97f : 1.0f) * least) fastest = i, least = best;
     }
     return fastest;
+  }
+
+  // Numbers from -1 to 1. Products of zeros draw little power, and tell nothing of the speed at
+  // which others run.
+  static void fill(Storage& storage, DType dtype) {
+    const std::int64_t width = size_of(dtype).count, count = std::int64_t{1} << 20;
+    std::vector<std::byte> numbers(static_cast<std::size_t>(count * width));
+    std::uint32_t state = 1;
+    for (std::int64_t i = 0; i < count; ++i) {
+      state = state * 1664525u + 1013904223u;
+      const float value = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31f;
+      const auto put = [&](auto number) {
+        std::memcpy(numbers.data() + i * width, &number, sizeof number);
+      };
+      if (dtype == bf16)
+        put(BFloat16(value));
+      else if (dtype == f16)
+        put(Half(value));
+      else if (dtype == f64)
+        put(static_cast<double>(value));
+      else
+        put(value);
+    }
+    const Bytes size = storage.size(), most{static_cast<std::int64_t>(numbers.size())};
+    for (Bytes at{}; at < size; at += most)
+      write(storage.device(), storage.data() + at.count, numbers.data(), std::min(most, size - at));
   }
 
   static void* aligned(std::byte* workspace) {
