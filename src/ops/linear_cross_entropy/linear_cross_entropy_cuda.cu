@@ -143,7 +143,7 @@ struct Backward {
         x_needed(a.x),
         weight_needed(a.weight),
         wide_x(half && a.x && p.blocks() > 1),
-        wide_weight(half && a.weight && (p.tiles() > 1 || p.pads)),
+        wide_weight(half && a.weight && p.tiles() > 1),
         logits(logit_products(p)),
         to_x(products_to_x(p, wide_x ? f32 : p.dtype)),
         to_weight(products_to_weight(p, wide_weight ? f32 : p.dtype)) {

@@ -65,10 +65,12 @@ struct Problem {
     Problem p(request, a);
     p.block = p.pads && p.classes > 64 ? p.classes / 64 * 64 : p.classes;
     p.lead = ceil_div(p.classes, 8) * 8;
-    const std::int64_t most =
-        a.chunk == 0
-            ? std::max<std::int64_t>(64, most_logits.count / (p.lead * size_of(p.dtype).count))
-            : a.chunk;
+    const std::int64_t row = p.lead * size_of(p.dtype).count;  // bytes
+    std::int64_t most =
+        a.chunk == 0 ? std::max<std::int64_t>(64, most_logits.count / row) : a.chunk;
+    // All rows at once need no place to sum the weight's gradient in float.
+    const Bytes sums = p.classes * p.features * size_of(f32);
+    if (a.chunk == 0 && p.rows * row <= most_logits.count + sums.count) most = p.rows;
     p.height = even_part(std::max<std::int64_t>(p.rows, 1), most);
     return p;
   }
@@ -84,7 +86,8 @@ struct Problem {
   std::int64_t height_of(std::int64_t tile) const { return std::min(height, rows - tile * height); }
   std::int64_t width_of(std::int64_t b) const { return std::min(block, classes - b * block); }
   bool padded(std::int64_t b) const { return pads && b == blocks() - 1; }
-  // With padding.
+  // With padding, which products need where classes are what they sum over or what their results
+  // have side by side.
   std::int64_t whole_width(std::int64_t b) const {
     return padded(b) ? ceil_div(width_of(b), 8) * 8 : width_of(b);
   }
@@ -123,7 +126,7 @@ class WeightBlocks {
 // adding.
 class GemmTable {
  public:
-  template <class Spec>  // gives a GemmSpec for (height, width)
+  template <class Spec>  // gives a GemmSpec for (height, block)
   GemmTable(const Problem& p, bool adds, const Spec& spec) : p_(p) {
     for (const std::int64_t tile : {std::int64_t{0}, p.tiles() - 1})
       for (const std::int64_t b : {std::int64_t{0}, p.blocks() - 1})
@@ -132,7 +135,7 @@ class GemmTable {
             gemms_.push_back(gemms_.back());
             continue;
           }
-          GemmSpec s = spec(p.height_of(tile), p.whole_width(b));
+          GemmSpec s = spec(p.height_of(tile), b);
           s.accumulate = add;
           s.tf32 = p.tf32;
           gemms_.emplace_back(p.device, s);
@@ -158,7 +161,8 @@ inline std::int64_t row_alignment(const Problem& p) {
 }
 
 inline GemmTable logit_products(const Problem& p) {
-  return GemmTable(p, false, [&](std::int64_t height, std::int64_t width) {
+  return GemmTable(p, false, [&](std::int64_t height, std::int64_t b) {
+    const std::int64_t width = p.whole_width(b);
     return GemmSpec{.a = MatrixLayout::plain(height, p.features),
                     .b = MatrixLayout::swapped(p.features, width),
                     .dtype = p.dtype,
@@ -171,7 +175,8 @@ inline GemmTable logit_products(const Problem& p) {
 
 // The gradient of logits by the weight: of the rows of x.
 inline GemmTable products_to_x(const Problem& p, DType out) {
-  return GemmTable(p, p.blocks() > 1, [&](std::int64_t height, std::int64_t width) {
+  return GemmTable(p, p.blocks() > 1, [&](std::int64_t height, std::int64_t b) {
+    const std::int64_t width = p.whole_width(b);
     return GemmSpec{.a = {height, width, p.lead, 1},
                     .b = MatrixLayout::plain(width, p.features),
                     .dtype = p.dtype,
@@ -184,7 +189,8 @@ inline GemmTable products_to_x(const Problem& p, DType out) {
 
 // The gradient of logits, turned around, by x: of the rows of the weight.
 inline GemmTable products_to_weight(const Problem& p, DType out) {
-  return GemmTable(p, p.tiles() > 1, [&](std::int64_t height, std::int64_t width) {
+  return GemmTable(p, p.tiles() > 1, [&](std::int64_t height, std::int64_t b) {
+    const std::int64_t width = p.width_of(b);
     return GemmSpec{.a = {width, height, 1, p.lead},
                     .b = MatrixLayout::plain(height, p.features),
                     .dtype = p.dtype,
