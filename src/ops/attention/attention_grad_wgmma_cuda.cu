@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
         scale = follow_rules(
             rules, scores, [&](int c, int e) { return i0 + 8 * c + 2 * t + e % 2; },
             [&](int, int e) { return key0 + g + e / 2 * 8; },
-            [&](int, int e) { return shown(e / 2); });
+            [&](int, int e) { return shown.row(e / 2); });
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
         const float2 saved = *reinterpret_cast<const float2*>(&statistics.saved[8 * c + 2 * t]);
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
       scale = follow_rules(
           rules, scores, [&](int, int e) { return row0 + g + e / 2 * 8; },
           [&](int c, int e) { return j + 8 * c + 2 * t + e % 2; },
-          [&](int c, int e) { return shown(2 * c + e % 2); });
+          [&](int c, int e) { return shown.column(c, e % 2); });
 #pragma unroll
     for (int c = 0; c < 8; ++c)
 #pragma unroll

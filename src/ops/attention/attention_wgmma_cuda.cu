@@ -35,7 +35,7 @@ struct Running {
       scale = follow_rules(
           rules, scores, [&](int, int e) { return row0 + g + e / 2 * 8; },
           [&](int n, int e) { return j + 8 * n + 2 * t + e % 2; },
-          [&](int n, int e) { return shown(2 * n + e % 2); });
+          [&](int n, int e) { return shown.column(n, e % 2); });
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float top = scores[0][2 * half];

@@ -25,7 +25,7 @@ namespace attention {
 struct DropoutMask {
   static constexpr int digits = 16;            // of a score's number
   static constexpr int counters = digits / 4;  // of Philox, for a group
-  // The fewest that pass every test of BigCrush (Salmon et al., 2011, table 2).
+  // The fewest that pass every test of BigCrush (Salmon et al., 2011).
   static constexpr int rounds = 7;
   static constexpr std::uint32_t edge = 16;         // queries and keys of a block
   static constexpr std::uint32_t block_groups = 8;  // groups of a block

@@ -115,11 +115,10 @@ struct ScoreRules {
     return score + cuda::widen(static_cast<const S*>(mask)[at]);
   }
 
-  // Whether the mask says of each key alone, for all queries, whether it is seen; and what it says,
-  // of a key that does not exist anything.
+  // Whether the mask says of each key alone, for all queries, whether it is seen; and what it says.
   __device__ bool by_key() const { return masks() && p.boolean_mask && p.mask_stride[2] == 0; }
   __device__ bool shows(int j) const {
-    return static_cast<const std::uint8_t*>(mask)[min(j, p.keys - 1) * p.mask_stride[3]] != 0;
+    return j < p.keys && static_cast<const std::uint8_t*>(mask)[j * p.mask_stride[3]] != 0;
   }
 
   // Which scores of the group of (i, j) dropout keeps.

@@ -22,27 +22,34 @@ __device__ float join_row(float value, const Join& join) {
 // that nothing waits for it.
 template <bool plain>
 struct ShownKeys {
-  std::uint32_t bits = ~0u;
+  std::uint32_t bits[2] = {~0u, ~0u};
 
-  // Keys j + 8 n + 2 t + e, of columns: bit 2 n + e.
+  // Of columns: 64 keys from j on. Each lane asks for two, and all tell one another.
   template <class S>
   __device__ static ShownKeys of_columns(const ScoreRules<S, plain>& rules, int j) {
-    if (!rules.by_key()) return {};
-    const int t = static_cast<int>(threadIdx.x) % 4;
-    ShownKeys shown{0};
-#pragma unroll
-    for (int k = 0; k < 16; ++k)
-      shown.bits |= (rules.shows(j + 8 * (k / 2) + 2 * t + k % 2) ? 1u : 0u) << k;
+    ShownKeys shown;
+    if (!rules.by_key()) return shown;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const bool low = rules.shows(j + lane), high = rules.shows(j + 32 + lane);
+    shown.bits[0] = __ballot_sync(0xffffffffu, low) >> (2 * (lane % 4));
+    shown.bits[1] = __ballot_sync(0xffffffffu, high) >> (2 * (lane % 4));
     return shown;
   }
-  // Keys j + g + 8 · half, of rows: bit `half`.
+  // Of key 8 n + 2 t + e.
+  __device__ bool column(int n, int e) const {
+    return plain || (bits[n / 4] >> (8 * (n % 4) + e) & 1u) != 0;
+  }
+
+  // Of rows: keys j + g + 8 · half.
   template <class S>
   __device__ static ShownKeys of_rows(const ScoreRules<S, plain>& rules, int j) {
-    if (!rules.by_key()) return {};
+    ShownKeys shown;
+    if (!rules.by_key()) return shown;
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
-    return {(rules.shows(j + g) ? 1u : 0u) | (rules.shows(j + g + 8) ? 2u : 0u)};
+    shown.bits[0] = (rules.shows(j + g) ? 1u : 0u) | (rules.shows(j + g + 8) ? 2u : 0u);
+    return shown;
   }
-  __device__ bool operator()(int bit) const { return plain || (bits >> bit & 1u) != 0; }
+  __device__ bool row(int half) const { return plain || (bits[0] >> half & 1u) != 0; }
 };
 
 // Scores become -inf where a query does not see a key, and get what a mask adds. query(n, e),
@@ -53,21 +60,25 @@ template <class S, bool plain, class Query, class Key, class Shown>
 __device__ float follow_rules(const ScoreRules<S, plain>& rules, float (&c)[8][4],
                               const Query& query, const Key& key, const Shown& shown) {
   const CudaProblem& p = rules.p;
-  const auto hide = [&] {
+  // A mask by key shows no key that does not exist.
+  const auto hide = [&](auto causal) {
 #pragma unroll
     for (int n = 0; n < 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int i = query(n, e), j = key(n, e);
-        const bool seen = shown(n, e) && j < p.keys && !(p.causal && j > i);
+        const bool seen = (plain ? j < p.keys : shown(n, e)) && !(decltype(causal)::value && j > i);
         c[n][e] = seen ? c[n][e] : -cuda::infinity<float>();
       }
     return static_cast<float>(p.scale) * log2_e;
   };
+  const auto hide_by_key = [&] {
+    return p.causal ? hide(std::true_type{}) : hide(std::false_type{});
+  };
   if constexpr (plain) {
-    return hide();
+    return hide_by_key();
   } else {
-    if (rules.by_key()) return hide();
+    if (rules.by_key()) return hide_by_key();
 #pragma unroll
     for (int n = 0; n < 8; ++n)
 #pragma unroll
