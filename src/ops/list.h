@@ -56,6 +56,7 @@
   X(linear_cross_entropy_joint) \
   X(attention)                  \
   X(attention_grad)             \
+  X(attention_dropout)          \
   X(rotary)                     \
   X(conv2d)                     \
   X(conv2d_input_grad)          \

@@ -59,11 +59,29 @@ std::vector<Tensor> attention_reference(std::span<const Tensor> inputs,
 std::vector<Tensor> attention_grad_reference(std::span<const Tensor> inputs,
                                              const AttentionGradAttributes& attributes);
 
+// See dropout.h.
+struct AttentionDropoutAttributes {
+  Shape scores;  // (B, H, T, S)
+  DType dtype = f32;
+  double probability = 0.0;
+  RandomKey key = {};
+  bool operator==(const AttentionDropoutAttributes&) const = default;
+  void visit(auto&& field) const {
+    field("shape", scores);
+    field("dtype", dtype);
+    field("probability", probability);
+    field("key", key.value);
+  }
+};
+const Op& attention_dropout_op();
+
 Kernel bind_attention_cpu(const KernelRequest& request, const AttentionAttributes& attributes);
 Kernel bind_attention_cuda(const KernelRequest& request, const AttentionAttributes& attributes);
 Kernel bind_attention_grad_cpu(const KernelRequest& request,
                                const AttentionGradAttributes& attributes);
 Kernel bind_attention_grad_cuda(const KernelRequest& request,
                                 const AttentionGradAttributes& attributes);
+Kernel bind_attention_dropout_cuda(const KernelRequest& request,
+                                   const AttentionDropoutAttributes& attributes);
 
 }  // namespace ebb

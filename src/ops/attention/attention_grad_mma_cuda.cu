@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(threads)
       for (int e = 0; e < 4; ++e) {
         const int column = 8 * c + 2 * t + e % 2;
         differentiate(p, rules, every, tiles.saved[side][column], tiles.delta[side][column],
-                      i0 + column, key0 + g + e / 2 * 8, kept(c, e, 1.0f), scores[c][e],
+                      i0 + column, key0 + g + e / 2 * 8, kept(c, e, rules.keep), scores[c][e],
                       grads[c][e]);
       }
     add_products<S>(dv, scores, tiles.grad[side]);
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         differentiate(p, rules, every, saved[e / 2], delta[e / 2], row0 + g + e / 2 * 8,
-                      j + 8 * c + 2 * t + e % 2, kept(c, e, 1.0f), scores[c][e], grads[c][e]);
+                      j + 8 * c + 2 * t + e % 2, kept(c, e, rules.keep), scores[c][e], grads[c][e]);
     add_products<S>(dq, grads, tiles.k[side]);
     __syncthreads();  // before the side is loaded again
   }

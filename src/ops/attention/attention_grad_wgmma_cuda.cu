@@ -11,7 +11,10 @@ namespace {
 constexpr int stages = 4;
 
 // Of 64 queries: the logsumexp times log2(e), +inf for those that see no key or do not exist, and
-// o · do. The tiles of a head follow one another.
+// o · do times the share of weights that dropout keeps. The tiles of a head follow one another.
+//
+// What kept weights are multiplied by is left out of everything, and comes in with the results:
+// with m the mask, ds = keep · weights · (m · (do · vᵀ) - share · δ).
 struct Statistics {
   float saved[64], delta[64];
 };
@@ -41,22 +44,7 @@ __global__ void __launch_bounds__(256)
   Statistics& to = reinterpret_cast<Statistics*>(a.delta)[head * tiles + i / 64];
   to.saved[i % 64] =
       i < p.queries ? saved_base(a.logsumexp[head * p.queries + i]) : infinity<float>();
-  to.delta[i % 64] = sum;
-}
-
-// Weights after dropout as factors; the weights themselves stay in `weights`.
-template <class S, bool plain>
-__device__ void as_kept_factors(std::uint32_t (&a)[4][4], const float (&weights)[8][4],
-                                const Kept<plain, 8>& kept) {
-#pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    float strip[2][4];
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) strip[n][e] = kept(2 * k + n, e, weights[2 * k + n][e]);
-    as_factor<S>(a[k], strip[0], strip[1]);
-  }
+  to.delta[i % 64] = sum * static_cast<float>(p.dropout.share);
 }
 
 // --- dk and dv: rows of results are keys, columns queries.
@@ -138,17 +126,17 @@ __global__ void __launch_bounds__(128 * groups, blocks)
       const ScoreRules<S, plain> rules(p, a.mask, a.control->random, b, h);
       const Statistics& statistics = tiles.statistics[side];
       const auto shown = ShownKeys<plain>::of_rows(rules, key0);
+      const auto kept = Kept<plain, 8>::of_columns(rules, i0, key0);
       wait_products<1>();
       pin(scores);
       const bool every = !rules.masks() && (!p.causal || key0 + 15 <= i0) &&
                          (plain || (j0 + 64 * groups <= p.keys && i0 + 64 <= p.queries));
-      const auto kept = Kept<plain, 8>::of_columns(rules, i0, key0);
       float scale = static_cast<float>(p.scale) * log2_e;
       if (!every)
         scale = follow_rules(
             rules, scores, [&](int c, int e) { return i0 + 8 * c + 2 * t + e % 2; },
             [&](int, int e) { return key0 + g + e / 2 * 8; },
-            [&](int, int e) { return shown(e / 2); });
+            [&](int, int e) { return shown.row(e / 2); });
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
         const float2 saved = *reinterpret_cast<const float2*>(&statistics.saved[8 * c + 2 * t]);
@@ -190,10 +178,11 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     pin(dk);
   }
   const std::int64_t token = p.key_token(b, key0);
-  const float scale = static_cast<float>(p.scale);
+  const float keep = static_cast<float>(p.dropout.keep);
+  const float scale = static_cast<float>(p.scale) * keep;
   write_pieces(a.dk.at(token, kv, p.size), a.dk.row, p.keys - key0, p.size, dk, {scale, scale});
   write_pieces(a.dv.at(token, kv, p.value_size), a.dv.row, p.keys - key0, p.value_size, dv,
-               {1.0f, 1.0f});
+               {keep, keep});
 }
 
 // --- dq
@@ -270,6 +259,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     if constexpr (follows) fetch(n + stages - 2);
     __syncwarp();
     const auto shown = ShownKeys<plain>::of_columns(rules, j);
+    const auto kept = Kept<plain, 8>::of_rows(rules, row0, j);
     wait_products<0>();
     pin(scores), pin(dq), pin(grads);
     if constexpr (follows) tiles.ring.leave(n - 1);
@@ -277,13 +267,12 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     start_rows<S>(grads, grad, tile_descriptor(&tiles.v[side]));
     end_products();
     const bool every = !rules.masks() && j + 64 <= p.keys && (!p.causal || j + 63 <= row0);
-    const auto kept = Kept<plain, 8>::of_rows(rules, row0, j);
     float scale = static_cast<float>(p.scale) * log2_e;
     if (!every)
       scale = follow_rules(
           rules, scores, [&](int, int e) { return row0 + g + e / 2 * 8; },
           [&](int c, int e) { return j + 8 * c + 2 * t + e % 2; },
-          [&](int c, int e) { return shown(2 * c + e % 2); });
+          [&](int c, int e) { return shown.column(c, e % 2); });
 #pragma unroll
     for (int c = 0; c < 8; ++c)
 #pragma unroll
@@ -307,7 +296,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
   end_products();
   wait_products<0>();
   pin(dq);
-  const float scale = static_cast<float>(p.scale);
+  const float scale = static_cast<float>(p.scale * p.dropout.keep);
   write_pieces(a.dq.at(p.query_token(b, row0), h, p.size), a.dq.row, p.queries - row0, p.size, dq,
                {scale, scale});
 }

@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(threads)
   float inverse[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    inverse[half] = total[half] == 0.0f ? 0.0f : 1.0f / total[half];
+    inverse[half] = total[half] == 0.0f ? 0.0f : rules.keep / total[half];
     if (t == 0 && row0 + g + 8 * half < p.queries)
       a.logsumexp[row + g + 8 * half] =
           total[half] == 0.0f ? -infinity<float>() : most[half] * ln_2 + logf(total[half]);

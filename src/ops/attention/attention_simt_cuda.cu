@@ -18,6 +18,7 @@ struct Tiles {
   T a[depth][tile + 1], b[depth][tile + 1];  // parts of two factors, transposed
   T weights[tile][tile + 1], dscores[tile][tile + 1];
   T values[tile][tile + 1];
+  std::uint32_t kept[tile / DropoutMask::edge][tile / DropoutMask::edge][DropoutMask::block_groups];
 };
 
 struct Lane {
@@ -97,6 +98,25 @@ __device__ void add_products(const T (&m)[tile][tile + 1], const T (&values)[til
   }
 }
 
+// Draws the mask of dropout for the tile at (i0, j0), a thread for each group. The threads must
+// have met after they last read it, and must meet before they read it.
+template <class S, class T>
+__device__ void draw(Tiles<T>& tiles, const ScoreRules<S>& rules, int i0, int j0) {
+  constexpr int groups = DropoutMask::block_groups, across = tile / DropoutMask::edge;
+  const int n = static_cast<int>(threadIdx.x);
+  if (!rules.drops() || n >= across * across * groups) return;
+  const int r = n % groups, by = n / groups / across, bx = n / groups % across;
+  tiles.kept[by][bx][r] = rules.kept(i0 + by * DropoutMask::edge + r, j0 + bx * DropoutMask::edge);
+}
+
+// The factor of dropout for the lane's score (i, j).
+template <class S, class T>
+__device__ T drawn_factor(const Tiles<T>& tiles, const ScoreRules<S>& rules, int i, int j,
+                          Lane lane) {
+  const std::uint32_t group = tiles.kept[i][j][lane.ty % DropoutMask::block_groups];
+  return group >> DropoutMask::bit(lane.ty, lane.tx) & 1u ? rules.keep : T(0);
+}
+
 template <class T>
 __device__ void put(T (&m)[tile][tile + 1], const T (&values)[per][per], Lane lane) {
 #pragma unroll
@@ -154,6 +174,7 @@ __global__ void __launch_bounds__(threads)
     const Rows<S> k{a.k + p.k.at(b, kv) + j0 * p.k.row, p.k.row, count, p.size};
     const Rows<S> v{a.v + p.v.at(b, kv) + j0 * p.v.row, p.v.row, count, p.value_size};
     T scores[per][per];
+    draw(tiles, rules, first, j0);
     row_products(tiles, q, k, lane, scores);
 #pragma unroll
     for (int i = 0; i < per; ++i) {
@@ -173,7 +194,7 @@ __global__ void __launch_bounds__(threads)
       for (int j = 0; j < per; ++j) {
         scores[i][j] = exponential(scores[i][j] - base);
         sum += scores[i][j];
-        if (rules.drops()) scores[i][j] *= rules.factor(query, j0 + lane.tx + 16 * j);
+        if (rules.drops()) scores[i][j] *= drawn_factor(tiles, rules, i, j, lane);
         out[i][j] *= shrink;
       }
       total[i] = total[i] * shrink + join_row(sum, [](T x, T y) { return x + y; });
@@ -236,7 +257,7 @@ __device__ void softmax_gradient(const CudaProblem& p, const BackwardArgs<S>& a,
       const T score = rules.masked(scores[i][j] * static_cast<T>(p.scale), query, key);
       // A query without keys has no weights.
       T weight = saved == -infinity<T>() ? T(0) : exponential(score - saved);
-      const T factor = rules.drops() && weight != T(0) ? rules.factor(query, key) : T(1);
+      const T factor = rules.drops() ? drawn_factor(tiles, rules, i, j, lane) : T(1);
       grads[i][j] = weight * (grads[i][j] * factor - delta);
       scores[i][j] = weight * factor;
     }
@@ -271,6 +292,7 @@ __global__ void __launch_bounds__(threads)
       const Rows<S> q{a.q + p.q.at(b, h) + i0 * p.q.row, p.q.row, rows, p.size};
       const Rows<S> g{a.grad + p.grad.at(b, h) + i0 * p.grad.row, p.grad.row, rows, p.value_size};
       T scores[per][per], grads[per][per];
+      draw(tiles, rules, i0, j0);
       row_products(tiles, q, k, lane, scores);
       row_products(tiles, g, v, lane, grads);
       softmax_gradient(p, a, rules, tiles, row0, i0, j0, scores, grads, lane);
@@ -311,6 +333,7 @@ __global__ void __launch_bounds__(threads)
     const Rows<S> k{a.k + p.k.at(b, kv) + j0 * p.k.row, p.k.row, count, p.size};
     const Rows<S> v{a.v + p.v.at(b, kv) + j0 * p.v.row, p.v.row, count, p.value_size};
     T scores[per][per], grads[per][per];
+    draw(tiles, rules, i0, j0);
     row_products(tiles, q, k, lane, scores);
     row_products(tiles, g, v, lane, grads);
     softmax_gradient(p, a, rules, tiles, row0, i0, j0, scores, grads, lane);

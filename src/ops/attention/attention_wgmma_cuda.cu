@@ -35,7 +35,7 @@ struct Running {
       scale = follow_rules(
           rules, scores, [&](int, int e) { return row0 + g + e / 2 * 8; },
           [&](int n, int e) { return j + 8 * n + 2 * t + e % 2; },
-          [&](int n, int e) { return shown(2 * n + e % 2); });
+          [&](int n, int e) { return shown.column(n, e % 2); });
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float top = scores[0][2 * half];
@@ -58,13 +58,6 @@ struct Running {
           sum += s;
         }
       total[half] = total[half] * shrink[half] + sum;
-    }
-    if (rules.drops()) {
-      const auto kept = Kept<plain, 8>::of_rows(rules, row0, j);
-#pragma unroll
-      for (int n = 0; n < 8; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) scores[n][e] = kept(n, e, scores[n][e]);
     }
   }
 };
@@ -116,10 +109,11 @@ __global__ void __launch_bounds__(128 * groups, blocks)
   start_rows<S>(scores, q, tile_descriptor(&tiles.k[0]));
   end_products();
   ShownKeys<plain> shown = ShownKeys<plain>::of_columns(rules, 0);
+  Kept<plain, 8> kept = Kept<plain, 8>::of_rows(rules, row0, 0);
   wait_products<0>();
   pin(scores);
   running.weigh(p, rules, shown, row0, 0, scores);
-  as_factors<S>(weights, scores);
+  as_kept_factors<S>(weights, scores, kept);
   for (int n = 1; n < steps; ++n) {
     tiles.ring.wait(n);
     pin(scores), pin(out);
@@ -131,6 +125,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     fetch(n + stages - 2);  // over the tile that was left a step ago
     __syncwarp();
     shown = ShownKeys<plain>::of_columns(rules, n * 64);
+    kept = Kept<plain, 8>::of_rows(rules, row0, n * 64);
     wait_products<1>();
     pin(scores);
     running.weigh(p, rules, shown, row0, n * 64, scores);
@@ -141,7 +136,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     for (int c = 0; c < 8; ++c)
 #pragma unroll
       for (int e = 0; e < 4; ++e) out[c][e] *= running.shrink[e / 2];
-    as_factors<S>(weights, scores);
+    as_kept_factors<S>(weights, scores, kept);
   }
   pin(out);
   begin_products();
@@ -155,7 +150,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float total = join_row(running.total[half], [](float x, float y) { return x + y; });
-    inverse[half] = total == 0.0f ? 0.0f : 1.0f / total;
+    inverse[half] = total == 0.0f ? 0.0f : rules.keep / total;
     if (t == 0 && row0 + g + 8 * half < p.queries)
       a.logsumexp[row + g + 8 * half] =
           total == 0.0f ? -infinity<float>() : running.most[half] * ln_2 + logf(total);

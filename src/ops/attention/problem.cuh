@@ -5,8 +5,10 @@
 #include <cstdint>
 
 #include "ops/attention/attention.h"
+#include "ops/attention/dropout.h"
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/launch.cuh"
+#include "ops/philox_rounds.h"
 
 namespace ebb::attention {
 
@@ -23,10 +25,10 @@ struct HeadSteps {
 struct CudaProblem {
   int batches, heads, kv_heads, queries, keys, size, value_size;
   HeadSteps q, k, v, o, grad;
-  bool causal, masked = false, boolean_mask = false;
+  bool causal, drops, masked = false, boolean_mask = false;
   double scale;
-  double dropout;
-  std::uint64_t key;
+  DropoutMask dropout;
+  RandomKey key;
   std::int64_t mask_stride[4] = {};  // 0 along axes of size 1
 
   CudaProblem(const KernelRequest& request, const AttentionAttributes& a, int mask_input)
@@ -34,9 +36,10 @@ struct CudaProblem {
         k(request.in(1)),
         v(request.in(2)),
         causal(a.causal),
+        drops(a.dropout > 0.0),
         scale(a.scale),
-        dropout(a.dropout),
-        key(a.key.value) {
+        dropout(a.dropout, request.in(0).shape()[2], request.in(1).shape()[2]),
+        key(a.key) {
     const Shape &qs = request.in(0).shape(), &vs = request.in(2).shape();
     batches = static_cast<int>(qs[0]), heads = static_cast<int>(qs[1]);
     kv_heads = static_cast<int>(vs[1]), queries = static_cast<int>(qs[2]);
@@ -56,12 +59,26 @@ struct CudaProblem {
     return static_cast<std::int64_t>(b) * keys + j;
   }
 
-  bool plain() const { return !masked && dropout == 0.0; }
+  bool plain() const { return !masked && !drops; }
   __host__ __device__ int group() const { return kv_heads > 0 ? heads / kv_heads : 0; }
   // Keys that some query before `end` sees, and the first query that sees some key from `begin` on.
   __device__ int visible_keys(int end) const { return causal && end < keys ? end : keys; }
   __device__ int first_query(int begin) const { return causal ? begin : 0; }
 };
+
+// Which scores of a group are kept, a bit each.
+__device__ inline std::uint32_t draw_group(const DropoutMask& mask, const Philox& philox,
+                                           std::uint64_t group) {
+  std::uint32_t kept = ~0u;
+#pragma unroll
+  for (int c = 0; c < DropoutMask::counters; ++c) {
+    const auto words = philox_by_rounds<DropoutMask::rounds>(
+        philox, group * DropoutMask::counters + static_cast<std::uint64_t>(c));
+#pragma unroll
+    for (int w = 0; w < 4; ++w) kept = mask.compared(kept, words[w], 4 * c + w);
+  }
+  return kept;
+}
 
 // What is done to one score, at (i, j) of head h of batch b. Plain: there is neither a mask nor
 // dropout.
@@ -69,20 +86,18 @@ template <class S, bool plain = false>
 struct ScoreRules {
   using T = Compute<S>;
   const CudaProblem& p;
-  const void* mask;    // of head h
-  std::int64_t first;  // number of the head's first score among all, for dropout
+  const void* mask;     // of head h
+  std::uint64_t first;  // group of the head, for dropout
   Philox philox;
-  std::uint32_t limit;  // of the 24 bits that make a uniform number: those below are dropped
-  T keep;
+  T keep;  // what kept weights are multiplied by
 
   __device__ ScoreRules(const CudaProblem& problem, const void* mask_data, RandomState random,
                         int b, int h)
       : p(problem),
         mask(nullptr),
-        first((static_cast<std::int64_t>(b) * p.heads + h) * p.queries * p.keys),
-        philox(random, RandomKey{p.key}),
-        limit(static_cast<std::uint32_t>(ceilf(static_cast<float>(p.dropout) * 0x1p24f))),
-        keep(static_cast<T>(1.0 / (1.0 - p.dropout))) {
+        first(p.dropout.first_group(static_cast<std::uint64_t>(b) * p.heads + h)),
+        philox(random, p.key),
+        keep(static_cast<T>(p.dropout.keep)) {
     const std::int64_t at = b * p.mask_stride[0] + h * p.mask_stride[1];
     if (!plain && p.masked)
       mask = p.boolean_mask
@@ -100,39 +115,20 @@ struct ScoreRules {
     return score + cuda::widen(static_cast<const S*>(mask)[at]);
   }
 
-  // Whether the mask says of each key alone, for all queries, whether it is seen; and what it says,
-  // of a key that does not exist anything.
+  // Whether the mask says of each key alone, for all queries, whether it is seen; and what it says.
   __device__ bool by_key() const { return masks() && p.boolean_mask && p.mask_stride[2] == 0; }
   __device__ bool shows(int j) const {
-    return static_cast<const std::uint8_t*>(mask)[min(j, p.keys - 1) * p.mask_stride[3]] != 0;
+    return j < p.keys && static_cast<const std::uint8_t*>(mask)[j * p.mask_stride[3]] != 0;
   }
 
-  // The factor of dropout: what the dropout_mask op gives to element (b, h, i, j).
-  __device__ T factor(int i, int j) const {
-    return factor_of(word(philox, first + static_cast<std::int64_t>(i) * p.keys + j));
+  // Which scores of the group of (i, j) dropout keeps.
+  __device__ std::uint32_t kept(int i, int j) const {
+    return draw_group(
+        p.dropout, philox,
+        first + p.dropout.group(static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(j)));
   }
-  // Never inlined, as the loops that ask for it are unrolled; by value, so that the rules need no
-  // address and can stay in registers.
-  __device__ __noinline__ static std::uint32_t word(Philox philox, std::int64_t index) {
-    const auto words = philox(static_cast<std::uint64_t>(index / 4));
-    const std::uint32_t low = index % 2 == 0 ? words[0] : words[1],
-                        high = index % 2 == 0 ? words[2] : words[3];
-    return index % 4 < 2 ? low : high;
-  }
-  // Whether every four neighbouring keys of a query, from a multiple of four on, share a counter.
-  __device__ bool by_fours() const { return p.keys % 4 == 0; }
-  // For those four keys of query i: which are kept, a bit each.
-  __device__ std::uint32_t four(int i, int j) const {
-    const auto words =
-        philox(static_cast<std::uint64_t>(first + static_cast<std::int64_t>(i) * p.keys + j) / 4);
-    return (kept(words[0]) ? 1u : 0u) | (kept(words[1]) ? 2u : 0u) | (kept(words[2]) ? 4u : 0u) |
-           (kept(words[3]) ? 8u : 0u);
-  }
-  // The same as uniform_from_bits(word) >= dropout, without a number of floating point.
-  __device__ bool kept(std::uint32_t word) const { return word >> 8 >= limit; }
-  __device__ T factor_of(std::uint32_t word) const { return kept(word) ? keep : T(0); }
 
-  __device__ bool drops() const { return !plain && p.dropout > 0.0; }
+  __device__ bool drops() const { return !plain && p.drops; }
   __device__ bool masks() const { return !plain && p.masked; }
 };
 

@@ -3,6 +3,7 @@
 
 #include "ebb/ops.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/dropout.h"
 #include "ops/pointwise/pointwise.h"
 
 namespace ebb {
@@ -52,7 +53,7 @@ Weights weights(const Tensor& q, const Tensor& k, const Tensor& mask,
                  .logsumexp = squeeze(base + log(total), -1),
                  .factors = {}};
   if (a.dropout > 0.0)
-    result.factors = dropout_mask(shape, a.dropout, scores.dtype(), q.device(), a.key);
+    result.factors = attention_dropout(shape, a.dropout, scores.dtype(), q.device(), a.key);
   return result;
 }
 

@@ -76,7 +76,7 @@ inline Vector<float> exp_nonpositive(const Vector<float>& x) {
 }
 
 inline Vector<double> exp_nonpositive(const Vector<double>& x) {
-  Vector<double> result;
+  Vector<double> result{};
   for (int i = 0; i < Simd<double>::width; ++i) result[i] = std::exp(x[i]);
   return result;
 }

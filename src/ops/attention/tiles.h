@@ -10,6 +10,7 @@
 
 #include "ebb/storage.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/dropout_cpu.h"
 #include "ops/attention/simd.h"
 #include "ops/dispatch.h"
 #include "ops/pointwise/convert.h"
@@ -154,25 +155,26 @@ void apply_masks(const Problem& p, const Place& at, const std::byte* mask, C* sc
       std::fill_n(scores + j * width, std::min<std::int64_t>(width, at.key + j - at.query), hidden);
 }
 
-// The factors of dropout for a tile of scores: element (b, h, i, j) has the number that the
-// dropout_mask op gives to that element of a (B, H, T, S) tensor.
+// The factors of dropout for a tile of scores, whose first key is the first of a block.
 template <class C>
 void dropout_factors(const Problem& p, const Philox& philox, const Place& at, C* factors) {
-  constexpr int counters = tile_keys / 4 + 1;
-  std::uint32_t words[counters * 4];
-  const float threshold = static_cast<float>(p.dropout);
-  const C keep = static_cast<C>(1.0 / (1.0 - p.dropout));
-  for (std::int64_t i = 0; i < at.queries; ++i) {
-    const std::int64_t first =
-        ((at.batch * p.heads + at.head) * p.queries + at.query + i) * p.keys + at.key;
-    const std::int64_t used = (first % 4 + at.keys + 3) / 4;
-    for (std::int64_t c = 0; c < used; ++c) {
-      const auto four = philox(static_cast<std::uint64_t>(first / 4 + c));
-      for (std::size_t w = 0; w < 4; ++w) words[c * 4 + static_cast<std::int64_t>(w)] = four[w];
+  constexpr std::int64_t edge = DropoutMask::edge, groups = DropoutMask::block_groups;
+  constexpr std::int64_t step = std::min<std::int64_t>(groups, lanes<C>);  // queries at a time
+  const DropoutMask mask(p.dropout, p.queries, p.keys);
+  const C keep = static_cast<C>(mask.keep);
+  for (std::int64_t j = 0; j < at.keys; j += edge) {
+    KeptBlock kept{};
+    for (std::int64_t i = 0; i < at.queries; i += step) {
+      const std::int64_t query = at.query + i, within = query % edge;
+      if (i == 0 || within == 0)
+        kept = draw_block(mask, philox, at.batch * p.heads + at.head, query - within, at.key + j);
+      const std::uint32_t* group = kept.data() + query % groups;
+      for (std::int64_t n = 0; n < std::min(edge, at.keys - j); ++n) {
+        const std::int64_t bit = within / groups * edge + n;
+        C* to = factors + (j + n) * lanes<C> + i;
+        for (std::int64_t r = 0; r < step; ++r) to[r] = (group[r] >> bit & 1u) != 0 ? keep : C(0);
+      }
     }
-    const std::uint32_t* word = words + first % 4;
-    for (std::int64_t j = 0; j < at.keys; ++j)
-      factors[j * lanes<C> + i] = uniform_from_bits(word[j]) < threshold ? C(0) : keep;
   }
   for (std::int64_t j = 0; j < at.keys; ++j)
     std::fill(factors + j * lanes<C> + at.queries, factors + (j + 1) * lanes<C>, C(0));

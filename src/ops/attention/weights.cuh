@@ -22,27 +22,34 @@ __device__ float join_row(float value, const Join& join) {
 // that nothing waits for it.
 template <bool plain>
 struct ShownKeys {
-  std::uint32_t bits = ~0u;
+  std::uint32_t bits[2] = {~0u, ~0u};
 
-  // Keys j + 8 n + 2 t + e, of columns: bit 2 n + e.
+  // Of columns: 64 keys from j on. Each lane asks for two, and all tell one another.
   template <class S>
   __device__ static ShownKeys of_columns(const ScoreRules<S, plain>& rules, int j) {
-    if (!rules.by_key()) return {};
-    const int t = static_cast<int>(threadIdx.x) % 4;
-    ShownKeys shown{0};
-#pragma unroll
-    for (int k = 0; k < 16; ++k)
-      shown.bits |= (rules.shows(j + 8 * (k / 2) + 2 * t + k % 2) ? 1u : 0u) << k;
+    ShownKeys shown;
+    if (!rules.by_key()) return shown;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const bool low = rules.shows(j + lane), high = rules.shows(j + 32 + lane);
+    shown.bits[0] = __ballot_sync(0xffffffffu, low) >> (2 * (lane % 4));
+    shown.bits[1] = __ballot_sync(0xffffffffu, high) >> (2 * (lane % 4));
     return shown;
   }
-  // Keys j + g + 8 · half, of rows: bit `half`.
+  // Of key 8 n + 2 t + e.
+  __device__ bool column(int n, int e) const {
+    return plain || (bits[n / 4] >> (8 * (n % 4) + e) & 1u) != 0;
+  }
+
+  // Of rows: keys j + g + 8 · half.
   template <class S>
   __device__ static ShownKeys of_rows(const ScoreRules<S, plain>& rules, int j) {
-    if (!rules.by_key()) return {};
+    ShownKeys shown;
+    if (!rules.by_key()) return shown;
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
-    return {(rules.shows(j + g) ? 1u : 0u) | (rules.shows(j + g + 8) ? 2u : 0u)};
+    shown.bits[0] = (rules.shows(j + g) ? 1u : 0u) | (rules.shows(j + g + 8) ? 2u : 0u);
+    return shown;
   }
-  __device__ bool operator()(int bit) const { return plain || (bits >> bit & 1u) != 0; }
+  __device__ bool row(int half) const { return plain || (bits[0] >> half & 1u) != 0; }
 };
 
 // Scores become -inf where a query does not see a key, and get what a mask adds. query(n, e),
@@ -53,21 +60,25 @@ template <class S, bool plain, class Query, class Key, class Shown>
 __device__ float follow_rules(const ScoreRules<S, plain>& rules, float (&c)[8][4],
                               const Query& query, const Key& key, const Shown& shown) {
   const CudaProblem& p = rules.p;
-  const auto hide = [&] {
+  // A mask by key shows no key that does not exist.
+  const auto hide = [&](auto causal) {
 #pragma unroll
     for (int n = 0; n < 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int i = query(n, e), j = key(n, e);
-        const bool seen = shown(n, e) && j < p.keys && !(p.causal && j > i);
+        const bool seen = (plain ? j < p.keys : shown(n, e)) && !(decltype(causal)::value && j > i);
         c[n][e] = seen ? c[n][e] : -cuda::infinity<float>();
       }
     return static_cast<float>(p.scale) * log2_e;
   };
+  const auto hide_by_key = [&] {
+    return p.causal ? hide(std::true_type{}) : hide(std::false_type{});
+  };
   if constexpr (plain) {
-    return hide();
+    return hide_by_key();
   } else {
-    if (rules.by_key()) return hide();
+    if (rules.by_key()) return hide_by_key();
 #pragma unroll
     for (int n = 0; n < 8; ++n)
 #pragma unroll
@@ -78,92 +89,66 @@ __device__ float follow_rules(const ScoreRules<S, plain>& rules, float (&c)[8][4
   }
 }
 
-// Which of a lane's weights c[count][4] dropout keeps, and by what they are multiplied.
+// Which of a lane's weights c[count][4] dropout keeps. What is kept has still to be multiplied.
 template <bool plain, int count>
 struct Kept {
   static_assert(count % 2 == 0 && count <= 8);
-  std::uint32_t bits[4] = {};  // [2 · (n % 2) + e % 2], bit 4 · (n / 2 · 2 + e / 2)
-  float keep = 1.0f;
+  std::uint32_t bits[count / 2];  // [n / 2], bit 16 · (n % 2) + 8 · (e / 2) + e % 2
 
   __device__ float operator()(int n, int e, float value) const {
     if constexpr (plain) return value;
-    return bits[2 * (n % 2) + e % 2] >> (4 * (n / 2 * 2 + e / 2)) & 1u ? value * keep : 0.0f;
+    return bits[n / 2] >> (16 * (n % 2) + 8 * (e / 2) + e % 2) & 1u ? value : 0.0f;
   }
-  // Rows are queries, and the first is i; columns are keys from j on, a multiple of 8. A counter
-  // gives four keys, those of lanes t and t ^ 1. Even lanes draw for even n, odd ones for odd n,
-  // and they swap.
+  // The same for two columns of halves in a word, a factor's a[k][2 · (n % 2) + half] with n / 2 =
+  // k: a byte's two bits become the signs of two bytes, which are spread over the halves.
+  template <int part>
+  __device__ std::uint32_t packed(int k, std::uint32_t pair) const {
+    if constexpr (plain) return pair;
+    constexpr int spread = 8, low = part | spread, high = (part + 4) | spread;
+    std::uint32_t mask;
+    asm("prmt.b32 %0, %1, %2, %3;"
+        : "=r"(mask)
+        : "r"(bits[k] << 7), "r"(bits[k] << 6), "n"(low | low << 4 | high << 8 | high << 12));
+    return pair & mask;
+  }
+
+  // Rows are queries, and the first is i; columns are keys from j on; both are multiples of 16. The
+  // four lanes of two rows draw for 16 columns each.
   template <class S>
   __device__ static Kept of_rows(const ScoreRules<S, plain>& rules, int i, int j) {
+    static_assert(count == 8);
+    if (!rules.drops()) return all();
+    const int lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4;
+    // A group's bytes are queries r, twice, and r + 8, twice.
+    const std::uint32_t drawn = __byte_perm(rules.kept(i + lane / 4, j + 16 * t), 0, 0x3120);
     Kept kept;
-    if (!rules.drops()) {
-      kept.all();
-      return kept;
-    }
-    kept.keep = rules.keep;
-    const int lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4, row = i + lane / 4;
-    if (!rules.by_fours()) {
-      kept.one_by_one(
-          rules, [&](int, int e) { return row + e / 2 * 8; },
-          [&](int n, int e) { return j + 8 * n + 2 * t + e % 2; });
-      return kept;
-    }
-    const bool odd = t % 2 != 0;
-    std::uint32_t drawn = 0;
 #pragma unroll
-    for (int d = 0; d < count; ++d)
-      drawn |= rules.four(row + d % 2 * 8, j + 8 * (d / 2 * 2 + (odd ? 1 : 0)) + t / 2 * 4)
-               << (4 * d);
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, drawn, 1);
-    const std::uint32_t even_n = (odd ? got : drawn) >> (odd ? 2 : 0),
-                        odd_n = (odd ? drawn : got) >> (odd ? 2 : 0);
-    kept.bits[0] = even_n, kept.bits[1] = even_n >> 1;
-    kept.bits[2] = odd_n, kept.bits[3] = odd_n >> 1;
+    for (int k = 0; k < 4; ++k) kept.bits[k] = __shfl_sync(0xffffffffu, drawn, k, 4) >> (2 * t);
     return kept;
   }
-  // Rows are keys, and the first is j, a multiple of 8; columns are queries from i on. A counter
-  // gives the keys of four lanes, which are 4 apart. Each draws for one of the four queries that a
-  // lane has in columns n and n + 1.
+  // Rows are keys, and the first is j; columns are queries from i on; both are multiples of 16.
+  // Eight lanes draw for 16 columns; a lane has columns of two groups of each.
   template <class S>
   __device__ static Kept of_columns(const ScoreRules<S, plain>& rules, int i, int j) {
-    Kept kept;
-    if (!rules.drops()) {
-      kept.all();
-      return kept;
-    }
-    kept.keep = rules.keep;
+    if (!rules.drops()) return all();
     const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-    if (!rules.by_fours()) {
-      kept.one_by_one(
-          rules, [&](int n, int e) { return i + 8 * n + 2 * t + e % 2; },
-          [&](int, int e) { return j + g + e / 2 * 8; });
-      return kept;
+    const std::uint32_t drawn = rules.kept(i + lane / 8 % (count / 2) * 16 + lane % 8, j);
+    Kept kept;
+#pragma unroll
+    for (int k = 0; k < count / 2; ++k) {
+      const std::uint32_t even = __shfl_sync(0xffffffffu, drawn, 8 * k + 2 * t) >> g,
+                          odd = __shfl_sync(0xffffffffu, drawn, 8 * k + 2 * t + 1) >> g;
+      kept.bits[k] = (even & 0x01010101u) | (odd << 1 & ~0x01010101u);
     }
-    const int own = g % 4;
-    std::uint32_t drawn = 0;
-#pragma unroll
-    for (int d = 0; d < count; ++d)
-      drawn |= rules.four(i + 8 * (d / 2 * 2 + own / 2) + 2 * t + own % 2, j + g - own + d % 2 * 8)
-               << (4 * d);
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      kept.bits[k] = __shfl_sync(0xffffffffu, drawn, (lane & ~12) | k << 2) >> own;
     return kept;
   }
 
  private:
-  __device__ void all() {
+  __device__ static Kept all() {
+    Kept kept;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) bits[k] = ~0u;
-  }
-  template <class S, class Query, class Key>
-  __device__ void one_by_one(const ScoreRules<S, plain>& rules, const Query& query,
-                             const Key& key) {
-#pragma unroll
-    for (int n = 0; n < count; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (rules.factor(query(n, e), key(n, e)) != 0.0f)
-          bits[2 * (n % 2) + e % 2] |= 1u << (4 * (n / 2 * 2 + e / 2));
+    for (int k = 0; k < count / 2; ++k) kept.bits[k] = ~0u;
+    return kept;
   }
 };
 

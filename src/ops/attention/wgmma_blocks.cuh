@@ -84,6 +84,20 @@ __device__ void as_factors(std::uint32_t (&a)[4][4], const float (&c)[8][4]) {
   for (int k = 0; k < 4; ++k) as_factor<S>(a[k], c[2 * k], c[2 * k + 1]);
 }
 
+// The same after dropout.
+template <class S, bool plain>
+__device__ void as_kept_factors(std::uint32_t (&a)[4][4], const float (&c)[8][4],
+                                const Kept<plain, 8>& kept) {
+  as_factors<S>(a, c);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    a[k][0] = kept.template packed<0>(k, a[k][0]);
+    a[k][1] = kept.template packed<1>(k, a[k][1]);
+    a[k][2] = kept.template packed<2>(k, a[k][2]);
+    a[k][3] = kept.template packed<3>(k, a[k][3]);
+  }
+}
+
 // c = a · bᵀ for a group's 64 rows of a, and 64 rows of b.
 template <class S>
 __device__ void start_rows(float (&c)[8][4], std::uint64_t a, std::uint64_t b) {

@@ -11,6 +11,7 @@ inline constexpr std::int64_t philox_counters = 16;  // run side by side
 
 // The words of `philox_counters` consecutive counters. The rounds are those of Philox::operator(),
 // on 32-bit words in 64-bit lanes: written out as vectors, since compilers make scalar code of it.
+template <int rounds = 10>
 inline void philox_words(const Philox& philox, std::uint64_t first,
                          std::uint32_t (&words)[4 * philox_counters]) {
   typedef std::uint64_t Lanes __attribute__((vector_size(64)));
@@ -24,7 +25,7 @@ inline void philox_words(const Philox& philox, std::uint64_t first,
     c2[v] = Lanes{} + (philox.stream & low), c3[v] = Lanes{} + (philox.stream >> 32);
   }
   std::uint32_t k0 = philox.key[0], k1 = philox.key[1];
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     for (int v = 0; v < vectors; ++v) {
       const Lanes p0 = c0[v] * 0xD2511F53ull, p1 = c2[v] * 0xCD9E8D57ull;
       c0[v] = (p1 >> 32) ^ c1[v] ^ std::uint64_t{k0};
