@@ -23,10 +23,9 @@ Tensor attention_dropout(const Shape& scores, double probability, DType dtype, D
 namespace attention {
 
 struct DropoutMask {
-  static constexpr int digits = 16;            // of a score's number
-  static constexpr int counters = digits / 4;  // of Philox, for a group
-  // The fewest that pass every test of BigCrush (Salmon et al., 2011).
-  static constexpr int rounds = 7;
+  static constexpr int digits = 16;                 // of a score's number
+  static constexpr int counters = digits / 4;       // of Philox, for a group
+  static constexpr int rounds = 7;                  // of Philox
   static constexpr std::uint32_t edge = 16;         // queries and keys of a block
   static constexpr std::uint32_t block_groups = 8;  // groups of a block
 

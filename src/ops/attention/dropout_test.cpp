@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "ops/philox_rounds.h"
 #include "support/op_check.h"
 #include "support/other_device.h"
 
@@ -37,8 +36,7 @@ TEST(AttentionDropout, IsWhatItSays) {
           const std::int64_t bit = i % 16 / 8 * 16 + j % 16;
           std::uint32_t number = 0;
           for (std::int64_t k = 0; k < 16; ++k) {
-            const auto words =
-                philox_by_rounds<7>(philox, static_cast<std::uint64_t>(4 * group + k / 4));
+            const auto words = philox.by_rounds<7>(static_cast<std::uint64_t>(4 * group + k / 4));
             number |= (words[static_cast<std::size_t>(k % 4)] >> bit & 1u) << k;
           }
           const double expected = number >= limit ? 65536.0 / (65536.0 - limit) : 0.0;

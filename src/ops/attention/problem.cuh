@@ -8,7 +8,6 @@
 #include "ops/attention/dropout.h"
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/launch.cuh"
-#include "ops/philox_rounds.h"
 
 namespace ebb::attention {
 
@@ -72,8 +71,8 @@ __device__ inline std::uint32_t draw_group(const DropoutMask& mask, const Philox
   std::uint32_t kept = ~0u;
 #pragma unroll
   for (int c = 0; c < DropoutMask::counters; ++c) {
-    const auto words = philox_by_rounds<DropoutMask::rounds>(
-        philox, group * DropoutMask::counters + static_cast<std::uint64_t>(c));
+    const auto words = philox.by_rounds<DropoutMask::rounds>(group * DropoutMask::counters +
+                                                             static_cast<std::uint64_t>(c));
 #pragma unroll
     for (int w = 0; w < 4; ++w) kept = mask.compared(kept, words[w], 4 * c + w);
   }
