@@ -18,6 +18,9 @@ class Storage;
 struct CompileOptions {
   PlanOptions plan = {};
   bool fuse = true;  // join elementwise chains, and a loss with its gradient
+  // With `fuse`, on a GPU: small updates and sums of squares run many in one kernel. Changes no
+  // bit.
+  bool group = true;
   // Over the logits of linear_cross_entropy on a GPU, with its gradient: 2 forget them in between,
   // 1 saves one product of four and takes several times the workspace. Results differ by rounding.
   int loss_walks = 2;

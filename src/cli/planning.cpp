@@ -97,6 +97,9 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->check(CLI::IsMember({1, 2}))
       ->capture_default_str()
       ->group(group);
+  app.add_flag("--no-groups", options.no_groups,
+               "On a GPU: a kernel for each small update and sum of squares, not one for many")
+      ->group(group);
   app.add_option("--rounding", options.rounding,
                  "How weights in pure-bf16 are rounded: stochastic, kahan or nearest")
       ->check(CLI::IsMember({"stochastic", "kahan", "nearest"}))
@@ -142,6 +145,7 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
   CompileOptions compile;
   compile.machine = options.machine;
   compile.loss_walks = options.loss_walks;
+  compile.group = !options.no_groups;
   compile.plan.rates = rates;
   compile.plan.tf32 = options.tf32;
   compile.plan.lanes = options.lanes;

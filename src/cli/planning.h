@@ -28,6 +28,7 @@ struct PlanningOptions {
   std::optional<int> master_bits;       // beside those in split-bf16
   bool tf32 = false;                    // products of float32 on a GPU
   int lanes = 2, loss_walks = 2;        // of a GPU
+  bool no_groups = false;               // of small kernels on a GPU
   std::optional<double> clip;
   std::string clip_by = "this-norm";
 

@@ -47,6 +47,24 @@ Graph optimise(const Graph& graph, const CompileOptions& options) {
   return insert_copies(fuse_pointwise(join_epilogues(join_loss(graph, options.loss_walks))));
 }
 
+bool same(const Graph& a, const Graph& b) {
+  return a.outputs == b.outputs &&
+         std::equal(a.updates.begin(), a.updates.end(), b.updates.begin(), b.updates.end(),
+                    [](const Update& x, const Update& y) { return x.value == y.value; });
+}
+
+// With small calls in groups, on devices where starting a kernel takes time. Their inputs live
+// longer, so a budget that leaves no room for that is kept without groups.
+Plan plan_in_groups(const Graph& separate, const PlanOptions& options) {
+  const Graph grouped = group_small(separate, Device::Kind::cuda);
+  try {
+    return make_plan(grouped, options);
+  } catch (const BudgetError&) {
+    if (same(grouped, separate)) throw;
+    return make_plan(separate, options);
+  }
+}
+
 PlanOptions plan_options(const CompileOptions& options) {
   PlanOptions result = options.plan;
   result.pages = options.machine.pages();
@@ -254,7 +272,9 @@ void check(const Graph& graph) {
 Plan plan_program(const Graph& graph, const CompileOptions& options) {
   check(graph);
   const auto begin = std::chrono::steady_clock::now();
-  Plan plan = make_plan(optimise(graph, options), plan_options(options));
+  const Graph optimised = optimise(graph, options);
+  Plan plan = options.fuse && options.group ? plan_in_groups(optimised, plan_options(options))
+                                            : make_plan(optimised, plan_options(options));
   plan.made_in_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return plan;
