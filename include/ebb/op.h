@@ -23,6 +23,7 @@
 namespace ebb {
 
 class Op;
+class GroupOp;
 
 // One application of an op, as its record sees it before there is a node.
 struct Call {
@@ -242,6 +243,10 @@ struct OpSpec {
                const A&) = nullptr;
   double operations = 1.0;
 
+  // The op that does several small calls of this one at once (src/ops/group). Default: there is
+  // none.
+  const GroupOp& (*group)() = nullptr;
+
   bool recomputable = true;  // running it again in the same step gives the same bits
   Narrowing narrowing = Narrowing::follows;
   const PointwiseRow* pointwise = nullptr;
@@ -265,7 +270,8 @@ class Op {
   std::string_view name() const { return name_; }
   std::string_view summary() const { return summary_; }
   const Saved& saved() const { return saved_; }
-  const std::vector<InPlace>& in_place() const { return in_place_; }
+  const std::vector<InPlace>& in_place() const { return in_place_; }  // of one call
+  const GroupOp* group() const { return group_ ? &group_() : nullptr; }
   bool recomputable() const { return recomputable_; }
   Narrowing narrowing() const { return narrowing_; }
   bool is_view() const { return is_view_; }
@@ -279,6 +285,8 @@ class Op {
   virtual std::optional<Layout> view(const TensorType&, const Layout&, int output,
                                      const Attributes&) const = 0;
   virtual bool accepts(const Arg&, int input, const Attributes&) const = 0;
+  // The pairs of a node with these attributes, which may be several calls.
+  virtual std::vector<InPlace> in_place(const Attributes&) const { return in_place_; }
   virtual Kernel bind(const KernelRequest&, const Attributes&) const = 0;
   virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                     const Attributes&) const = 0;
@@ -292,6 +300,7 @@ class Op {
   std::string_view name_, summary_;
   Saved saved_;
   std::vector<InPlace> in_place_;
+  const GroupOp& (*group_)() = nullptr;
   bool recomputable_ = true, is_view_ = false, has_reference_ = false, has_gradient_ = false;
   Narrowing narrowing_ = Narrowing::follows;
   const PointwiseRow* pointwise_ = nullptr;
@@ -305,6 +314,7 @@ class TypedOp final : public Op {
     summary_ = spec.summary;
     saved_ = spec.saved;
     in_place_ = spec.in_place;
+    group_ = spec.group;
     recomputable_ = spec.recomputable;
     narrowing_ = spec.narrowing;
     is_view_ = spec.view != nullptr;

@@ -26,7 +26,10 @@ struct LossForm {
 
 struct CompileOptions {
   PlanOptions plan = {};
-  bool fuse = true;                        // join elementwise chains, and a loss with its gradient
+  bool fuse = true;  // join elementwise chains, and a loss with its gradient
+  // With `fuse`, on a GPU: small updates and sums of squares run many in one kernel. Changes no
+  // bit.
+  bool group = true;
   std::optional<LossForm> loss = {};       // none: that of the fastest plan within the budget
   std::uint64_t seed = 0;                  // of initial values and of random nodes
   std::shared_ptr<Arena> arena = nullptr;  // to run in, shared with others; null: one of its own

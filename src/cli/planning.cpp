@@ -116,6 +116,9 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->check(accepted_by([](const std::string& text) { parse_bytes(text); }))
       ->type_name("SIZE")
       ->group(group);
+  app.add_flag("--no-groups", options.no_groups,
+               "On a GPU: a kernel for each small update and sum of squares, not one for many")
+      ->group(group);
   app.add_option("--rounding", options.rounding,
                  "How weights in pure-bf16 are rounded: stochastic, kahan or nearest")
       ->check(CLI::IsMember({"stochastic", "kahan", "nearest"}))
@@ -166,6 +169,7 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
                     .logits = options.loss_logits ? parse_bytes(*options.loss_logits) : Bytes{}};
   else if (options.loss_logits)
     throw UsageError("--loss-logits needs --loss-walks 1 or 2, but the walks are auto");
+  compile.group = !options.no_groups;
   compile.plan.rates = rates;
   compile.plan.tf32 = options.tf32;
   compile.plan.lanes = options.lanes;

@@ -30,6 +30,7 @@ struct PlanningOptions {
   int lanes = 2;                        // of a GPU
   std::string loss_walks = "auto";      // over logits on a GPU, or 1 or 2
   std::optional<std::string> loss_logits;
+  bool no_groups = false;  // of small kernels on a GPU
   std::optional<double> clip;
   std::string clip_by = "this-norm";
 

@@ -1,5 +1,6 @@
 // Every op of the library, one line each: the one list to add a new op to. The elementwise table
-// (pointwise/table.cpp) and its generators add their own rows.
+// (pointwise/table.cpp) and its generators add their own rows, and so do groups
+// (group/group.h).
 #pragma once
 
 #define EBB_OPS(X)              \

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "ebb/op.h"
+#include "ops/group/group.h"
 #include "ops/list.h"
 #include "ops/pointwise/pointwise.h"
 
@@ -17,6 +18,8 @@ std::span<const Op* const> all_ops() {
     EBB_OPS(EBB_ADD)
 #undef EBB_ADD
     for (const Op* op : pointwise_ops()) list.push_back(op);
+    for (std::size_t i = 0, single = list.size(); i < single; ++i)
+      if (const GroupOp* group = list[i]->group()) list.push_back(group);
     return list;
   }();
   return ops;

@@ -109,7 +109,7 @@ class Lowering {
     instruction.node = node;
     for (const Tensor& input : node->inputs()) instruction.inputs.push_back(operand(input));
     if (release_ == Release::early)
-      for (const InPlace& pair : node->op().in_place())
+      for (const InPlace& pair : node->op().in_place(node->attributes()))
         if (fits_over(*node, instruction, pair)) instruction.overwritable.push_back(pair);
     std::unordered_set<int> reused;
     for (std::size_t o = 0; o < node->outputs().size(); ++o) {
@@ -131,7 +131,7 @@ class Lowering {
       return index;
     }
     if (const auto found = update_of_.find(output);
-        found != update_of_.end() && updates_in_place(node, found->second)) {
+        found != update_of_.end() && updates_in_place(node, instruction, found->second)) {
       settled_.insert(output);
       return add_leaf(found->second);
     }
@@ -180,12 +180,13 @@ class Lowering {
 
   // Whether a node may write its result straight into a variable: nobody reads the old value later,
   // and the node itself reads it, if at all, where its op allows writing over it.
-  bool updates_in_place(const Node& node, const Variable& target) const {
+  bool updates_in_place(const Node& node, const Instruction& instruction, const Variable& target) {
     if (read_after(target, position_)) return false;
+    const int own = add_leaf(target);
     bool aliases = true;
     for (std::size_t i = 0; i < node.inputs().size(); ++i) {
-      if (!(layouts_.root(node.inputs()[i]) == static_cast<const Tensor&>(target))) continue;
-      const auto& pairs = node.op().in_place();
+      if (instruction.inputs[i].buffer != own) continue;
+      const std::vector<InPlace> pairs = node.op().in_place(node.attributes());
       const bool legal = std::any_of(pairs.begin(), pairs.end(), [&](const InPlace& p) {
         return p.input == static_cast<int>(i);
       });

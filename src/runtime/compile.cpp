@@ -62,6 +62,26 @@ PlanOptions plan_options(const CompileOptions& options) {
   return result;
 }
 
+bool same(const Graph& a, const Graph& b) {
+  return a.outputs == b.outputs &&
+         std::equal(a.updates.begin(), a.updates.end(), b.updates.begin(), b.updates.end(),
+                    [](const Update& x, const Update& y) { return x.value == y.value; });
+}
+
+// With small calls in groups, on devices where starting a kernel takes time. Their inputs live
+// longer, so a budget that leaves no room for that is kept without groups.
+Plan plan_in_groups(const Graph& separate, const CompileOptions& options,
+                    const PlanOptions& planning) {
+  if (!options.fuse || !options.group) return make_plan(separate, planning);
+  const Graph grouped = group_small(separate, Device::Kind::cuda);
+  try {
+    return make_plan(grouped, planning);
+  } catch (const BudgetError&) {
+    if (same(grouped, separate)) throw;
+    return make_plan(separate, planning);
+  }
+}
+
 // The forms that a graph's loss may have, the fastest first.
 std::vector<LossForm> loss_forms(const Graph& graph, const CompileOptions& options) {
   if (options.loss) return {*options.loss};
@@ -82,9 +102,9 @@ Plan fastest_plan(const Graph& graph, const CompileOptions& options,
   std::optional<BudgetError> refused;
   for (const LossForm& form : forms) {
     const Graph step = optimise(graph, options, form);
-    if (best && best->predicted_ms <= make_plan(step, free).predicted_ms) continue;
+    if (best && best->predicted_ms <= plan_in_groups(step, options, free).predicted_ms) continue;
     try {
-      Plan plan = make_plan(step, bounded);
+      Plan plan = plan_in_groups(step, options, bounded);
       if (!best || plan.predicted_ms < best->predicted_ms) best = std::move(plan);
     } catch (const BudgetError& error) {
       if (!refused || error.least < refused->least) refused = error;
@@ -100,9 +120,10 @@ Plan plan_program(const Graph& graph, const CompileOptions& options) {
   check(graph);
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<LossForm> forms = loss_forms(graph, options);
-  Plan plan = options.plan.budget && forms.size() > 1
-                  ? fastest_plan(graph, options, forms)
-                  : make_plan(optimise(graph, options, forms.front()), plan_options(options));
+  Plan plan =
+      options.plan.budget && forms.size() > 1
+          ? fastest_plan(graph, options, forms)
+          : plan_in_groups(optimise(graph, options, forms.front()), options, plan_options(options));
   plan.made_in_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return plan;

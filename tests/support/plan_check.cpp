@@ -82,7 +82,7 @@ void check_totals(const Plan& plan) {
 bool may_write_over(const Instruction& instruction, int o, int i) {
   const Operand& in = instruction.inputs[static_cast<std::size_t>(i)];
   const Operand& out = instruction.outputs[static_cast<std::size_t>(o)];
-  const auto& pairs = instruction.node->op().in_place();
+  const auto pairs = instruction.node->op().in_place(instruction.node->attributes());
   return std::any_of(pairs.begin(), pairs.end(),
                      [&](const InPlace& p) { return p.output == o && p.input == i; }) &&
          in.type.shape == out.type.shape && size_of(in.type.dtype) == size_of(out.type.dtype) &&

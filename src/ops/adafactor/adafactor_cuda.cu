@@ -367,7 +367,7 @@ Kernel bind_adafactor_cuda(const KernelRequest& request, const AdafactorAttribut
   return dispatch_gradient(request, [&](auto parameter, auto gradient) {
     const Runner<typename decltype(parameter)::type, typename decltype(gradient)::type> runner(
         request.out().shape(), a);
-    return skippable_on_device(request, {runner, runner.workspace});
+    return skippable_on_device({&request, 1}, {runner, runner.workspace});
   });
 }
 

@@ -3,6 +3,7 @@
 #include "ebb/ops.h"
 #include "ops/cost.h"
 #include "ops/cuda_kernels.h"
+#include "ops/group/group.h"
 #include "ops/optimizer_step.h"
 
 namespace ebb {
@@ -33,6 +34,13 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const AdamAttributes& 
   std::vector<Tensor> out{{}, cast(r.mean, state), cast(r.square, state)};
   close(r.parameter, in[0].dtype(), a.form, out);
   return out;
+}
+
+// Every call of a group draws by its own key.
+std::optional<Attributes> in_common(std::span<const Arg>, const Attributes& attributes) {
+  AdamAttributes a = attributes.as<AdamAttributes>();
+  a.key = a.form.key = 0;
+  return a;
 }
 
 }  // namespace
@@ -72,6 +80,18 @@ const Op& adam_op() {
       .cpu = bind_adam_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_adam_cuda),
       .cost = cost_per_element<AdamAttributes, 4>,
+      .group = adam_group_op,
+  });
+  return op;
+}
+
+const GroupOp& adam_group_op() {
+  static const GroupOp op({
+      .name = "adam_group",
+      .summary = "several small updates of adam at once",
+      .member = adam_op,
+      .in_common = in_common,
+      .cuda = EBB_CUDA_KERNEL(bind_adam_group_cuda),
   });
   return op;
 }

@@ -71,7 +71,10 @@ struct AdamCoefficients {
 void check_adam(const Call& call, const AdamAttributes& attributes);
 
 const Op& adam_op();
+const GroupOp& adam_group_op();
 Kernel bind_adam_cpu(const KernelRequest& request, const AdamAttributes& attributes);
 Kernel bind_adam_cuda(const KernelRequest& request, const AdamAttributes& attributes);
+Kernel bind_adam_group_cuda(std::span<const KernelRequest> calls,
+                            std::span<const Attributes> attributes);
 
 }  // namespace ebb

@@ -6,7 +6,7 @@ namespace {
 
 using namespace cuda;
 
-// T is the parameter's type, G the gradient's, S the state's.
+// One call. T is the parameter's type, G the gradient's, S the state's.
 template <class T, class G, class S>
 struct State {
   using C = Compute<T>;
@@ -16,6 +16,25 @@ struct State {
   const double *rate, *step;
   const C* scale;
   S *m_out, *v_out;
+  std::uint64_t key;  // of chance
+  std::int64_t count;
+  bool wide;
+
+  State() = default;
+  State(const KernelArgs& args, const AdamAttributes& a, std::int64_t elements)
+      : p(args, a.form),
+        g(args.in<G>(1)),
+        m(args.in<S>(2)),
+        v(args.in<S>(3)),
+        rate(args.in<double>(4)),
+        step(args.in<double>(5)),
+        scale(args.in<C>(6)),
+        m_out(args.out<S>(1)),
+        v_out(args.out<S>(2)),
+        key(a.key),
+        count(elements),
+        wide(p.aligned() && aligned_for_packs(g) && aligned_for_packs(m, v) &&
+             aligned_for_packs(m_out, v_out)) {}
 };
 
 // Element i takes the halves of word i % 4 of Philox counter i / 4.
@@ -35,15 +54,18 @@ __device__ void store_by_chance(const Philox& philox, std::int64_t i, BFloat16* 
   }
 }
 
-template <class T, class G, class S>
+// What all calls have in common is in `a`.
+template <class T, class G, class S, int most>
 __global__ void __launch_bounds__(item_threads)
-    adam_kernel(State<T, G, S> s, AdamAttributes a, std::int64_t count, bool wide) {
+    adam_kernel(const __grid_constant__ Calls<State<T, G, S>, most> calls, AdamAttributes a) {
   using C = Compute<T>;
+  const State<T, G, S> s = calls.own();
+  if (!has_groups(s.count, s.wide)) return;
   const C scale = *s.scale;
   if (scale == C(0)) return;
   const AdamCoefficients<C> f =
       made_once<AdamCoefficients<C>>([&] { return AdamCoefficients<C>(a, *s.rate, *s.step); });
-  for_groups(count, wide, [&]<int n>(Number<n>, std::int64_t i) {
+  for_groups(s.count, s.wide, [&]<int n>(Number<n>, std::int64_t i) {
     C x[n], g[n], m[n], v[n];
     s.p.template load<n>(i, x);
     load_group<n>(s.g + i, g);
@@ -59,7 +81,7 @@ __global__ void __launch_bounds__(item_threads)
     bool kept = false;
     if constexpr (std::is_same_v<S, BFloat16>)
       if (a.stochastic) {
-        store_by_chance(Philox(*s.p.random, RandomKey{a.key}), i, s.m_out + i, s.v_out + i, m, v);
+        store_by_chance(Philox(*s.p.random, RandomKey{s.key}), i, s.m_out + i, s.v_out + i, m, v);
         kept = true;
       }
     if (!kept) {
@@ -70,27 +92,34 @@ __global__ void __launch_bounds__(item_threads)
   });
 }
 
-}  // namespace
-
-Kernel bind_adam_cuda(const KernelRequest& request, const AdamAttributes& a) {
-  const std::int64_t count = request.out().shape().elements();
+template <int most>
+Kernel bind(std::span<const KernelRequest> calls, std::vector<AdamAttributes> attributes) {
   return dispatch_update(
-      request, request.in(2).dtype(), [&](auto parameter, auto gradient, auto state) {
+      calls[0], calls[0].in(2).dtype(), [&](auto parameter, auto gradient, auto state) {
         using T = typename decltype(parameter)::type;
         using G = typename decltype(gradient)::type;
         using S = typename decltype(state)::type;
-        using C = Compute<T>;
         return skippable_on_device(
-            request, {[count, a](const KernelArgs& args) {
-              const State<T, G, S> s{{args, a.form}, args.in<G>(1),      args.in<S>(2),
-                                     args.in<S>(3),  args.in<double>(4), args.in<double>(5),
-                                     args.in<C>(6),  args.out<S>(1),     args.out<S>(2)};
-              launch({args, "adam", update_grid(count), dim3(item_threads)}, adam_kernel<T, G, S>,
-                     s, a, count,
-                     s.p.aligned() && aligned_for_packs(s.g) && aligned_for_packs(s.m, s.v) &&
-                         aligned_for_packs(s.m_out, s.v_out));
+            calls, {[counts = elements_of(calls), attributes](const KernelArgs& args) {
+              Calls<State<T, G, S>, most> all{};
+              for (std::size_t i = 0; i < counts.size(); ++i)
+                all.calls[i] = {call_of(args, i, counts.size()), attributes[i], counts[i]};
+              const std::int64_t largest = *std::max_element(counts.begin(), counts.end());
+              launch({args, "adam", grid_of_calls(update_blocks(largest), counts.size()),
+                      dim3(item_threads)},
+                     adam_kernel<T, G, S, most>, all, attributes[0]);
             }});
       });
+}
+
+}  // namespace
+
+Kernel bind_adam_cuda(const KernelRequest& request, const AdamAttributes& a) {
+  return bind<1>({&request, 1}, {a});
+}
+Kernel bind_adam_group_cuda(std::span<const KernelRequest> calls,
+                            std::span<const Attributes> attributes) {
+  return bind<GroupOp::most_calls>(calls, typed<AdamAttributes>(attributes));
 }
 
 }  // namespace ebb

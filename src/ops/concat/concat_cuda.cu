@@ -9,7 +9,7 @@ namespace {
 
 using namespace cuda;
 
-constexpr int table_parts = 96;
+constexpr int table_parts = 240;  // what 4 KiB of arguments have room for
 
 struct Table {
   const std::byte* part[table_parts];
@@ -20,7 +20,7 @@ struct Table {
 
 // U: the unit that is moved at a time.
 template <class U>
-__global__ void copy_parts(Table table, U* out) {
+__global__ void copy_parts(const __grid_constant__ Table table, U* out) {
   const std::int64_t width = table.begin[table.count] - table.begin[0];
   for_items(table.outer * width, [&](std::int64_t item) {
     const std::int64_t row = quotient(item, width);

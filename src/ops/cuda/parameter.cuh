@@ -21,6 +21,7 @@ struct StoredParameter {
   const RandomState* random;
   ParameterForm form;
 
+  StoredParameter() = default;
   StoredParameter(const KernelArgs& args, const ParameterForm& f)
       : in(args.in<T>(0)),
         out(args.out<T>(0)),
@@ -154,27 +155,46 @@ struct StoredParameter {
   }
 };
 
-// A kernel that reads the gradient scale and does nothing when it is 0. Outputs that do not lie
-// over their inputs are made equal to them first.
-inline Kernel skippable_on_device(const KernelRequest& request, Kernel kernel) {
-  std::vector<InPlace> pairs;
-  std::vector<std::size_t> bytes;
-  for (const InPlace& pair : request.op.in_place())
-    if (static_cast<std::size_t>(pair.output) < request.outputs.size()) {
-      pairs.push_back(pair);
-      bytes.push_back(static_cast<std::size_t>(request.out(pair.output).type.bytes().count));
-    }
+// A kernel that reads the gradient scale of each of its calls and does nothing when it is 0.
+// Outputs that do not lie over their inputs are made equal to them first.
+inline Kernel skippable_on_device(std::span<const KernelRequest> calls, Kernel kernel) {
+  struct Pair {
+    std::size_t output, input;  // among those of all calls
+    std::size_t bytes;
+  };
+  std::vector<Pair> pairs;
+  std::size_t inputs = 0, outputs = 0;
+  for (const KernelRequest& call : calls) {
+    for (const InPlace& pair : call.op.in_place())
+      if (static_cast<std::size_t>(pair.output) < call.outputs.size())
+        pairs.push_back({outputs + static_cast<std::size_t>(pair.output),
+                         inputs + static_cast<std::size_t>(pair.input),
+                         static_cast<std::size_t>(call.out(pair.output).type.bytes().count)});
+    inputs += call.inputs.size(), outputs += call.outputs.size();
+  }
   return {[=, run = std::move(kernel.run)](const KernelArgs& args) {
-            for (std::size_t i = 0; i < pairs.size(); ++i) {
-              std::byte* out = args.outputs[static_cast<std::size_t>(pairs[i].output)];
-              const std::byte* in = args.inputs[static_cast<std::size_t>(pairs[i].input)];
-              if (out != in)
-                EBB_CUDA_CHECK(
-                    cudaMemcpyAsync(out, in, bytes[i], cudaMemcpyDeviceToDevice, stream_of(args)));
-            }
+            for (const auto& [output, input, bytes] : pairs)
+              if (args.outputs[output] != args.inputs[input])
+                EBB_CUDA_CHECK(cudaMemcpyAsync(args.outputs[output], args.inputs[input], bytes,
+                                               cudaMemcpyDeviceToDevice, stream_of(args)));
             run(args);
           },
           kernel.workspace};
+}
+
+// The elements of each call's parameter.
+inline std::vector<std::int64_t> elements_of(std::span<const KernelRequest> calls) {
+  std::vector<std::int64_t> counts;
+  for (const KernelRequest& call : calls) counts.push_back(call.out().shape().elements());
+  return counts;
+}
+
+// The attributes of each call of a group.
+template <class A>
+std::vector<A> typed(std::span<const Attributes> attributes) {
+  std::vector<A> result;
+  for (const Attributes& each : attributes) result.push_back(each.as<A>());
+  return result;
 }
 
 // Calls make(TypeTag<T>{}, TypeTag<G>{}) with the types of the parameter and of its gradient.

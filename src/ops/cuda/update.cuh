@@ -2,6 +2,7 @@
 // with 16-byte accesses to their state.
 #pragma once
 
+#include "ops/cuda/calls.cuh"
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/launch.cuh"
 
@@ -17,9 +18,8 @@ struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) Four {
 
 // Parameters per block are a multiple of the width; enough blocks to fill the device, and each
 // thread sees several groups so that what a block computes first is soon paid for.
-inline dim3 update_grid(std::int64_t count) {
-  const std::int64_t blocks = ceil_div(count, update_width * item_threads);
-  return dim3(static_cast<unsigned>(blocks < 1056 ? blocks : 1056));
+inline std::int64_t update_blocks(std::int64_t count) {
+  return std::min<std::int64_t>(ceil_div(count, update_width * item_threads), 1056);
 }
 
 // Calls body(Number<n>, i) for groups of n = 4 elements from i on, then n = 1 for the rest.
@@ -31,6 +31,13 @@ __device__ void for_groups(std::int64_t count, bool wide, const Body& body) {
   for_items(groups, [&](std::int64_t g) { body(Number<update_width>{}, g * update_width); });
   for_items(count - groups * update_width,
             [&](std::int64_t i) { body(Number<1>{}, groups * update_width + i); });
+}
+
+// Whether this block has any of them. A group of calls has as many blocks for each as its largest
+// needs.
+__device__ inline bool has_groups(std::int64_t count, bool wide) {
+  const std::int64_t items = wide ? ceil_div(count, update_width) : count;
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x < items;
 }
 
 template <int n, class T>

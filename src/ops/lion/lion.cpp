@@ -3,6 +3,7 @@
 #include "ebb/ops.h"
 #include "ops/cost.h"
 #include "ops/cuda_kernels.h"
+#include "ops/group/group.h"
 #include "ops/optimizer_step.h"
 
 namespace ebb {
@@ -33,6 +34,13 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const LionAttributes& 
   return out;
 }
 
+// Every call of a group draws by its own key.
+std::optional<Attributes> in_common(std::span<const Arg>, const Attributes& attributes) {
+  LionAttributes a = attributes.as<LionAttributes>();
+  a.form.key = 0;
+  return a;
+}
+
 }  // namespace
 
 const Op& lion_op() {
@@ -45,6 +53,18 @@ const Op& lion_op() {
       .cpu = bind_lion_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_lion_cuda),
       .cost = cost_per_element<LionAttributes, 9>,
+      .group = lion_group_op,
+  });
+  return op;
+}
+
+const GroupOp& lion_group_op() {
+  static const GroupOp op({
+      .name = "lion_group",
+      .summary = "several small updates of lion at once",
+      .member = lion_op,
+      .in_common = in_common,
+      .cuda = EBB_CUDA_KERNEL(bind_lion_group_cuda),
   });
   return op;
 }

@@ -29,7 +29,10 @@ LionResult lion_update(const Tensor& parameter, const Tensor& gradient, const Te
                        const LionAttributes& attributes, const Tensor& companion = {});
 
 const Op& lion_op();
+const GroupOp& lion_group_op();
 Kernel bind_lion_cpu(const KernelRequest& request, const LionAttributes& attributes);
 Kernel bind_lion_cuda(const KernelRequest& request, const LionAttributes& attributes);
+Kernel bind_lion_group_cuda(std::span<const KernelRequest> calls,
+                            std::span<const Attributes> attributes);
 
 }  // namespace ebb

@@ -6,7 +6,7 @@ namespace {
 
 using namespace cuda;
 
-// T is the parameter's type, G the gradient's, S the state's.
+// One call. T is the parameter's type, G the gradient's, S the state's.
 template <class T, class G, class S>
 struct State {
   using C = Compute<T>;
@@ -16,18 +16,35 @@ struct State {
   const double* rate;
   const C* scale;
   S* m_out;
+  std::int64_t count;
+  bool wide;
+
+  State() = default;
+  State(const KernelArgs& args, const LionAttributes& a, std::int64_t elements)
+      : p(args, a.form),
+        g(args.in<G>(1)),
+        m(args.in<S>(2)),
+        rate(args.in<double>(3)),
+        scale(args.in<C>(4)),
+        m_out(args.out<S>(1)),
+        count(elements),
+        wide(p.aligned() && aligned_for_packs(g) && aligned_for_packs(m) &&
+             aligned_for_packs(m_out)) {}
 };
 
-template <class T, class G, class S>
+// What all calls have in common is in `a`.
+template <class T, class G, class S, int most>
 __global__ void __launch_bounds__(item_threads)
-    lion_kernel(State<T, G, S> s, LionAttributes a, std::int64_t count, bool wide) {
+    lion_kernel(const __grid_constant__ Calls<State<T, G, S>, most> calls, LionAttributes a) {
   using C = Compute<T>;
+  const State<T, G, S> s = calls.own();
+  if (!has_groups(s.count, s.wide)) return;
   const C rate = static_cast<C>(*s.rate), scale = *s.scale;
   if (scale == C(0)) return;
   const C kept = C(1) - rate * static_cast<C>(a.weight_decay);
   const C beta1 = static_cast<C>(a.beta1), rest1 = static_cast<C>(1.0 - a.beta1);
   const C beta2 = static_cast<C>(a.beta2), rest2 = static_cast<C>(1.0 - a.beta2);
-  for_groups(count, wide, [&]<int n>(Number<n>, std::int64_t i) {
+  for_groups(s.count, s.wide, [&]<int n>(Number<n>, std::int64_t i) {
     C x[n], g[n], m[n];
     s.p.template load<n>(i, x);
     load_group<n>(s.g + i, g);
@@ -45,26 +62,34 @@ __global__ void __launch_bounds__(item_threads)
   });
 }
 
-}  // namespace
-
-Kernel bind_lion_cuda(const KernelRequest& request, const LionAttributes& a) {
-  const std::int64_t count = request.out().shape().elements();
+template <int most>
+Kernel bind(std::span<const KernelRequest> calls, std::vector<LionAttributes> attributes) {
   return dispatch_update(
-      request, request.in(2).dtype(), [&](auto parameter, auto gradient, auto state) {
+      calls[0], calls[0].in(2).dtype(), [&](auto parameter, auto gradient, auto state) {
         using T = typename decltype(parameter)::type;
         using G = typename decltype(gradient)::type;
         using S = typename decltype(state)::type;
-        using C = Compute<T>;
         return skippable_on_device(
-            request, {[count, a](const KernelArgs& args) {
-              const State<T, G, S> s{{args, a.form},     args.in<G>(1), args.in<S>(2),
-                                     args.in<double>(3), args.in<C>(4), args.out<S>(1)};
-              launch({args, "lion", update_grid(count), dim3(item_threads)}, lion_kernel<T, G, S>,
-                     s, a, count,
-                     s.p.aligned() && aligned_for_packs(s.g) && aligned_for_packs(s.m) &&
-                         aligned_for_packs(s.m_out));
+            calls, {[counts = elements_of(calls), attributes](const KernelArgs& args) {
+              Calls<State<T, G, S>, most> all{};
+              for (std::size_t i = 0; i < counts.size(); ++i)
+                all.calls[i] = {call_of(args, i, counts.size()), attributes[i], counts[i]};
+              const std::int64_t largest = *std::max_element(counts.begin(), counts.end());
+              launch({args, "lion", grid_of_calls(update_blocks(largest), counts.size()),
+                      dim3(item_threads)},
+                     lion_kernel<T, G, S, most>, all, attributes[0]);
             }});
       });
+}
+
+}  // namespace
+
+Kernel bind_lion_cuda(const KernelRequest& request, const LionAttributes& a) {
+  return bind<1>({&request, 1}, {a});
+}
+Kernel bind_lion_group_cuda(std::span<const KernelRequest> calls,
+                            std::span<const Attributes> attributes) {
+  return bind<GroupOp::most_calls>(calls, typed<LionAttributes>(attributes));
 }
 
 }  // namespace ebb

@@ -3,6 +3,7 @@
 #include "ebb/ops.h"
 #include "ops/cost.h"
 #include "ops/cuda_kernels.h"
+#include "ops/group/group.h"
 #include "ops/optimizer_step.h"
 #include "ops/quantised_adam/codec.h"
 #include "ops/quantised_adam/maps.h"
@@ -97,6 +98,13 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const QuantisedAdamAtt
   return out;
 }
 
+// Every call of a group draws by its own key.
+std::optional<Attributes> in_common(std::span<const Arg>, const Attributes& attributes) {
+  QuantisedAdamAttributes a = attributes.as<QuantisedAdamAttributes>();
+  a.adam.key = a.adam.form.key = 0;
+  return a;
+}
+
 }  // namespace
 
 QuantisedTypes quantised_types(std::int64_t elements, int bits) {
@@ -124,6 +132,18 @@ const Op& quantised_adam_op() {
       .cpu = bind_quantised_adam_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_quantised_adam_cuda),
       .cost = cost_per_element<QuantisedAdamAttributes, 80>,
+      .group = quantised_adam_group_op,
+  });
+  return op;
+}
+
+const GroupOp& quantised_adam_group_op() {
+  static const GroupOp op({
+      .name = "quantised_adam_group",
+      .summary = "several small updates of quantised_adam at once",
+      .member = quantised_adam_op,
+      .in_common = in_common,
+      .cuda = EBB_CUDA_KERNEL(bind_quantised_adam_group_cuda),
   });
   return op;
 }

@@ -46,9 +46,12 @@ QuantisedAdamResult quantised_adam_update(const Tensor& parameter, const Tensor&
                                           const Tensor& companion = {});
 
 const Op& quantised_adam_op();
+const GroupOp& quantised_adam_group_op();
 Kernel bind_quantised_adam_cpu(const KernelRequest& request,
                                const QuantisedAdamAttributes& attributes);
 Kernel bind_quantised_adam_cuda(const KernelRequest& request,
                                 const QuantisedAdamAttributes& attributes);
+Kernel bind_quantised_adam_group_cuda(std::span<const KernelRequest> calls,
+                                      std::span<const Attributes> attributes);
 
 }  // namespace ebb

@@ -31,7 +31,7 @@ struct Maps {
   }
 };
 
-// T is the parameter's type, G the gradient's.
+// One call. T is the parameter's type, G the gradient's.
 template <class T, class G>
 struct State {
   using C = Compute<T>;
@@ -43,6 +43,24 @@ struct State {
   const C* scale;
   std::uint8_t *mean_out, *square_out;
   float *mean_absmax_out, *square_absmax_out;
+  std::int64_t elements;
+
+  State() = default;
+  State(const KernelArgs& args, const AdamAttributes& a, std::int64_t count)
+      : p(args, a.form),
+        g(args.in<G>(1)),
+        mean(args.in<std::uint8_t>(2)),
+        square(args.in<std::uint8_t>(4)),
+        mean_absmax(args.in<float>(3)),
+        square_absmax(args.in<float>(5)),
+        rate(args.in<double>(6)),
+        step(args.in<double>(7)),
+        scale(args.in<C>(8)),
+        mean_out(args.out<std::uint8_t>(1)),
+        square_out(args.out<std::uint8_t>(3)),
+        mean_absmax_out(args.out<float>(2)),
+        square_absmax_out(args.out<float>(4)),
+        elements(count) {}
 };
 
 // The number of midpoints that x has reached; NaN has reached none.
@@ -101,16 +119,20 @@ struct Shape {
   static constexpr int block = bits == 8 ? 256 : 128, threads = block / 2, codes = 1 << bits;
 };
 
-template <class T, class G, int bits>
+// What all calls have in common is in `a`.
+template <class T, class G, int bits, int most>
 __global__ void __launch_bounds__(Shape<bits>::threads)
-    quantised_adam_kernel(const __grid_constant__ State<T, G> s, const AdamAttributes a,
-                          std::int64_t elements,
+    quantised_adam_kernel(const __grid_constant__ Calls<State<T, G>, most> calls,
+                          const AdamAttributes a,
                           const __grid_constant__ Maps<Compute<T>, 1 << bits> given) {
   using C = Compute<T>;
-  const C scale = *s.scale;
-  if (scale == C(0)) return;
   constexpr int block = Shape<bits>::block, threads = Shape<bits>::threads,
                 codes = Shape<bits>::codes;
+  const State<T, G> s = calls.own();
+  const std::int64_t blocks = ceil_div(s.elements, block);
+  if (blockIdx.x >= blocks) return;
+  const C scale = *s.scale;
+  if (scale == C(0)) return;
   __shared__ C mean_map[codes], square_map[codes], mean_midpoints[codes], square_midpoints[codes];
   for (int i = static_cast<int>(threadIdx.x); i < codes; i += threads) {
     mean_map[i] = given.mean[i], square_map[i] = given.square[i];
@@ -119,10 +141,9 @@ __global__ void __launch_bounds__(Shape<bits>::threads)
   const AdamCoefficients<C> k =
       made_once<AdamCoefficients<C>>([&] { return AdamCoefficients<C>(a, *s.rate, *s.step); });
   const Group<threads> group{static_cast<int>(threadIdx.x)};
-  const std::int64_t blocks = ceil_div(elements, block);
   for (std::int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
     const std::int64_t first = b * block + 2 * threadIdx.x;
-    const int count = first >= elements ? 0 : elements - first >= 2 ? 2 : 1;
+    const int count = first >= s.elements ? 0 : s.elements - first >= 2 ? 2 : 1;
     int mean_codes[2], square_codes[2];
     read_codes<bits>(s.mean, first, count, mean_codes);
     read_codes<bits>(s.square, first, count, square_codes);
@@ -168,41 +189,43 @@ __global__ void __launch_bounds__(Shape<bits>::threads)
   }
 }
 
-template <class T, class G, int bits>
-Kernel bind(const KernelRequest& request, const QuantisedAdamAttributes& a) {
-  using C = Compute<T>;
-  return {[elements = request.out().shape().elements(), adam = a.adam,
-           maps = Maps<C, 1 << bits>(MomentMaps::of(bits))](const KernelArgs& args) {
-    const State<T, G> s{{args, adam.form},
-                        args.in<G>(1),
-                        args.in<std::uint8_t>(2),
-                        args.in<std::uint8_t>(4),
-                        args.in<float>(3),
-                        args.in<float>(5),
-                        args.in<double>(6),
-                        args.in<double>(7),
-                        args.in<C>(8),
-                        args.out<std::uint8_t>(1),
-                        args.out<std::uint8_t>(3),
-                        args.out<float>(2),
-                        args.out<float>(4)};
-    const std::int64_t blocks = ceil_div(elements, Shape<bits>::block);
+template <class T, class G, int bits, int most>
+Kernel bind(std::span<const KernelRequest> calls,
+            const std::vector<QuantisedAdamAttributes>& attributes) {
+  return {[counts = elements_of(calls), attributes,
+           maps = Maps<Compute<T>, 1 << bits>(MomentMaps::of(bits))](const KernelArgs& args) {
+    Calls<State<T, G>, most> all{};
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      all.calls[i] = {call_of(args, i, counts.size()), attributes[i].adam, counts[i]};
+    const std::int64_t blocks =
+        ceil_div(*std::max_element(counts.begin(), counts.end()), Shape<bits>::block);
     launch(
-        {args, "quantised_adam", dim3(static_cast<unsigned>(std::min<std::int64_t>(blocks, 2112))),
+        {args, "quantised_adam", grid_of_calls(std::min<std::int64_t>(blocks, 2112), counts.size()),
          dim3(Shape<bits>::threads)},
-        quantised_adam_kernel<T, G, bits>, s, adam, elements, maps);
+        quantised_adam_kernel<T, G, bits, most>, all, attributes[0].adam, maps);
   }};
+}
+
+template <int most>
+Kernel bind(std::span<const KernelRequest> calls,
+            const std::vector<QuantisedAdamAttributes>& attributes) {
+  return dispatch_gradient(calls[0], [&](auto parameter, auto gradient) {
+    using T = typename decltype(parameter)::type;
+    using G = typename decltype(gradient)::type;
+    return skippable_on_device(calls, attributes[0].bits == 8
+                                          ? bind<T, G, 8, most>(calls, attributes)
+                                          : bind<T, G, 4, most>(calls, attributes));
+  });
 }
 
 }  // namespace
 
 Kernel bind_quantised_adam_cuda(const KernelRequest& request, const QuantisedAdamAttributes& a) {
-  return dispatch_gradient(request, [&](auto parameter, auto gradient) {
-    using T = typename decltype(parameter)::type;
-    using G = typename decltype(gradient)::type;
-    return skippable_on_device(request,
-                               a.bits == 8 ? bind<T, G, 8>(request, a) : bind<T, G, 4>(request, a));
-  });
+  return bind<1>({&request, 1}, {a});
+}
+Kernel bind_quantised_adam_group_cuda(std::span<const KernelRequest> calls,
+                                      std::span<const Attributes> attributes) {
+  return bind<GroupOp::most_calls>(calls, typed<QuantisedAdamAttributes>(attributes));
 }
 
 }  // namespace ebb

@@ -7,6 +7,7 @@
 #include "ebb/ops.h"
 #include "ops/cuda_kernels.h"
 #include "ops/dispatch.h"
+#include "ops/group/group.h"
 
 namespace ebb {
 namespace {
@@ -51,6 +52,13 @@ std::vector<Tensor> extremum_gradient(const GradientCall& call, const ReduceAttr
   const Tensor hit = cast(equal(x, stretched(call.output(0), call, a)), x.dtype());
   const Tensor share = call.grad() / sum(hit, a.axes, a.keep ? Keep::yes : Keep::no);
   return {hit * stretched(share, call, a)};
+}
+
+// A group is of whole tensors that lie without gaps, whatever their shapes.
+std::optional<Attributes> whole(std::span<const Arg> inputs, const Attributes& attributes) {
+  const bool whole = attributes.as<ReduceAttributes>().axes.size() == inputs[0].shape().rank();
+  if (!whole || !inputs[0].contiguous() || !is_floating(inputs[0].dtype())) return {};
+  return NoAttributes{};
 }
 
 OpSpec<ReduceAttributes> reduction(std::string_view name, std::string_view summary) {
@@ -101,8 +109,19 @@ const Op& sum_squares_op() {
     spec.narrowing = Narrowing::refused;
     spec.gradient = sum_squares_gradient, spec.saved = {.inputs = {0}, .outputs = {}},
     spec.cpu = bind_sum_squares, spec.cuda = EBB_CUDA_KERNEL(bind_sum_squares_cuda);
+    spec.group = sum_squares_group_op;
     return spec;
   }());
+  return op;
+}
+const GroupOp& sum_squares_group_op() {
+  static const GroupOp op({
+      .name = "sum_squares_group",
+      .summary = "sums of squares of several small tensors",
+      .member = sum_squares_op,
+      .in_common = whole,
+      .cuda = EBB_CUDA_KERNEL(bind_sum_squares_group_cuda),
+  });
   return op;
 }
 const Op& max_op() {

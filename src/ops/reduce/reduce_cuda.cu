@@ -4,6 +4,7 @@
 // cut into slices, whose number depends on the shapes alone, joined in order by a second kernel.
 #include <algorithm>
 
+#include "ops/cuda/calls.cuh"
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/group.cuh"
 #include "ops/cuda/launch.cuh"
@@ -78,8 +79,7 @@ struct Problem {
   std::int64_t inner, stride, results, length, slices;
   bool packs;  // the innermost axis is made of whole packs
 
-  __device__ std::int64_t begin(std::int64_t slice) const { return length * slice / slices; }
-  // The same for rows of columns; there are at least as many whole rounds as slices.
+  // Where a slice of the rows of columns begins; there are at least as many whole rounds as slices.
   __device__ std::int64_t first_row(std::int64_t slice) const {
     return slice == slices ? length : length / round_rows * slice / slices * round_rows;
   }
@@ -114,25 +114,29 @@ struct Output {
 template <class W>
 using Shuffled = std::conditional_t<sizeof(W) < 4, std::int32_t, W>;
 
-template <class S, class R, int threads>
-__global__ void __launch_bounds__(256)
-    reduce_rows(Problem p, const S* x, Output<ResultOf<S, R>, typename R::Wide> output) {
+// How the elements that are folded into a result are cut.
+struct Cut {
+  std::int64_t length, slices;
+  bool packs;  // it is made of whole packs, and so are its slices
+
+  __device__ std::int64_t begin(std::int64_t slice) const { return length * slice / slices; }
+};
+
+// A slice of a result, folded by `threads` threads, of which this is `lane`; all get it. Element i
+// lies at base + place(i).
+template <class S, class R, int threads, class Place>
+__device__ typename R::Wide fold_slice(const Cut& cut, std::int64_t slice, int lane, const S* base,
+                                       const Place& place) {
   using T = Compute<S>;
   using W = typename R::Wide;
-  const std::int64_t task =
-      static_cast<std::int64_t>(blockIdx.x) * (256 / threads) + threadIdx.x / threads;
-  const int lane = static_cast<int>(threadIdx.x) % threads;
-  if (task >= p.results * p.slices) return;
-  const std::int64_t result = task / p.slices, slice = task % p.slices;
-  const S* base = x + p.kept.offset(result);
   W total = static_cast<W>(R::identity());
   bool done = false;
   if constexpr (std::is_floating_point_v<T> && sizeof(S) <= 4)
-    if (p.packs) {  // p.length is whole packs, and slices begin at whole packs
-      const std::int64_t packs = p.length / pack<S>, end = packs * (slice + 1) / p.slices;
-      for (std::int64_t i = packs * slice / p.slices + lane; i < end; i += threads) {
+    if (cut.packs) {
+      const std::int64_t packs = cut.length / pack<S>, end = packs * (slice + 1) / cut.slices;
+      for (std::int64_t i = packs * slice / cut.slices + lane; i < end; i += threads) {
         T values[pack<S>], part = R::identity();
-        load_pack(base + p.place(i * pack<S>), values);
+        load_pack(base + place(i * pack<S>), values);
 #pragma unroll
         for (int k = 0; k < pack<S>; ++k) part = R::fold(part, values[k]);
         total = R::join(total, static_cast<W>(part));
@@ -140,16 +144,29 @@ __global__ void __launch_bounds__(256)
       done = true;
     }
   if (!done) {
-    const std::int64_t end = p.begin(slice + 1);
-    for (std::int64_t at = p.begin(slice) + lane; at < end; at += threads) {
-      const T value = widen(base[p.place(at)]);
+    const std::int64_t end = cut.begin(slice + 1);
+    for (std::int64_t at = cut.begin(slice) + lane; at < end; at += threads) {
+      const T value = widen(base[place(at)]);
       total = R::join(total, static_cast<W>(R::fold(R::identity(), value)));
     }
   }
-  total = static_cast<W>(
+  return static_cast<W>(
       Group<threads>{lane}.join(static_cast<Shuffled<W>>(total), [](Shuffled<W> a, Shuffled<W> b) {
         return static_cast<Shuffled<W>>(R::join(static_cast<W>(a), static_cast<W>(b)));
       }));
+}
+
+template <class S, class R, int threads>
+__global__ void __launch_bounds__(256)
+    reduce_rows(Problem p, const S* x, Output<ResultOf<S, R>, typename R::Wide> output) {
+  const std::int64_t task =
+      static_cast<std::int64_t>(blockIdx.x) * (256 / threads) + threadIdx.x / threads;
+  const int lane = static_cast<int>(threadIdx.x) % threads;
+  if (task >= p.results * p.slices) return;
+  const std::int64_t result = task / p.slices, slice = task % p.slices;
+  const auto total = fold_slice<S, R, threads>({p.length, p.slices, p.packs}, slice, lane,
+                                               x + p.kept.offset(result),
+                                               [&p](std::int64_t at) { return p.place(at); });
   if (lane == 0) output.write(p.results, slice, result, total);
 }
 
@@ -224,20 +241,27 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+// A result of its slices, by a warp; partial: (slices, results), from the result's first on.
+template <class R>
+__device__ typename R::Wide joined(const typename R::Wide* partial, std::int64_t results,
+                                   std::int64_t slices, int lane) {
+  using W = typename R::Wide;
+  W total = static_cast<W>(R::identity());
+  for (std::int64_t s = lane; s < slices; s += 32) total = R::join(total, partial[s * results]);
+  return static_cast<W>(
+      warp_join(static_cast<Shuffled<W>>(total), [](Shuffled<W> a, Shuffled<W> b) {
+        return static_cast<Shuffled<W>>(R::join(static_cast<W>(a), static_cast<W>(b)));
+      }));
+}
+
 template <class S, class R>
 __global__ void join_slices(const typename R::Wide* partial, ResultOf<S, R>* out,
                             std::int64_t results, std::int64_t slices) {
-  using W = typename R::Wide;
   const std::int64_t result = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
   if (result >= results) return;
-  W total = static_cast<W>(R::identity());
-  for (std::int64_t s = threadIdx.x % 32; s < slices; s += 32)
-    total = R::join(total, partial[s * results + result]);
-  total =
-      static_cast<W>(warp_join(static_cast<Shuffled<W>>(total), [](Shuffled<W> a, Shuffled<W> b) {
-        return static_cast<Shuffled<W>>(R::join(static_cast<W>(a), static_cast<W>(b)));
-      }));
-  if (threadIdx.x % 32 == 0) out[result] = narrow<ResultOf<S, R>>(static_cast<Compute<S>>(total));
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto total = joined<R>(partial + result, results, slices, lane);
+  if (lane == 0) out[result] = narrow<ResultOf<S, R>>(static_cast<Compute<S>>(total));
 }
 
 constexpr std::int64_t wanted_blocks = 528;    // four for each of an H200's multiprocessors
@@ -313,6 +337,77 @@ Kernel bind(const KernelRequest& request, const ReduceAttributes& a) {
   });
 }
 
+// One of a group of reductions of whole tensors that lie without gaps.
+template <class S, class R>
+struct WholeReduction {
+  const S* x;
+  Output<ResultOf<S, R>, typename R::Wide> output;
+  Cut cut;
+  bool warps;
+};
+
+// A block for each slice of each: blockIdx.x. As in `reduce_rows`, a short one is folded by a warp.
+template <class S, class R, int most>
+__global__ void __launch_bounds__(256)
+    reduce_wholes(const __grid_constant__ Calls<WholeReduction<S, R>, most> calls) {
+  const WholeReduction<S, R> own = calls.own();
+  const std::int64_t slice = blockIdx.x;
+  const int lane = static_cast<int>(threadIdx.x);
+  if (slice >= own.cut.slices || (own.warps && lane >= 32)) return;
+  const auto place = [](std::int64_t at) { return at; };
+  const auto total = own.warps ? fold_slice<S, R, 32>(own.cut, slice, lane, own.x, place)
+                               : fold_slice<S, R, 256>(own.cut, slice, lane, own.x, place);
+  if (lane == 0) own.output.write(1, slice, 0, total);
+}
+
+// A warp for each that has slices.
+template <class S, class R, int most>
+__global__ void __launch_bounds__(32)
+    join_slices_of_wholes(const __grid_constant__ Calls<WholeReduction<S, R>, most> calls) {
+  const WholeReduction<S, R> own = calls.own();
+  if (own.cut.slices == 1) return;
+  const int lane = static_cast<int>(threadIdx.x);
+  const auto total = joined<R>(own.output.partial, 1, own.cut.slices, lane);
+  if (lane == 0) *own.output.out = narrow<ResultOf<S, R>>(static_cast<Compute<S>>(total));
+}
+
+template <template <class> class Fold>
+Kernel bind_wholes(std::span<const KernelRequest> calls, std::span<const Attributes> attributes) {
+  return dispatch_floating(calls[0], calls[0].in(0).dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    using R = Fold<Compute<S>>;
+    using W = typename R::Wide;
+    std::vector<Reduction<S, R>> reductions;
+    std::int64_t most_slices = 1, partials = 0;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      reductions.emplace_back(calls[i], attributes[i].as<ReduceAttributes>());
+      const std::int64_t slices = reductions.back().p.slices;
+      most_slices = std::max(most_slices, slices);
+      if (slices > 1) partials += slices;
+    }
+    return Kernel{
+        [reductions = std::move(reductions), most_slices](const KernelArgs& args) {
+          Calls<WholeReduction<S, R>, GroupOp::most_calls> all{};
+          W* partial = args.scratch<W>();
+          for (std::size_t i = 0; i < reductions.size(); ++i) {
+            const KernelArgs own = call_of(args, i, reductions.size());
+            const Problem& p = reductions[i].p;
+            all.calls[i] = {own.in<S>(0),
+                            {own.out<ResultOf<S, R>>(), p.slices > 1 ? partial : nullptr},
+                            {p.length, p.slices, p.packs && aligned_for_packs(own.inputs[0])},
+                            reductions[i].warps};
+            if (p.slices > 1) partial += p.slices;
+          }
+          launch({args, "reduce", grid_of_calls(most_slices, reductions.size()), dim3(256)},
+                 reduce_wholes<S, R, GroupOp::most_calls>, all);
+          if (most_slices > 1)
+            launch({args, "reduce slices", grid_of_calls(1, reductions.size()), dim3(32)},
+                   join_slices_of_wholes<S, R, GroupOp::most_calls>, all);
+        },
+        Bytes{partials * static_cast<std::int64_t>(sizeof(W))}};
+  });
+}
+
 }  // namespace
 
 Kernel bind_sum_cuda(const KernelRequest& request, const ReduceAttributes& a) {
@@ -320,6 +415,10 @@ Kernel bind_sum_cuda(const KernelRequest& request, const ReduceAttributes& a) {
 }
 Kernel bind_sum_squares_cuda(const KernelRequest& request, const ReduceAttributes& a) {
   return bind<SumSquares>(request, a);
+}
+Kernel bind_sum_squares_group_cuda(std::span<const KernelRequest> calls,
+                                   std::span<const Attributes> attributes) {
+  return bind_wholes<SumSquares>(calls, attributes);
 }
 Kernel bind_max_cuda(const KernelRequest& request, const ReduceAttributes& a) {
   return bind<Max>(request, a);

@@ -2,6 +2,7 @@
 
 #include "ebb/ops.h"
 #include "ops/cuda_kernels.h"
+#include "ops/group/group.h"
 #include "ops/optimizer_step.h"
 
 namespace ebb {
@@ -46,6 +47,13 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const SgdAttributes& a
   return out;
 }
 
+// Every call of a group draws by its own key.
+std::optional<Attributes> in_common(std::span<const Arg>, const Attributes& attributes) {
+  SgdAttributes a = attributes.as<SgdAttributes>();
+  a.form.key = 0;
+  return a;
+}
+
 }  // namespace
 
 const Op& sgd_op() {
@@ -57,6 +65,18 @@ const Op& sgd_op() {
       .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 4}, {.output = 2, .input = 5}},
       .cpu = bind_sgd_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_sgd_cuda),
+      .group = sgd_group_op,
+  });
+  return op;
+}
+
+const GroupOp& sgd_group_op() {
+  static const GroupOp op({
+      .name = "sgd_group",
+      .summary = "several small updates of sgd at once",
+      .member = sgd_op,
+      .in_common = in_common,
+      .cuda = EBB_CUDA_KERNEL(bind_sgd_group_cuda),
   });
   return op;
 }

@@ -35,7 +35,10 @@ SgdResult sgd_update(const Tensor& parameter, const Tensor& gradient, const Tens
                      const SgdAttributes& attributes, const Tensor& companion = {});
 
 const Op& sgd_op();
+const GroupOp& sgd_group_op();
 Kernel bind_sgd_cpu(const KernelRequest& request, const SgdAttributes& attributes);
 Kernel bind_sgd_cuda(const KernelRequest& request, const SgdAttributes& attributes);
+Kernel bind_sgd_group_cuda(std::span<const KernelRequest> calls,
+                           std::span<const Attributes> attributes);
 
 }  // namespace ebb

@@ -6,7 +6,7 @@ namespace {
 
 using namespace cuda;
 
-// T is the parameter's type, G the gradient's.
+// One call. T is the parameter's type, G the gradient's.
 template <class T, class G>
 struct State {
   using C = Compute<T>;
@@ -15,19 +15,36 @@ struct State {
   const double* rate;
   const C *scale, *v;  // v is null without momentum
   C* v_out;
+  std::int64_t count;
+  bool wide;
+
+  State() = default;
+  State(const KernelArgs& args, const SgdAttributes& a, std::int64_t elements)
+      : p(args, a.form),
+        g(args.in<G>(1)),
+        rate(args.in<double>(2)),
+        scale(args.in<C>(3)),
+        v(a.momentum > 0.0 ? args.in<C>(4) : nullptr),
+        v_out(a.momentum > 0.0 ? args.out<C>(1) : nullptr),
+        count(elements),
+        wide(p.aligned() && aligned_for_packs(g) && aligned_for_packs(v) &&
+             aligned_for_packs(v_out)) {}
 };
 
-template <class T, class G>
+// What all calls have in common is in `a`.
+template <class T, class G, int most>
 __global__ void __launch_bounds__(item_threads)
-    sgd_kernel(State<T, G> s, SgdAttributes a, std::int64_t count, bool wide) {
+    sgd_kernel(const __grid_constant__ Calls<State<T, G>, most> calls, SgdAttributes a) {
   using C = Compute<T>;
+  const State<T, G> s = calls.own();
+  if (!has_groups(s.count, s.wide)) return;
   const C rate = static_cast<C>(*s.rate), scale = *s.scale;
   if (scale == C(0)) return;
   const C decay = static_cast<C>(a.weight_decay), momentum = static_cast<C>(a.momentum);
   const C bound = static_cast<C>(a.clip_value);
   const C from_gradient = a.nesterov || !s.v ? C(1) : C(0);
   const C from_velocity = !s.v ? C(0) : (a.nesterov ? momentum : C(1));
-  for_groups(count, wide, [&]<int n>(Number<n>, std::int64_t i) {
+  for_groups(s.count, s.wide, [&]<int n>(Number<n>, std::int64_t i) {
     C x[n], g[n], v[n] = {};
     s.p.template load<n>(i, x);
     load_group<n>(s.g + i, g);
@@ -44,28 +61,32 @@ __global__ void __launch_bounds__(item_threads)
   });
 }
 
+template <int most>
+Kernel bind(std::span<const KernelRequest> calls, std::vector<SgdAttributes> attributes) {
+  return dispatch_gradient(calls[0], [&](auto parameter, auto gradient) {
+    using T = typename decltype(parameter)::type;
+    using G = typename decltype(gradient)::type;
+    return skippable_on_device(
+        calls, {[counts = elements_of(calls), attributes](const KernelArgs& args) {
+          Calls<State<T, G>, most> all{};
+          for (std::size_t i = 0; i < counts.size(); ++i)
+            all.calls[i] = {call_of(args, i, counts.size()), attributes[i], counts[i]};
+          const std::int64_t largest = *std::max_element(counts.begin(), counts.end());
+          launch({args, "sgd", grid_of_calls(update_blocks(largest), counts.size()),
+                  dim3(item_threads)},
+                 sgd_kernel<T, G, most>, all, attributes[0]);
+        }});
+  });
+}
+
 }  // namespace
 
 Kernel bind_sgd_cuda(const KernelRequest& request, const SgdAttributes& a) {
-  return dispatch_gradient(request, [&](auto parameter, auto gradient) {
-    using T = typename decltype(parameter)::type;
-    using G = typename decltype(gradient)::type;
-    using C = Compute<T>;
-    const std::int64_t count = request.out().shape().elements();
-    return skippable_on_device(request, {[count, a](const KernelArgs& args) {
-                                 const bool moving = a.momentum > 0.0;
-                                 const State<T, G> s{{args, a.form},
-                                                     args.in<G>(1),
-                                                     args.in<double>(2),
-                                                     args.in<C>(3),
-                                                     moving ? args.in<C>(4) : nullptr,
-                                                     moving ? args.out<C>(1) : nullptr};
-                                 launch({args, "sgd", update_grid(count), dim3(item_threads)},
-                                        sgd_kernel<T, G>, s, a, count,
-                                        s.p.aligned() && aligned_for_packs(s.g) &&
-                                            aligned_for_packs(s.v) && aligned_for_packs(s.v_out));
-                               }});
-  });
+  return bind<1>({&request, 1}, {a});
+}
+Kernel bind_sgd_group_cuda(std::span<const KernelRequest> calls,
+                           std::span<const Attributes> attributes) {
+  return bind<GroupOp::most_calls>(calls, typed<SgdAttributes>(attributes));
 }
 
 }  // namespace ebb

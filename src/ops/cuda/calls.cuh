@@ -1,0 +1,33 @@
+// The arguments of one call of a kernel, or of the several that a group does in one launch: the
+// blocks with blockIdx.y == i do call i. They travel with the launch, so that a recorded step needs
+// no table in the device's memory.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/cuda/launch.cuh"
+#include "ops/group/group.h"
+
+namespace ebb::cuda {
+
+// `most` is 1 or GroupOp::most_calls. Kernels take it as `const __grid_constant__`: it is then
+// indexed where it lies.
+template <class C, int most>
+struct Calls {
+  static_assert(sizeof(C) * most <= 24 * 1024, "leaves no room for a kernel's other arguments");
+  C calls[most];
+
+  __device__ C own() const {
+    if constexpr (most == 1)
+      return calls[0];
+    else
+      return calls[blockIdx.y];
+  }
+};
+
+// A grid for calls that need `x` blocks at most.
+inline dim3 grid_of_calls(std::int64_t x, std::size_t calls) {
+  return dim3(static_cast<unsigned>(x), static_cast<unsigned>(calls));
+}
+
+}  // namespace ebb::cuda

@@ -1,0 +1,87 @@
+// Several small calls of one op as one node, so that one launch does what dozens did: the updates
+// of biases and norms, the sums of squares of their gradients. Inputs and outputs are those of the
+// calls, one call after the other; all that is known of the node follows from its calls.
+//
+// An op that can be grouped names its group's op in its record:
+//
+//   const GroupOp& sgd_group_op() {
+//     static const GroupOp op({.name = "sgd_group", .member = sgd_op, ...});
+//     return op;
+//   }
+//
+// The pass `group_small` makes such nodes.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ebb/node.h"
+#include "ebb/op.h"
+
+namespace ebb {
+
+struct GroupAttributes {
+  std::vector<Attributes> calls;  // the attributes of each call
+  int inputs = 0, outputs = 0;    // of each call
+  bool operator==(const GroupAttributes&) const = default;
+  void visit(auto&& field) const {
+    field("calls", calls.size());
+    if (!calls.empty()) field("first", calls.front().text());
+  }
+};
+
+struct GroupSpec {
+  std::string_view name, summary;
+  const Op& (*member)() = nullptr;
+
+  // What calls have to agree on to be in one group, besides the dtypes of their inputs; nothing for
+  // a call that stays alone.
+  std::optional<Attributes> (*in_common)(std::span<const Arg> inputs, const Attributes&) = nullptr;
+
+  // A kernel for all calls at once; it gives each the bits of the op's own kernel. On the CPU,
+  // where starting a kernel costs nothing, calls run in turn.
+  Kernel (*cuda)(std::span<const KernelRequest> calls, std::span<const Attributes>) = nullptr;
+};
+
+class GroupOp final : public Op {
+ public:
+  // Of calls in a group: what a kernel's arguments have room for, 32764 bytes of pointers and
+  // sizes.
+  static constexpr int most_calls = 128;
+
+  explicit GroupOp(const GroupSpec& spec);
+
+  const Op& member() const { return spec_.member(); }
+  std::optional<Attributes> in_common(std::span<const Arg> inputs, const Attributes& a) const {
+    return spec_.in_common(inputs, a);
+  }
+
+  std::vector<TensorType> infer(const Call&, const Attributes&) const override;
+  std::vector<Tensor> gradient(const GradientCall&, const Attributes&) const override;
+  std::vector<Tensor> reference(std::span<const Tensor>, const Attributes&) const override;
+  std::optional<Layout> view(const TensorType&, const Layout&, int,
+                             const Attributes&) const override;
+  bool accepts(const Arg&, int input, const Attributes&) const override;
+  std::vector<InPlace> in_place(const Attributes&) const override;
+  Kernel bind(const KernelRequest&, const Attributes&) const override;
+  Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+            const Attributes&) const override;
+
+ private:
+  GroupSpec spec_;
+};
+
+// Call `i` of the `calls` equal parts of a list: of inputs or of outputs.
+template <class T>
+std::span<T> part_of(std::span<T> all, std::size_t i, std::size_t calls) {
+  return all.subspan(i * (all.size() / calls), all.size() / calls);
+}
+inline KernelArgs call_of(const KernelArgs& args, std::size_t i, std::size_t calls) {
+  KernelArgs own = args;
+  own.inputs = part_of(args.inputs, i, calls);
+  own.outputs = part_of(args.outputs, i, calls);
+  return own;
+}
+
+}  // namespace ebb
