@@ -18,7 +18,8 @@
 namespace ebb::fold {
 
 constexpr std::int64_t band = 256;  // results folded together when the innermost axis is kept
-constexpr std::int64_t most_in_band = 512;
+constexpr std::int64_t most_in_band = 2048;
+constexpr std::int64_t together_elements = 512;  // of short rows
 constexpr std::int64_t run =
     4096;  // elements folded in the element's type before they join a wider sum
 constexpr std::int64_t flush_rows = 64;  // the same for bands, in rows
@@ -165,20 +166,36 @@ struct Runner {
     T acc[most_in_band];
     std::fill_n(out, width, static_cast<Wide>(R::identity));
     const std::int64_t base = g.kept.offset(index) + column * g.stride;
+    // Short rows that follow one another are visited together.
+    const bool follow = width == g.inner && g.reduced.shape.rank() == 1 &&
+                        g.reduced.strides[0] == g.inner * g.stride;
+    const std::int64_t at_once = follow ? std::max<std::int64_t>(1, together_elements / width) : 1;
     for (std::int64_t row = begin; row < end; row += flush_rows) {
       std::fill_n(acc, width, R::identity);
-      for (std::int64_t r = row; r < std::min(row + flush_rows, end); ++r)
-        source.visit(base + g.reduced.offset(r), width,
-                     [&](const auto* line, std::int64_t stride, std::int64_t n) {
-                       if (stride == 1)
-                         for (std::int64_t k = 0; k < n; ++k)
-                           acc[k] = R::fold(acc[k], static_cast<T>(line[k]));
-                       else
-                         for (std::int64_t k = 0; k < n; ++k)
-                           acc[k] = R::fold(acc[k], static_cast<T>(line[k * stride]));
+      const std::int64_t last = std::min(row + flush_rows, end);
+      for (std::int64_t r = row; r < last; r += at_once) {
+        std::int64_t next = 0;  // column of the next element
+        source.visit(base + g.reduced.offset(r), std::min(at_once, last - r) * width,
+                     [&](const auto* x, std::int64_t stride, std::int64_t count) {
+                       while (count > 0) {
+                         const std::int64_t n = std::min(count, width - next);
+                         fold_line(acc + next, x, stride, n);
+                         x += n * stride, count -= n;
+                         next = next + n == width ? 0 : next + n;
+                       }
                      });
+      }
       for (std::int64_t k = 0; k < width; ++k) out[k] = R::join(out[k], static_cast<Wide>(acc[k]));
     }
+  }
+
+  template <class E>
+  static void fold_line(T* acc, const E* x, std::int64_t stride, std::int64_t count) {
+    if (stride == 1)
+      for (std::int64_t k = 0; k < count; ++k) acc[k] = R::fold(acc[k], static_cast<T>(x[k]));
+    else
+      for (std::int64_t k = 0; k < count; ++k)
+        acc[k] = R::fold(acc[k], static_cast<T>(x[k * stride]));
   }
 
   // `open(worker, first, last)` gives the source for a worker's tasks; `partial` has room for
