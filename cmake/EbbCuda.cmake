@@ -48,6 +48,17 @@ set(ebb_has_cuda TRUE)
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS src/*_cuda.cu src/*_cuda.cpp src/core/cuda/*.cpp)
 list(FILTER cuda_sources EXCLUDE REGEX "_test\\.cpp$|/absent\\.cpp$")
 
+# Device code that NVRTC compiles too, as a string in the library.
+set(device_headers cuda/group.cuh cuda/strided.cuh reduce/fold.cuh)
+list(TRANSFORM device_headers PREPEND ${CMAKE_SOURCE_DIR}/src/ops/)
+set(device_text ${CMAKE_BINARY_DIR}/generated/fold_text.cpp)
+add_custom_command(OUTPUT ${device_text}
+  COMMAND ${CMAKE_COMMAND} -D "headers=${device_headers}" -D "output=${device_text}"
+          -P ${CMAKE_SOURCE_DIR}/cmake/join_device_text.cmake
+  DEPENDS ${device_headers} ${CMAKE_SOURCE_DIR}/cmake/join_device_text.cmake
+  COMMENT "Joining device headers" VERBATIM)
+list(APPEND cuda_sources ${device_text})
+
 # Kernels on Hopper's own instructions (src/**/*_wgmma_cuda.cu) are compiled for 90a, whatever else is: built where
 # the GPUs to compile for include 90 and the toolkit can, and left out elsewhere.
 set(wgmma_sources ${cuda_sources})

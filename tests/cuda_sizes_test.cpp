@@ -106,20 +106,58 @@ TEST(CudaSizes, NormsOfLastChannels) {
                 });
 }
 
+struct ReductionSize {
+  Shape shape;
+  Axes axes;
+};
+const ReductionSize reduction_sizes[] = {
+    {{300, 1000}, {}},    {{300, 1001}, {}},     {{5000, 33}, {0}},
+    {{5000, 64}, {0}},    {{7, 30000}, {1}},     {{3000, 20}, {1}},
+    {{20, 300, 24}, {1}}, {{20, 30, 7}, {0, 2}}, {{2, 900, 3}, {0, 1}}};
+
 TEST(CudaSizes, Reductions) {
-  const struct {
-    Shape shape;
-    Axes axes;
-  } cases[] = {{{300, 1000}, {}},    {{300, 1001}, {}},     {{5000, 33}, {0}},
-               {{5000, 64}, {0}},    {{7, 30000}, {1}},     {{3000, 20}, {1}},
-               {{20, 300, 24}, {1}}, {{20, 30, 7}, {0, 2}}, {{2, 900, 3}, {0, 1}}};
-  for (const auto& c : cases)
+  for (const ReductionSize& c : reduction_sizes)
     check_sizes("reduce " + to_string(c.shape) + " over " + to_string(c.axes),
                 {SampleInput::real(c.shape, -0.3, 0.3)}, [&](const Tensors& x) {
                   return Tensors{sum(x[0], c.axes), sum_squares(x[0], c.axes), max(x[0], c.axes),
                                  min(x[0], c.axes),
                                  sum(transpose(x[0], 0, x[0].rank() - 1), c.axes)};
                 });
+}
+
+// Elements that are evaluated as they are reduced, in all the ways in which operands are reached:
+// in packs, the same for a pack, single ones, across the rows of an operand, and none.
+TEST(CudaSizes, ReductionsOfEvaluatedElements) {
+  for (const ReductionSize& c : reduction_sizes) {
+    const std::string n = to_string(c.shape) + " over " + to_string(c.axes);
+    const int last = c.shape.rank() - 1;
+    Shape turned = c.shape, column = c.shape, row{c.shape[last]};
+    std::swap(turned[0], turned[last]), column[last] = 1;
+    const auto of = [](const Shape& shape) { return SampleInput::real(shape, -0.3, 0.3); };
+    check_sizes("kinds of reductions, " + n, {of(c.shape), of(c.shape)}, [&](const Tensors& x) {
+      return Tensors{sum(x[0] * x[1], c.axes), sum_squares(x[0] - x[1], c.axes),
+                     max(abs(x[0]), c.axes), min(maximum(x[0], x[1]), c.axes)};
+    });
+    check_sizes("broadcast operands, " + n, {of(c.shape), of(row), of(column), of({})},
+                [&](const Tensors& x) {
+                  return Tensors{sum(x[0] * x[1], c.axes), sum(x[0] * x[2] + x[1], c.axes),
+                                 sum(square(x[0] - x[3]), c.axes)};
+                });
+    check_sizes("strided operands, " + n, {of(c.shape), of(turned)}, [&](const Tensors& x) {
+      return Tensors{sum(x[0] * transpose(x[1], 0, last), c.axes)};
+    });
+    check_sizes("dropout and casts, " + n, {of(c.shape)}, [&](const Tensors& x) {
+      return Tensors{sum(dropout(x[0], 0.25, RandomKey{7}), c.axes), sum(cast(x[0], f64), c.axes),
+                     max(cast(cast(x[0], bf16), x[0].dtype()), c.axes)};
+    });
+  }
+  // Long enough for slices, as steps have them: losses, and gradients of biases and scales.
+  const SampleInput big = SampleInput::real({2048, 768}, -0.3, 0.3);
+  check_sizes("as in steps", {big, big, SampleInput::real({2048, 1})}, [](const Tensors& x) {
+    return Tensors{mean(square(x[0] - x[1])), sum(dropout(x[0], 0.1, RandomKey{7}) * x[1], {0}),
+                   sum((x[0] - x[2]) * x[1], {0}), sum(x[0] * x[1], {1}),
+                   max(abs(reshape(x[0], {4, 512, 768})), {0, 2})};
+  });
 }
 
 TEST(CudaSizes, Embeddings) {

@@ -15,6 +15,7 @@
   X(cast)                       \
   X(identity)                   \
   X(fused)                      \
+  X(fused_reduce)               \
   X(reshape)                    \
   X(permute)                    \
   X(expand)                     \

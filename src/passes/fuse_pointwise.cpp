@@ -2,8 +2,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ops/fused_reduce/fused_reduce.h"
 #include "ops/leaf/leaf.h"
 #include "ops/pointwise/pointwise.h"
+#include "ops/view/view.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
 
@@ -27,11 +29,17 @@ class Fusion {
       ++uses_[output.node().get()], pinned_.insert(output.node().get());
     for (const Update& update : graph.updates)
       ++uses_[update.value.node().get()], pinned_.insert(update.value.node().get());
+    for (const auto& node : order_)
+      if (reduce_kind(node->op())) find_evaluated(*node);
   }
 
   Graph run() {
     for (const auto& node : order_) {
-      if (is_leaf(node->op())) continue;
+      if (is_leaf(node->op()) || skipped_.contains(node.get())) continue;
+      if (evaluated_.contains(node.get())) {
+        reduce(*node);
+        continue;
+      }
       if (!node->op().pointwise()) {
         std::vector<Tensor> inputs;
         for (const Tensor& input : node->inputs()) inputs.push_back(materialised(input));
@@ -55,6 +63,23 @@ class Fusion {
     // Sums of gradients over micro-batches: joined, all parts would have to wait for the last one.
     if (node.category() == Category::gradients) return false;
     return is_generator(node) || uses_.at(&node) == 1;
+  }
+
+  // Notes which elementwise node a reduction can evaluate itself. Reshapes between them only count
+  // the same elements in another way.
+  void find_evaluated(const Node& reduction) {
+    const Tensor& input = reduction.inputs()[0];
+    std::vector<const Node*> reshapes;
+    const Node* source = input.node().get();
+    while (&source->op() == &reshape_op() && uses_.at(source) == 1 && !pinned_.contains(source)) {
+      reshapes.push_back(source);
+      source = source->inputs()[0].node().get();
+    }
+    if (!source->op().pointwise() || !may_inline(*source)) return;
+    const Axes& axes = reduction.attributes().as<ReduceAttributes>().axes;
+    if (!gains_by_evaluating(input.shape(), axes, reduction.device())) return;
+    evaluated_.emplace(&reduction, source);
+    skipped_.insert(reshapes.begin(), reshapes.end());
   }
 
   // Index-dependent and computed values must have the reader's shape; one constant fits any.
@@ -130,9 +155,23 @@ class Fusion {
       rewriter_.replace(node, rewriter_.copy(node));
       return;
     }
+    add(node, fused_op(), e, e.program);
+  }
+
+  void reduce(const Node& node) {
+    const Expression& e = pending_.at(evaluated_.at(&node));
+    const FusedReduceAttributes attributes{.program = e.program,
+                                           .shape = node.inputs()[0].shape(),
+                                           .kind = *reduce_kind(node.op()),
+                                           .reduce = node.attributes().as<ReduceAttributes>()};
+    add(node, fused_reduce_op(), e, attributes);
+  }
+
+  // One op in the place of a node and of what was joined with it.
+  void add(const Node& node, const Op& op, const Expression& e, const Attributes& attributes) {
     const TraceScope path(node.path());
-    const Tensor fused = e.inputs.empty() ? create(fused_op(), node.device(), e.program)
-                                          : apply1(fused_op(), e.inputs, e.program);
+    const Tensor fused =
+        e.inputs.empty() ? create(op, node.device(), attributes) : apply1(op, e.inputs, attributes);
     fused.node()->set_category(node.category());
     fused.node()->set_marks(node.marks());
     rewriter_.replace(node, {fused});
@@ -142,6 +181,8 @@ class Fusion {
   std::vector<std::shared_ptr<Node>> order_;
   std::unordered_map<const Node*, int> uses_;
   std::unordered_set<const Node*> pinned_;
+  std::unordered_map<const Node*, const Node*> evaluated_;  // by reductions
+  std::unordered_set<const Node*> skipped_;                 // reshapes on the way to those
   std::unordered_map<const Node*, Expression> pending_;
   Rewriter rewriter_;
 };

@@ -6,8 +6,9 @@
 
 namespace ebb {
 
-// Joins elementwise ops with a single reader into that reader, and copies generators (constants,
-// masks, random numbers) into all of theirs. Changes no bit of any result.
+// Joins elementwise ops with a single reader into that reader, another elementwise op or a
+// reduction, and copies generators (constants, masks, random numbers) into all of theirs. Changes
+// no bit of any result.
 Graph fuse_pointwise(const Graph& graph);
 
 // Joins a linear_cross_entropy with its backward op where the gradient of the losses does not

@@ -219,8 +219,10 @@ class Builder {
     }
   }
 
+  // Of what others read too, or of elements that nobody else sees.
   Tensor reduction() {
-    const Tensor& t = pick();
+    Tensor t = coin() ? pick() : coin() ? unary() : binary();
+    if (below(4) == 0) t = reshape(t, {-1});
     Axes axes;
     for (int i = 0; i < t.rank(); ++i)
       if (coin()) axes.push_back(i);

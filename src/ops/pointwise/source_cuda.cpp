@@ -3,6 +3,31 @@
 #include <fmt/format.h>
 
 namespace ebb {
+
+std::string_view stored_type(DType dtype) {
+  switch (dtype) {
+    case DType::float64:
+      return "double";
+    case DType::float32:
+      return "float";
+    case DType::float16:
+      return "half";
+    case DType::bfloat16:
+      return "bfloat16";
+    case DType::int64:
+      return "long long";
+    case DType::int32:
+      return "int";
+    case DType::uint8:
+    case DType::boolean:
+      break;
+  }
+  return "unsigned char";
+}
+std::string_view computed_type(DType dtype) {
+  return is_half(dtype) ? "float" : stored_type(dtype);
+}
+
 namespace {
 
 // Functions that the rows' expressions name, for float and double, and how elements are moved. The
@@ -202,29 +227,6 @@ inline double normal(PointwiseRandom random, unsigned long long key, unsigned lo
 }
 )";
 
-// The type of elements in memory, and of values in registers.
-std::string_view stored(DType dtype) {
-  switch (dtype) {
-    case DType::float64:
-      return "double";
-    case DType::float32:
-      return "float";
-    case DType::float16:
-      return "half";
-    case DType::bfloat16:
-      return "bfloat16";
-    case DType::int64:
-      return "long long";
-    case DType::int32:
-      return "int";
-    case DType::uint8:
-    case DType::boolean:
-      break;
-  }
-  return "unsigned char";
-}
-std::string_view computed(DType dtype) { return is_half(dtype) ? "float" : stored(dtype); }
-
 // One line of the program: value `number` from its operands.
 std::string statement(const PointwiseInstruction& step, const std::vector<DType>& dtypes,
                       std::size_t number, std::size_t& numbers, bool last) {
@@ -232,17 +234,18 @@ std::string statement(const PointwiseInstruction& step, const std::vector<DType>
       step.row->arity > 0 ? dtypes[static_cast<std::size_t>(step.operands.back())] : step.dtype;
   std::string text = fmt::format(
       "  {} v{};\n  {{ typedef {} T; typedef {} K; typedef {} R; (void)sizeof(T), (void)sizeof(K);",
-      computed(step.dtype), number, computed(key), stored(key), computed(step.dtype));
+      computed_type(step.dtype), number, computed_type(key), stored_type(key),
+      computed_type(step.dtype));
   for (std::size_t i = 0; i < step.operands.size(); ++i)
     text += fmt::format(" const {} {} = v{};",
-                        computed(dtypes[static_cast<std::size_t>(step.operands[i])]),
+                        computed_type(dtypes[static_cast<std::size_t>(step.operands[i])]),
                         static_cast<char>('a' + i), step.operands[i]);
   if (step.row->arity == 0)
     text += fmt::format(" const PointwiseNumbers& n = p.numbers[{}];", numbers++);
   text += fmt::format(" constexpr bool boolean = {}; (void)boolean;", step.dtype == b8);
   text += fmt::format(" v{} = R({}); }}\n", number, step.row->cuda);
   if (is_half(step.dtype) && !last)  // the last is rounded when it is stored
-    text += fmt::format("  v{0} = rounded<{1}>(v{0});\n", number, stored(step.dtype));
+    text += fmt::format("  v{0} = rounded<{1}>(v{0});\n", number, stored_type(step.dtype));
   return text;
 }
 
@@ -251,9 +254,9 @@ std::string evaluate(const FusedAttributes& program) {
   const std::size_t inputs = program.input_dtypes.size();
   std::string text = fmt::format(
       "inline {} evaluate(const PointwiseParameters& p, PointwiseRandom random, Index index",
-      computed(program.code.back().dtype));
+      computed_type(program.code.back().dtype));
   for (std::size_t i = 0; i < inputs; ++i)
-    text += fmt::format(", {} v{}", computed(program.input_dtypes[i]), i);
+    text += fmt::format(", {} v{}", computed_type(program.input_dtypes[i]), i);
   text += ") {\n";
   std::vector<DType> dtypes = program.input_dtypes;
   std::size_t numbers = 0;
@@ -268,32 +271,25 @@ using Kind = PointwiseAccess::Kind;
 
 }  // namespace
 
-std::string pointwise_source(const FusedAttributes& program, const PointwiseAccess& access) {
-  const std::size_t inputs = program.input_dtypes.size();
-  const std::string_view out = stored(program.code.back().dtype);
+std::string pointwise_functions(const FusedAttributes& program, const PointwiseAccess& access) {
+  std::string text = pointwise_parameters_text;
+  text += prelude;
+  text += fmt::format("typedef {} Index;\n", access.wide_index ? "unsigned long long" : "unsigned");
+  return text + evaluate(program);
+}
+
+std::string random_state(const FusedAttributes& program) {
   bool draws = false;
   for (const PointwiseInstruction& step : program.code)
     draws |= step.row->cuda.find("random") != std::string_view::npos;
+  return draws ? "const PointwiseRandom random = *p.random;\n"
+               : "const PointwiseRandom random = {0, 0};\n";
+}
 
-  std::string text = pointwise_parameters_text;
-  text += prelude;
-  text += fmt::format("typedef {} Index;\nconstexpr int width = {};\n",
-                      access.wide_index ? "unsigned long long" : "unsigned", access.width);
-  text += evaluate(program);
-  text += R"(
-extern "C" __global__ void __launch_bounds__(256) pointwise(const __grid_constant__ PointwiseParameters p) {
-  const Index group = (Index)blockIdx.x * 256u + threadIdx.x;
-)";
-  text += draws ? "  const PointwiseRandom random = *p.random;\n"
-                : "  const PointwiseRandom random = {0, 0};\n";
-  for (std::size_t i = 0; i < inputs; ++i)
-    text += fmt::format("  const {0}* in{1} = (const {0}*)p.in[{1}];\n",
-                        stored(program.input_dtypes[i]), i);
-  text += fmt::format("  {0}* out = ({0}*)p.out;\n", out);
-
-  // The group's place in each input, from the innermost axis outwards.
-  text += "  if (group < p.groups) {\n    Index rest = group;\n    (void)rest;\n";
-  for (std::size_t i = 0; i < inputs; ++i)
+// From the innermost axis outwards.
+std::string operand_places(const PointwiseAccess& access) {
+  std::string text;
+  for (std::size_t i = 0; i < access.inputs.size(); ++i)
     if (access.inputs[i] != Kind::scalar) text += fmt::format("    long long at{} = 0;\n", i);
   for (int axis = access.rank - 1; axis >= 0; --axis) {
     if (axis > 0)
@@ -304,13 +300,33 @@ extern "C" __global__ void __launch_bounds__(256) pointwise(const __grid_constan
     else
       text += "    { const Index step = rest;";
     text += " (void)step;";
-    for (std::size_t i = 0; i < inputs; ++i)
+    for (std::size_t i = 0; i < access.inputs.size(); ++i)
       if (access.inputs[i] != Kind::scalar)
         text += fmt::format(" at{0} += (long long)step * p.stride[{0}][{1}];", i, axis);
     text += " }\n";
   }
+  return text;
+}
+
+std::string pointwise_source(const FusedAttributes& program, const PointwiseAccess& access) {
+  const std::size_t inputs = program.input_dtypes.size();
+  const std::string_view out = stored_type(program.code.back().dtype);
+  std::string text = pointwise_functions(program, access);
+  text += fmt::format("constexpr int width = {};\n", access.width);
+  text += R"(
+extern "C" __global__ void __launch_bounds__(256) pointwise(const __grid_constant__ PointwiseParameters p) {
+  const Index group = (Index)blockIdx.x * 256u + threadIdx.x;
+)";
+  text += "  " + random_state(program);
+  for (std::size_t i = 0; i < inputs; ++i)
+    text += fmt::format("  const {0}* in{1} = (const {0}*)p.in[{1}];\n",
+                        stored_type(program.input_dtypes[i]), i);
+  text += fmt::format("  {0}* out = ({0}*)p.out;\n", out);
+
+  text += "  if (group < p.groups) {\n    Index rest = group;\n    (void)rest;\n";
+  text += operand_places(access);
   for (std::size_t i = 0; i < inputs; ++i) {
-    const std::string_view type = stored(program.input_dtypes[i]);
+    const std::string_view type = stored_type(program.input_dtypes[i]);
     if (access.inputs[i] == Kind::pack)
       text += fmt::format("    Pack<{0}, width> x{1};\n    x{1}.load(in{1} + at{1});\n", type, i);
     else

@@ -58,4 +58,22 @@ struct PointwiseAccess {
 // Defines the kernel `pointwise`, which takes PointwiseParameters.
 std::string pointwise_source(const FusedAttributes& program, const PointwiseAccess& access);
 
+// Parts of sources, for kernels that do more with a program's results than to write them.
+
+// The type of elements in memory, and of values in registers.
+std::string_view stored_type(DType dtype);
+std::string_view computed_type(DType dtype);
+
+// Defines PointwiseParameters, how elements are moved and converted, the type `Index`, and
+//
+//   Out evaluate(p, random, index, inputs...)
+//
+// the program on one element; results of half type are yet to be rounded.
+std::string pointwise_functions(const FusedAttributes& program, const PointwiseAccess& access);
+
+// Statements that give `random` its value, and at0, at1, ..., the places in the inputs of group
+// `rest`, theirs.
+std::string random_state(const FusedAttributes& program);
+std::string operand_places(const PointwiseAccess& access);
+
 }  // namespace ebb

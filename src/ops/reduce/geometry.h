@@ -58,6 +58,13 @@ struct ReduceGeometry {
     results = kept.elements() * (inner_reduced ? 1 : inner);
     length = reduced.elements() * (inner_reduced ? inner : 1);
   }
+
+  // For a tensor that lies in one piece: whether folding one result after the other, or one row of
+  // results, reads its elements in their order.
+  bool in_order() const {
+    return reduced.shape.rank() == 0 ||
+           (!inner_reduced && reduced.shape.rank() == 1 && reduced.strides[0] == inner);
+  }
 };
 
 }  // namespace ebb

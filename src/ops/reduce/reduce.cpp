@@ -143,6 +143,26 @@ const Op& min_op() {
   return op;
 }
 
+const Op& reduce_op(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::sum:
+      return sum_op();
+    case ReduceKind::sum_squares:
+      return sum_squares_op();
+    case ReduceKind::max:
+      return max_op();
+    case ReduceKind::min:
+      break;
+  }
+  return min_op();
+}
+std::optional<ReduceKind> reduce_kind(const Op& op) {
+  for (ReduceKind kind :
+       {ReduceKind::sum, ReduceKind::sum_squares, ReduceKind::max, ReduceKind::min})
+    if (&reduce_op(kind) == &op) return kind;
+  return {};
+}
+
 Tensor sum(const Tensor& x, const Axes& axes, Keep keep) { return reduce(sum_op(), x, axes, keep); }
 Tensor sum_squares(const Tensor& x, const Axes& axes, Keep keep) {
   return reduce(sum_squares_op(), x, axes, keep);

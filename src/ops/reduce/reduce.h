@@ -1,8 +1,14 @@
 #pragma once
 
+#include <optional>
+
 #include "ebb/op.h"
 
 namespace ebb {
+
+enum class ReduceKind : std::uint8_t { sum, sum_squares, max, min };
+const Op& reduce_op(ReduceKind kind);
+std::optional<ReduceKind> reduce_kind(const Op& op);  // nothing for an op that is no reduction
 
 struct ReduceAttributes {
   Axes axes;  // sorted, not negative

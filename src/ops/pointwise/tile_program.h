@@ -1,0 +1,99 @@
+// A pointwise program as the CPU runs it, tile by tile: every function works on a run of elements
+// that stays in the first-level cache, so a chain of any length reads each input once. The result
+// is written once, or left in a tile for a caller that goes on with it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "ops/pointwise/convert.h"
+#include "ops/pointwise/pointwise.h"
+
+namespace ebb {
+
+struct TileProgram {
+  // Elements. Three inputs, a few intermediate results and the output fit in the first-level cache,
+  // with room for what the prefetcher brings in.
+  static constexpr std::int64_t tile = 512;
+  static constexpr std::int64_t grain = 32 * tile;  // elements a thread takes at least
+
+  enum class Result { written, kept };
+
+  // How one input reaches a tile.
+  struct Source {
+    enum class Kind { direct, scalar, strided } kind = Kind::direct;
+    std::int64_t element_size = 0;
+    GatherFunction gather = nullptr;
+    Shape shape;      // of the output, neighbouring axes joined where this input allows
+    Strides strides;  // of this input, 0 along broadcast axes
+  };
+
+  // One function to run. Operands and results are value numbers: inputs first, then steps.
+  struct Step {
+    TileFunction function = nullptr;
+    std::array<int, max_pointwise_arity> operands{};
+    int arity = 0;
+    Immediates numbers;
+    void (*round)(float*, std::int64_t) = nullptr;
+    bool constant = false;  // the same for all tiles: computed once per thread
+  };
+
+  std::vector<Source> sources;
+  std::vector<Step> steps;
+  std::vector<int> registers;  // of each value; -1: read or written in place
+  int register_count = 0;
+  StoreFunction store = nullptr;  // of results that are not written as they are computed
+  Result result = Result::written;
+  std::int64_t elements = 0, out_size = 0;
+  std::int64_t register_bytes = 0;  // a tile, or all elements if fewer, of the widest type in use
+  int workers = 1;
+
+  TileProgram(const KernelRequest& request, const FusedAttributes& fused, Result result);
+
+  // The registers of all workers, which lie at the beginning of a kernel's workspace.
+  Bytes workspace() const {
+    return {static_cast<std::int64_t>(workers) * register_count * register_bytes};
+  }
+
+ private:
+  void assign_registers();
+};
+
+// Runs a program on one thread's share of the elements.
+class TileWorker {
+ public:
+  TileWorker(const TileProgram& program, const KernelArgs& args, int index);
+
+  // Writes elements [begin, end) of the output.
+  void write(std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; i += TileProgram::tile)
+      run_tile(i, std::min(TileProgram::tile, end - i));
+  }
+
+  // Elements [begin, begin + count) of a result that is kept, a tile at most, as they are in tiles.
+  // Valid until the next call.
+  const void* evaluate(std::int64_t begin, std::int64_t count) {
+    run_tile(begin, count);
+    return slot(p_.registers.size() - 1);
+  }
+
+ private:
+  std::int64_t span() const { return std::min(TileProgram::tile, p_.elements); }
+  std::byte* slot(std::size_t value) const {
+    return registers_ + p_.registers[value] * p_.register_bytes;
+  }
+  void run_tile(std::int64_t begin, std::int64_t count);
+  void step(std::size_t index, std::int64_t begin, std::int64_t count, std::byte* out);
+  const std::byte* value(std::size_t index) const {
+    if (p_.registers[index] >= 0) return slot(index);
+    return args_.inputs[index] + begin_ * p_.sources[index].element_size;  // direct
+  }
+
+  const TileProgram& p_;
+  const KernelArgs& args_;
+  std::byte* registers_;
+  std::int64_t begin_ = 0;
+};
+
+}  // namespace ebb
