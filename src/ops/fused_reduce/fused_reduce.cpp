@@ -11,6 +11,10 @@ namespace {
 
 // Elements in one piece that are worth a tile of their own on the CPU.
 constexpr std::int64_t shortest_piece = 256;
+// A GPU folds each result by a warp, or as many neighbouring ones, of which fewer elements leave
+// most threads idle: elementwise functions by themselves keep all of them busy. Where elements are
+// few, one kernel less is what counts.
+constexpr std::int64_t shortest_rows = 128, fewest_columns = 64, few_elements = 1 << 16;
 
 std::vector<TensorType> infer(const Call& call, const FusedReduceAttributes& a) {
   (void)fused_op().infer(call, a.program);
@@ -54,8 +58,10 @@ const Op& fused_reduce_op() {
 
 bool gains_by_evaluating(const Shape& shape, const Axes& axes, Device device) {
   if (shape.elements() == 0) return false;
-  if (device.kind == Device::Kind::cuda) return true;
   const ReduceGeometry g({{shape, f32}, contiguous_strides(shape)}, axes);
+  if (device.kind == Device::Kind::cuda)
+    return shape.elements() <= few_elements ||
+           (g.inner_reduced ? g.length >= shortest_rows : g.inner >= fewest_columns);
   return g.in_order() || g.inner >= shortest_piece;
 }
 

@@ -29,7 +29,8 @@ struct FusedReduceAttributes {
 const Op& fused_reduce_op();
 
 // Whether a reduction of elements of this shape gains by evaluating them itself. On the CPU, where
-// programs run on tiles, not if it would ask for short pieces from here and there.
+// programs run on tiles, not if it would ask for short pieces from here and there; on CUDA not if
+// rows, or rows of columns, are so short that most threads would have none.
 bool gains_by_evaluating(const Shape& shape, const Axes& axes, Device device);
 
 Kernel bind_fused_reduce(const KernelRequest& request, const FusedReduceAttributes& attributes);

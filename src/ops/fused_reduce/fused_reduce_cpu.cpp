@@ -54,17 +54,6 @@ class Evaluated {
   std::int64_t begin_ = 0, end_ = 0;
 };
 
-// Rows as long as possible, so that memory is read in its order, and as short as it takes for every
-// worker to have one.
-std::int64_t band_width(const fold::Geometry& g, int workers) {
-  const auto parts = [](std::int64_t of, std::int64_t size) {
-    return std::max<std::int64_t>(1, (of + size - 1) / size);
-  };
-  const std::int64_t wanted = parts(workers, g.kept.elements() * g.slices);
-  return parts(g.inner, std::max(parts(g.inner, fold::most_in_band),
-                                 std::min(parts(g.inner, tile), wanted)));
-}
-
 template <template <class> class Reduction>
 Kernel bind(const KernelRequest& request, const FusedReduceAttributes& a) {
   const Arg unfused = a.unfused();
@@ -72,9 +61,8 @@ Kernel bind(const KernelRequest& request, const FusedReduceAttributes& a) {
     using S = typename decltype(tag)::type;
     using Runner = fold::Runner<S, Reduction>;
     static_assert(tile % Runner::lanes == 0);
-    fold::Geometry g(unfused, a.reduce.axes);
     TileProgram program(request, a.program, TileProgram::Result::kept);
-    g.together = band_width(g, program.workers);
+    const fold::Geometry g(unfused, a.reduce.axes, program.workers);
     WorkspaceAreas areas;
     areas.add(program.workspace());
     const Bytes partial = areas.add(Runner::partial_bytes(g));

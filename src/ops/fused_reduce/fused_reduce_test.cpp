@@ -202,15 +202,29 @@ TEST(FusedReduce, GradientsStayVisible) {
   EXPECT_EQ(fused_reductions({sum_squares(g)}), 0);
 }
 
+int on_cuda(const Tensor& output) {
+  return count_of(fuse_pointwise(OtherDevice(device::cuda(0), OtherDevice::Constants::inputs)(
+                      Graph{.inputs = {}, .outputs = {output}, .updates = {}})),
+                  "fused_reduce");
+}
+
 // Short pieces from here and there would leave the CPU's tiles empty; a GPU has none.
-TEST(FusedReduce, ShortPiecesAreFusedOnCudaAlone) {
+TEST(FusedReduce, ShortPiecesStayApartOnTheCpu) {
   const Tensor y = exp(random({20, 30, 7}, f32));
   EXPECT_EQ(fused_reductions({sum(y, {0, 2})}), 0);
+  EXPECT_EQ(on_cuda(sum(y, {0, 2})), 1);
   EXPECT_EQ(fused_reductions({sum(y, {1})}), 1);
   EXPECT_EQ(fused_reductions({sum(exp(random({4, 6, 300}, f32)), {0, 2})}), 1);
-  const Graph on_cuda = OtherDevice(device::cuda(0), OtherDevice::Constants::inputs)(
-      Graph{.inputs = {}, .outputs = {sum(y, {0, 2})}, .updates = {}});
-  EXPECT_EQ(count_of(fuse_pointwise(on_cuda), "fused_reduce"), 1);
+}
+
+TEST(FusedReduce, ManyShortRowsStayApartOnCuda) {
+  const Tensor thin = exp(full({20000, 8}, 0.5)), wide = exp(full({2000, 80}, 0.5));
+  EXPECT_EQ(on_cuda(sum(thin, {0})), 0);
+  EXPECT_EQ(on_cuda(sum(thin, {1})), 0);
+  EXPECT_EQ(on_cuda(sum(thin)), 1);
+  EXPECT_EQ(on_cuda(sum(wide, {0})), 1);
+  EXPECT_EQ(on_cuda(sum(wide, {1})), 0);
+  EXPECT_EQ(fused_reductions({sum(thin, {0})}), 1);
 }
 
 // --- The op by itself

@@ -17,8 +17,8 @@
 
 namespace ebb::fold {
 
-constexpr std::int64_t band = 256;  // results folded together when the innermost axis is kept
-constexpr std::int64_t most_in_band = 2048;
+// Results folded together when the innermost axis is kept: slices are counted by the first number.
+constexpr std::int64_t band = 256, most_in_band = 2048;
 constexpr std::int64_t together_elements = 512;  // of short rows
 constexpr std::int64_t run =
     4096;  // elements folded in the element's type before they join a wider sum
@@ -68,18 +68,26 @@ struct Min {
 
 struct Geometry : ReduceGeometry {
   std::int64_t slices = 1;
-  std::int64_t together = band;  // results of a band; any number gives the same bits
+  std::int64_t together = 1;  // results of a band; any number gives the same bits
 
-  Geometry(const Arg& in, const Axes& axes) : ReduceGeometry(in, axes) {
+  Geometry(const Arg& in, const Axes& axes, int workers) : ReduceGeometry(in, axes) {
     // Few results over much data: cut the rows, so that threads have something to share.
-    const std::int64_t units =
-        inner_reduced ? results : kept.elements() * ((inner + band - 1) / band);
+    const std::int64_t units = inner_reduced ? results : kept.elements() * parts(inner, band);
     const std::int64_t total = length * results;
     if (units < 64 && total > 2 * slice_elements)
       slices = std::clamp<std::int64_t>(total / slice_elements / std::max<std::int64_t>(units, 1),
                                         1, 64);
+    // Bands are as long as possible, so that memory is read in its order, and as short as it takes
+    // for every worker to have one.
+    const std::int64_t wanted = parts(workers, kept.elements() * slices);
+    together =
+        parts(inner, std::max(parts(inner, most_in_band), std::min(parts(inner, band), wanted)));
   }
 
+  // How many parts of a size there are, one at least.
+  static std::int64_t parts(std::int64_t of, std::int64_t size) {
+    return std::max<std::int64_t>(1, (of + size - 1) / std::max<std::int64_t>(1, size));
+  }
   // A unit is a result, or a band of them; a task is a slice of a unit.
   std::int64_t bands() const { return inner_reduced ? 1 : (inner + together - 1) / together; }
   std::int64_t units() const { return inner_reduced ? results : kept.elements() * bands(); }
@@ -177,6 +185,10 @@ struct Runner {
         std::int64_t next = 0;  // column of the next element
         source.visit(base + g.reduced.offset(r), std::min(at_once, last - r) * width,
                      [&](const auto* x, std::int64_t stride, std::int64_t count) {
+                       if (count == width && next == 0) {
+                         fold_line(acc, x, stride, width);
+                         return;
+                       }
                        while (count > 0) {
                          const std::int64_t n = std::min(count, width - next);
                          fold_line(acc + next, x, stride, n);

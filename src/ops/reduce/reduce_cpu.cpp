@@ -9,7 +9,7 @@ Kernel bind(const KernelRequest& request, const ReduceAttributes& a) {
   return dispatch_numeric(request, request.in(0).dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     using Runner = fold::Runner<S, Reduction>;
-    const fold::Geometry g(request.in(0), a.axes);
+    const fold::Geometry g(request.in(0), a.axes, threads());
     return Kernel{[g](const KernelArgs& args) {
                     Runner::run_all(g, threads(), args.out<typename Runner::Result>(),
                                     args.scratch<typename Runner::Wide>(),
