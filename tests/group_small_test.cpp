@@ -173,11 +173,13 @@ TEST(GroupSmall, UpdatesThatReadOthersVariables) {
 
 // Norms of which one depends on the other: each its own group, and no call waits for itself.
 TEST(GroupSmall, SumsThatDependOnOneAnother) {
-  std::vector<Tensor> first, second;
-  for (std::uint64_t i = 0; i < 6; ++i) first.push_back(parameter(8, i).gradient);
+  // All have other readers, so that the sums do not evaluate them.
+  std::vector<Tensor> first, outputs;
+  for (std::uint64_t i = 0; i < 6; ++i) first.push_back(eval(parameter(8, i).gradient));
   const Tensor norm = optim::global_norm(first);
-  for (const Tensor& x : first) second.push_back(x * norm);
-  const Graph graph{.inputs = {}, .outputs = {optim::global_norm(second)}, .updates = {}};
+  for (const Tensor& x : first) outputs.push_back(x * norm);
+  outputs.insert(outputs.begin(), optim::global_norm(outputs));
+  const Graph graph{.inputs = {}, .outputs = outputs, .updates = {}};
   const Graph grouped = grouped_on_cpu(graph);
   EXPECT_EQ(groups_of(grouped), (std::vector<std::size_t>{6, 6}));
   Program separate(graph), together(graph, make_plan(grouped), {});
