@@ -24,8 +24,8 @@ PARTS = [
     ("convolutions", {"conv2d", "conv2d_input_grad", "conv2d_weight_grad"}),
     ("norms", {"layer_norm", "layer_norm_grad", "rms_norm", "rms_norm_grad", "batch_norm", "batch_norm_grad"}),
     ("activations", {"gelu", "gelu_grad", "gelu_tanh", "gelu_tanh_grad", "silu", "silu_grad", "relu"}),
-    ("sums", {"sum", "sum_squares"}),
-    ("updates", {"adam", "sgd", "lion", "adafactor", "quantised_adam", "group"}),
+    ("sums", {"sum", "sum_squares", "sum_squares_group", "fused_reduce"}),
+    ("updates", {f"{name}{many}" for name in ("adam", "sgd", "lion", "adafactor", "quantised_adam") for many in ("", "_group")}),
     ("casts", {"cast"}),
 ]
 
@@ -59,7 +59,7 @@ def main():
     result = {
         "command": " ".join(["ebb", "profile", *options.step]),
         "date": datetime.date.today().isoformat(),
-        "device": profile["facts"]["device"] if isinstance(profile["facts"], dict) and "device" in profile["facts"] else "",
+        "device": profile["facts"]["device"],
         "step_ms": profile["rows"][0]["step_ms"]["median"],
         "kernels_ms": sum(row["ms"] for row in rows),
         "largest_update": {"module": largest["args"]["module"], "ms": largest["dur"] / 1e3} if largest else None,

@@ -193,7 +193,7 @@ def optimizer_losses(_, __):
 
 
 def profile(name, _):
-    return table(["", "ms", "of what is possible"], [[row["part"], short(row["ms"]), row["note"]] for row in results(f"profile-{name}")["rows"]])
+    return table(["", "kernels", "ms"], [[row["part"], str(row["calls"]), short(row["ms"])] for row in results(f"profile-{name}")["rows"]])
 
 
 def value(name, path):

@@ -237,20 +237,10 @@ void check_repetition(const Sample& sample, Device device) {
   }
 }
 
-// Updates that have kernels for the CPU alone so far.
-bool has_cuda_kernels(const Sample& sample) {
-  constexpr std::array<std::string_view, 3> cpu_only{"adafactor", "lion", "quantised_adam"};
-  const Tensors results = outputs_and_gradients(sample, make_inputs(sample, f64));
-  const auto order = topological_order({.inputs = {}, .outputs = results, .updates = {}});
-  return std::none_of(order.begin(), order.end(), [&](const auto& node) {
-    return std::find(cpu_only.begin(), cpu_only.end(), node->op().name()) != cpu_only.end();
-  });
-}
-
 }  // namespace
 
 void check_cuda(const Sample& sample) {
-  if (!built_with_cuda() || !has_cuda_kernels(sample)) return;
+  if (!built_with_cuda()) return;
   const Device device = device::cuda(0);
   for (DType dtype : {f64, f32, f16, bf16}) {
     if (dtype != f64 && !sample.low_precision) continue;
