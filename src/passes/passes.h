@@ -28,6 +28,10 @@ Graph join_sums(const Graph& graph);
 // them but a concat that would copy them so. Changes no bit.
 Graph pack_gradients(const Graph& graph);
 
+// Has batch norms do the relu that follows them, and their gradients what relu's gradient does.
+// Changes no bit.
+Graph join_relu(const Graph& graph);
+
 // Puts a copy before every kernel and every view that cannot take its input as it lies, and gives
 // outputs and updates buffers of their own. Afterwards the planner needs no copies.
 Graph insert_copies(const Graph& graph);

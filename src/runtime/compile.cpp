@@ -53,7 +53,7 @@ void check(const Graph& graph) {
 Graph optimise(const Graph& graph, const CompileOptions& options, const LossForm& loss) {
   if (!options.fuse) return insert_copies(graph);
   return insert_copies(
-      fuse_pointwise(join_sums(join_epilogues(pack_gradients(join_loss(graph, loss))))));
+      fuse_pointwise(join_relu(join_sums(join_epilogues(pack_gradients(join_loss(graph, loss)))))));
 }
 
 PlanOptions plan_options(const CompileOptions& options) {

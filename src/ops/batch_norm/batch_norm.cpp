@@ -5,12 +5,8 @@
 #include "ebb/ops.h"
 #include "ops/cost.h"
 #include "ops/cuda_kernels.h"
-#include "ops/dispatch.h"
 
 namespace ebb {
-
-const Op& batch_norm_op();
-const Op& batch_norm_grad_op();
 
 ChannelExtent::ChannelExtent(const Shape& x, ImageLayout layout)
     : channels(x[channel_axis(x, layout)]) {
@@ -69,6 +65,12 @@ std::vector<TensorType> infer_grad(const Call& call, const BatchNormGradAttribut
     if (call.inputs[static_cast<std::size_t>(i)] != statistics)
       call.fail_shape(fmt::format("the statistics must be {}", to_string(statistics)));
   if (a.weight) require_per_channel(call, call.inputs[4], "weight", a.layout);
+  if (a.bias && !a.relu) call.fail_value("the bias is read with relu alone");
+  if (a.bias) {
+    call.require_same_dtype(0, a.bias_input());
+    require_per_channel(call, call.inputs[static_cast<std::size_t>(a.bias_input())], "bias",
+                        a.layout);
+  }
   const TensorType channels{statistics.shape, call.dtype(0)};
   return {call.inputs[0], channels, channels};
 }
@@ -108,8 +110,9 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const BatchNormAttribu
   Tensor y = value;
   if (a.weight) y = y * over(x, in[1], a.layout);
   if (a.bias) y = y + over(x, in.back(), a.layout);
+  y = cast(y, x.dtype());
   const Shape channels{channels_of(x.shape(), a.layout)};
-  return {cast(y, x.dtype()), reshape(centre, channels), reshape(spread, channels)};
+  return {a.relu ? relu(y) : y, reshape(centre, channels), reshape(spread, channels)};
 }
 
 // The statistics that come as inputs only save time: they are computed again here, so that
@@ -118,7 +121,12 @@ std::vector<Tensor> grad_reference(std::span<const Tensor> in, const BatchNormGr
   const Tensor& x = in[0];
   const Axes axes = other_axes(x, a.layout);
   const auto [centre, spread, rstd, value] = normalised(x, a.eps, a.layout);
-  const Tensor g = cast(in[1], value.dtype());
+  Tensor g = cast(in[1], value.dtype());
+  if (a.relu) {
+    Tensor y = a.weight ? value * over(x, in[4], a.layout) : value;
+    if (a.bias) y = y + over(x, in.back(), a.layout);
+    g = where(greater(cast(y, x.dtype()), scalar_like(x, 0.0)), g, scalar_like(g, 0.0));
+  }
   const Tensor scale = a.weight ? rstd * over(x, in[4], a.layout) : rstd;
   const Tensor inner = g - mean(g, axes, Keep::yes) - value * mean(g * value, axes, Keep::yes);
   return {cast(inner * scale, x.dtype()), cast(sum(g * value, axes), x.dtype()),
@@ -132,8 +140,11 @@ std::vector<Tensor> gradient(const GradientCall& call, const BatchNormAttributes
   if (!call.has_grad(0)) return result;
   std::vector<Tensor> inputs{call.input(0), call.grad(), call.output(1), call.output(2)};
   if (a.weight) inputs.push_back(call.input(1));
-  const std::vector<Tensor> grads = apply(batch_norm_grad_op(), std::move(inputs),
-                                          BatchNormGradAttributes{a.eps, a.weight, a.layout});
+  const bool bias = a.relu && a.bias;
+  if (bias) inputs.push_back(call.input(a.weight ? 2 : 1));
+  const std::vector<Tensor> grads =
+      apply(batch_norm_grad_op(), std::move(inputs),
+            BatchNormGradAttributes{a.eps, a.weight, a.layout, a.relu, bias});
   result[0] = grads[0];
   if (a.weight) result[1] = grads[1];
   if (a.bias) result.back() = grads[2];
@@ -180,7 +191,7 @@ const Op& batch_norm_op() {
       .summary = "channels with mean 0 and variance 1 over a batch, scaled and shifted",
       .infer = infer,
       .gradient = gradient,
-      .saved = {.inputs = {0, 1}, .outputs = {1, 2}},
+      .saved = {.inputs = {0, 1, 2}, .outputs = {1, 2}},
       .reference = reference,
       .in_place = {{.output = 0, .input = 0}},
       .cpu = bind_batch_norm_cpu,

@@ -2,6 +2,7 @@
 
 #include "ebb/image_layout.h"
 #include "ebb/op.h"
+#include "ops/dispatch.h"
 
 namespace ebb {
 
@@ -20,33 +21,54 @@ constexpr int channel_axis(const Shape& x, ImageLayout layout) {
 }
 
 // Inputs: x (N, C, ...) or (N, ..., C), then weight (C) and bias (C) as they exist.
-// Outputs: y like x; mean and var (C), the latter biased.
+// Outputs: y like x, or relu(y), to the bit what the op `relu` makes of a y that is in memory; mean
+// and var (C), the latter biased.
 struct BatchNormAttributes {
   double eps = 0.0;
   bool weight = false, bias = false;
   ImageLayout layout = ImageLayout::channels_first;
+  bool relu = false;
   bool operator==(const BatchNormAttributes&) const = default;
   void visit(auto&& field) const {
     field("eps", eps);
     field("weight", weight);
     field("bias", bias);
     if (layout != ImageLayout::channels_first) field("layout", std::string(name(layout)));
+    if (relu) field("relu", relu);
   }
 };
 
-// Inputs: x, the gradient of y, mean, var, then weight if there is one.
+// Inputs: x, the gradient of y or relu(y), mean, var, then weight if there is one, and with relu
+// the bias if there is one: where relu lets the gradient pass is found by computing y again, so
+// that backward reads no more of memory than it would without relu.
 // Outputs: the gradients of x, weight and bias. The last two are sums that the first needs anyway.
 struct BatchNormGradAttributes {
   double eps = 0.0;
   bool weight = false;
   ImageLayout layout = ImageLayout::channels_first;
+  bool relu = false, bias = false;  // bias: whether y has one, which relu alone asks
   bool operator==(const BatchNormGradAttributes&) const = default;
   void visit(auto&& field) const {
     field("eps", eps);
     field("weight", weight);
     if (layout != ImageLayout::channels_first) field("layout", std::string(name(layout)));
+    if (relu) field("relu", relu);
+    if (bias) field("bias", bias);
   }
+  int bias_input() const { return weight ? 5 : 4; }
 };
+
+// The largest number that S rounds to 0: half of its smallest positive one, a tie that goes to 0.
+// Once rounded, y is positive where it was above this, and negative where it was below minus this.
+template <class S>
+inline constexpr Compute<S> lost_in = 0;
+template <>
+inline constexpr float lost_in<Half> = 0x1p-25f;
+template <>
+inline constexpr float lost_in<BFloat16> = 0x1p-134f;
+
+const Op& batch_norm_op();
+const Op& batch_norm_grad_op();
 
 Kernel bind_batch_norm_cpu(const KernelRequest& request, const BatchNormAttributes& attributes);
 Kernel bind_batch_norm_cuda(const KernelRequest& request, const BatchNormAttributes& attributes);

@@ -16,6 +16,7 @@ constexpr int threads = 256;
 constexpr int chunk = 8;                     // rows a thread takes together
 constexpr std::int64_t wanted_blocks = 528;  // four for each of an H200's multiprocessors
 constexpr std::int64_t most_blocks_down = 4096;
+constexpr int most_across = 32;  // threads
 
 // How `threads` threads lie over a matrix: (across, down) packs of `width` columns.
 struct Columns {
@@ -24,7 +25,7 @@ struct Columns {
 
   Columns(const ChannelExtent& e, int width) : rows(e.samples), columns(e.channels) {
     const std::int64_t packs = std::max<std::int64_t>(1, columns / width);
-    while (across < 32 && across < packs) across *= 2;
+    while (across < most_across && across < packs) across *= 2;
     down = threads / across;
     tiles = static_cast<int>(ceil_div(packs, across));
     slices = std::clamp<std::int64_t>(wanted_blocks / tiles, 1,
@@ -39,10 +40,17 @@ struct Columns {
     return std::clamp<std::int64_t>(rows / (down * chunk), 1, most_blocks_down);
   }
 
-  // Of this thread; columns from `columns` on have nothing to do.
+  // Of this block and this thread; columns from `columns` on have nothing to do.
+  template <int width>
+  __device__ std::int64_t first() const {
+    return static_cast<std::int64_t>(blockIdx.x) * across * width;
+  }
   template <int width>
   __device__ std::int64_t column() const {
-    return (static_cast<std::int64_t>(blockIdx.x) * across + threadIdx.x) * width;
+    return first<width>() + static_cast<std::int64_t>(threadIdx.x) * width;
+  }
+  __device__ int lane() const {
+    return static_cast<int>(threadIdx.y) * across + static_cast<int>(threadIdx.x);
   }
   // Calls body(first, count) for this thread's rows of the block's part of all: `count` of them,
   // `down` apart.
@@ -73,7 +81,7 @@ struct SumsOfX {
   using T = Compute<S>;
   const S* x;
 
-  __device__ void start(std::int64_t) {}
+  __device__ void start(const Columns&) {}
   __device__ void add(std::int64_t at, std::int64_t step, int count, Pair (&sums)[width]) const {
     T values[chunk][width];
 #pragma unroll
@@ -97,17 +105,34 @@ struct SumsOfX {
   }
 };
 
-// Σ g and Σ g · (x - mean) of each column.
-template <class S, int width>
+// Σ g and Σ g · (x - mean) of each column, of the g that relu lets pass.
+template <class S, int width, bool relu>
 struct SumsOfGradients {
   using T = Compute<S>;
   const S *x, *g;
-  const T* means;
-  T mean[width] = {};
+  Forwards<S> forwards;
+  T mean[width] = {}, scale[width] = {}, shift[width] = {};
 
-  __device__ void start(std::int64_t column) {
+  __device__ void start(const Columns& p) {
+    const std::int64_t column = p.column<width>();
+    if (column < p.columns) {
 #pragma unroll
-    for (int j = 0; j < width; ++j) mean[j] = means[column + j];
+      for (int j = 0; j < width; ++j) mean[j] = forwards.means[column + j];
+    }
+    if constexpr (relu) {
+      // A scale takes a root and a division in double: threads make one each, not all they need.
+      __shared__ T scales[most_across * width];
+      for (int c = p.lane(); c < p.across * width; c += threads)
+        if (p.first<width>() + c < p.columns) scales[c] = forwards.scale(p.first<width>() + c);
+      __syncthreads();
+      if (column < p.columns) {
+#pragma unroll
+        for (int j = 0; j < width; ++j) {
+          scale[j] = scales[static_cast<int>(threadIdx.x) * width + j];
+          shift[j] = forwards.shift(column + j);
+        }
+      }
+    }
   }
   __device__ void add(std::int64_t at, std::int64_t step, int count, Pair (&sums)[width]) const {
     T sum[width] = {}, centred[width] = {};
@@ -125,8 +150,11 @@ struct SumsOfGradients {
         if (half + k < count) {
 #pragma unroll
           for (int j = 0; j < width; ++j) {
-            sum[j] += up[k][j];
-            centred[j] += up[k][j] * (values[k][j] - mean[j]);
+            T& v = up[k][j];
+            if constexpr (relu)
+              v = passed<S>(v, normalised(values[k][j], mean[j], scale[j], shift[j]));
+            sum[j] += v;
+            centred[j] += v * (values[k][j] - mean[j]);
           }
         }
     }
@@ -144,13 +172,12 @@ __global__ void __launch_bounds__(threads) sums_kernel(Columns p, What what, Pai
   __shared__ double parts[2][threads * width];
   const std::int64_t column = p.column<width>();
   Pair sums[width];
-  if (column < p.columns) {
-    what.start(column);
+  what.start(p);
+  if (column < p.columns)
     p.for_chunks([&](std::int64_t row, int count) {
       what.add(row * p.columns + column, p.down * p.columns, count, sums);
     });
-  }
-  const int lane = static_cast<int>(threadIdx.y) * p.across + static_cast<int>(threadIdx.x);
+  const int lane = p.lane();
 #pragma unroll
   for (int j = 0; j < width; ++j) {
     parts[0][lane * width + j] = sums[j].a;
@@ -159,7 +186,7 @@ __global__ void __launch_bounds__(threads) sums_kernel(Columns p, What what, Pai
   __syncthreads();
   const int held = p.across * width;  // columns of the block
   for (int c = lane; c < held; c += threads) {
-    const std::int64_t own = static_cast<std::int64_t>(blockIdx.x) * held + c;
+    const std::int64_t own = p.first<width>() + c;
     if (own >= p.columns) continue;
     Pair all;
     for (int k = 0; k < p.down; ++k)
@@ -201,17 +228,22 @@ __global__ void __launch_bounds__(1024)
   if (threadIdx.x == 0 && c < p.columns) coefficients[c] = finish(channels, c, p.rows, all);
 }
 
-template <class S, int width>
+// y from x, or dx from x and g, for which y is computed again with relu.
+template <class S, int width, bool relu>
 __global__ void __launch_bounds__(threads)
     apply_kernel(Columns p, const S* x, const S* g, S* out,
-                 const Coefficients<Compute<S>>* coefficients) {
+                 const Coefficients<Compute<S>>* coefficients, const S* bias) {
   using T = Compute<S>;
   constexpr int together = chunk / 2;
   const std::int64_t column = p.column<width>();
   if (column >= p.columns) return;
   Coefficients<T> c[width];
+  T shift[width];
 #pragma unroll
-  for (int j = 0; j < width; ++j) c[j] = coefficients[column + j];
+  for (int j = 0; j < width; ++j) {
+    c[j] = coefficients[column + j];
+    shift[j] = relu && bias ? widen(bias[column + j]) : T(0);
+  }
   p.for_chunks([&](std::int64_t row, int count) {
     const std::int64_t at = row * p.columns + column, step = p.down * p.columns;
 #pragma unroll
@@ -228,23 +260,24 @@ __global__ void __launch_bounds__(threads)
         if (half + k < count) {
 #pragma unroll
           for (int j = 0; j < width; ++j)
-            v[k][j] = g ? c[j].backward(v[k][j], up[k][j]) : c[j].forward(v[k][j]);
+            v[k][j] = g ? backward<S, relu>(c[j], v[k][j], up[k][j], shift[j])
+                        : forward<S, relu>(c[j], v[k][j]);
           store<S, width>(out + at + (half + k) * step, v[k]);
         }
     }
   });
 }
 
-template <class S, int width, class What, class Channels>
+template <class S, int width, bool relu, class What, class Channels>
 void run(const KernelArgs& args, const char* name, const Columns& p, const What& what,
-         const Channels& channels, const S* x, const S* g) {
+         const Channels& channels, const S* x, const S* g, const S* bias) {
   auto* coefficients = args.scratch<Coefficients<Compute<S>>>();
   auto* partial = args.scratch<Pair>(Workspace<S, Pair>(p.columns, p.slices).coefficients);
   launch({args, name, p.grid(p.slices), p.block()}, sums_kernel<width, What>, p, what, partial);
   launch({args, name, dim3(static_cast<unsigned>(ceil_div(p.columns, 32))), dim3(32, 32)},
          finish_kernel<S, Channels>, p, partial, channels, coefficients);
-  launch({args, name, p.grid(p.blocks_down()), p.block()}, apply_kernel<S, width>, p, x, g,
-         args.out<S>(), coefficients);
+  launch({args, name, p.grid(p.blocks_down()), p.block()}, apply_kernel<S, width, relu>, p, x, g,
+         args.out<S>(), coefficients, bias);
 }
 
 // Calls body with the number of columns a thread takes: a pack, or one where packs do not fit.
@@ -269,15 +302,16 @@ Kernel bind_batch_norm_columns_cuda(const KernelRequest& request, const BatchNor
     using S = typename decltype(tag)::type;
     const ChannelExtent e(request.out().shape(), a.layout);
     return Kernel{[e, a](const KernelArgs& args) {
-                    with_width<S>(e.channels % pack<S> == 0 &&
-                                      aligned_for_packs(args.inputs[0], args.outputs[0]),
-                                  [&](auto w) {
-                                    constexpr int width = decltype(w)::value;
-                                    run<S, width>(args, "batch_norm", Columns(e, width),
-                                                  SumsOfX<S, width>{args.in<S>(0)},
-                                                  ForwardChannels<S>(args, a), args.in<S>(0),
-                                                  nullptr);
-                                  });
+                    const bool packs = e.channels % pack<S> == 0 &&
+                                       aligned_for_packs(args.inputs[0], args.outputs[0]);
+                    with_width<S>(packs, [&](auto w) {
+                      constexpr int width = decltype(w)::value;
+                      with_relu(a.relu, [&](auto r) {
+                        run<S, width, decltype(r)::value>(
+                            args, "batch_norm", Columns(e, width), SumsOfX<S, width>{args.in<S>(0)},
+                            ForwardChannels<S>(args, a), args.in<S>(0), nullptr, nullptr);
+                      });
+                    });
                   },
                   workspace<S>(e)};
   });
@@ -287,21 +321,22 @@ Kernel bind_batch_norm_grad_columns_cuda(const KernelRequest& request,
                                          const BatchNormGradAttributes& a) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    using T = Compute<S>;
     const ChannelExtent e(request.out().shape(), a.layout);
     return Kernel{
         [e, a](const KernelArgs& args) {
-          with_width<S>(
-              e.channels % pack<S> == 0 &&
-                  aligned_for_packs(args.inputs[0], args.inputs[1], args.outputs[0]),
-              [&](auto w) {
-                constexpr int width = decltype(w)::value;
-                run<S, width>(
-                    args, "batch_norm_grad", Columns(e, width),
-                    SumsOfGradients<S, width>{args.in<S>(0), args.in<S>(1), args.in<T>(2)},
-                    BackwardChannels<S>(args, a, static_cast<double>(e.per_channel())),
-                    args.in<S>(0), args.in<S>(1));
-              });
+          const S *x = args.in<S>(0), *g = args.in<S>(1);
+          const Forwards<S> forwards(args, a);
+          const BackwardChannels<S> channels(args, a, static_cast<double>(e.per_channel()));
+          const bool packs = e.channels % pack<S> == 0 && aligned_for_packs(x, g, args.out<S>());
+          with_width<S>(packs, [&](auto w) {
+            constexpr int width = decltype(w)::value;
+            with_relu(a.relu, [&](auto r) {
+              constexpr bool relu = decltype(r)::value;
+              run<S, width, relu>(args, "batch_norm_grad", Columns(e, width),
+                                  SumsOfGradients<S, width, relu>{x, g, forwards}, channels, x, g,
+                                  forwards.bias);
+            });
+          });
         },
         workspace<S>(e)};
   });

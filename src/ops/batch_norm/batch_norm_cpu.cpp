@@ -141,17 +141,28 @@ void moments_of_columns(const Extent& e, const S* x, std::int64_t first, std::in
     vars[c] = static_cast<T>(totals[c - first] / e.per_channel());
 }
 
-// y = (x - mean) · scale + shift
+// y = (x - mean) · scale + shift. Not inlined: forward and backward must round alike, to the bit,
+// for relu to have one sign in both.
+template <class T, class P>
+[[gnu::noinline]] void normalise(const T* x, T* y, std::int64_t count, const P& mean,
+                                 const P& scale, const P& shift) {
+#pragma GCC ivdep  // y may be x itself
+  for (std::int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean[i]) * scale[i] + shift[i];
+}
+
+enum class Relu : bool { no, yes };
+
 template <class S, class P>
 void write_block(const Extent& e, const S* x, S* y, std::int64_t first, std::int64_t last,
-                 const P& mean, const P& scale, const P& shift) {
+                 const P& mean, const P& scale, const P& shift, Relu relu) {
+  using T = Compute<S>;
   rows::TileReader<S> read;
   rows::TileWriter<S> write;
   for_pieces(e, first, last, [&](std::int64_t at, std::int64_t count) {
-    const Compute<S>* in = read(x + at, count);
-    Compute<S>* out = write.begin(y + at);
-#pragma GCC ivdep  // y may be x itself
-    for (std::int64_t i = 0; i < count; ++i) out[i] = (in[i] - mean[i]) * scale[i] + shift[i];
+    T* out = write.begin(y + at);
+    normalise(read(x + at, count), out, count, mean, scale, shift);
+    if (relu == Relu::yes)
+      for (std::int64_t i = 0; i < count; ++i) out[i] = out[i] < -lost_in<S> ? T(0) : out[i];
     write.end(y + at, count);
   });
 }
@@ -174,15 +185,16 @@ void run_forward(const KernelArgs& args, const Extent& e, const BatchNormAttribu
     return reciprocal_deviation(vars[c], a.eps) * (weight ? static_cast<T>(weight[c]) : T(1));
   };
   const auto shift = [&](std::int64_t c) { return bias ? static_cast<T>(bias[c]) : T(0); };
+  const Relu relu{a.relu};
   for_blocks(e, [&](std::int64_t first, std::int64_t last) {
     if (e.long_runs()) {
       moments_of_runs(e, x, first, means + first, vars + first);
       write_block(e, x, y, first, last, Same<T>{mean(first)}, Same<T>{scale(first)},
-                  Same<T>{shift(first)});
+                  Same<T>{shift(first)}, relu);
     } else {
       moments_of_columns(e, x, first, last, means, vars);
       write_block(e, x, y, first, last, spread<T>(e, first, last, mean),
-                  spread<T>(e, first, last, scale), spread<T>(e, first, last, shift));
+                  spread<T>(e, first, last, scale), spread<T>(e, first, last, shift), relu);
     }
   });
 }
@@ -196,13 +208,42 @@ struct Sums {
   double g = 0.0, g_centred = 0.0;  // Σ g, Σ g · (x - mean)
 };
 
-template <class S>
-Sums sums_of_runs(const Extent& e, const S* x, const S* g, std::int64_t channel, Compute<S> mean) {
+// Reads pieces of x and of g, the latter as relu lets it pass.
+template <class S, class P>
+class PieceReader {
+ public:
   using T = Compute<S>;
-  rows::TileReader<S> read_x, read_g;
+  PieceReader(const S* x, const S* g, const P& mean, const P& scale, const P& shift, Relu relu)
+      : x_(x), g_(g), mean_(mean), scale_(scale), shift_(shift), relu_(relu) {}
+
+  const T* gradient(std::int64_t at, std::int64_t count) {
+    return relu_ == Relu::no ? read_g_(g_ + at, count) : (*this)(at, count).g;
+  }
+  struct Piece {
+    const T *x, *g;
+  };
+  Piece operator()(std::int64_t at, std::int64_t count) {
+    const T *x = read_x_(x_ + at, count), *g = read_g_(g_ + at, count);
+    if (relu_ == Relu::no) return {x, g};
+    normalise(x, passed_, count, mean_, scale_, shift_);
+    for (std::int64_t i = 0; i < count; ++i) passed_[i] = passed_[i] > lost_in<S> ? g[i] : T(0);
+    return {x, passed_};
+  }
+
+ private:
+  const S *x_, *g_;
+  P mean_, scale_, shift_;  // of y
+  Relu relu_;
+  rows::TileReader<S> read_x_, read_g_;
+  T passed_[rows::tile];
+};
+
+template <class S, class P>
+Sums sums_of_runs(const Extent& e, PieceReader<S, P>& read, std::int64_t channel, Compute<S> mean) {
+  using T = Compute<S>;
   Sums sums;
   for_pieces(e, channel, channel + 1, [&](std::int64_t at, std::int64_t count) {
-    const T *in = read_x(x + at, count), *up = read_g(g + at, count);
+    const auto [in, up] = read(at, count);
     sums.g += static_cast<double>(rows::fold(T(0), count, rows::plus, rows::plus, up));
     sums.g_centred += static_cast<double>(rows::fold(
         T(0), count, rows::plus,
@@ -211,19 +252,17 @@ Sums sums_of_runs(const Extent& e, const S* x, const S* g, std::int64_t channel,
   return sums;
 }
 
-template <class S>
-void sums_of_columns(const Extent& e, const S* x, const S* g, std::int64_t first, std::int64_t last,
-                     const Columns<Compute<S>>& mean, Sums* sums) {
-  using T = Compute<S>;
-  rows::TileReader<S> read_x, read_g;
+template <class S, class P>
+void sums_of_columns(const Extent& e, PieceReader<S, P>& read, std::int64_t first,
+                     std::int64_t last, const P& mean, Sums* sums) {
   double totals[block_columns];
   sum_columns(e, first, last, totals, [&](double* out, std::int64_t at, std::int64_t count) {
-    const T* up = read_g(g + at, count);
+    const Compute<S>* up = read.gradient(at, count);
     for (std::int64_t i = 0; i < count; ++i) out[i] += static_cast<double>(up[i]);
   });
   for (std::int64_t c = 0; c < last - first; ++c) sums[c].g = totals[c];
   sum_columns(e, first, last, totals, [&](double* out, std::int64_t at, std::int64_t count) {
-    const T *in = read_x(x + at, count), *up = read_g(g + at, count);
+    const auto [in, up] = read(at, count);
     for (std::int64_t i = 0; i < count; ++i)
       out[i] += static_cast<double>(up[i] * (in[i] - mean[i]));
   });
@@ -232,13 +271,12 @@ void sums_of_columns(const Extent& e, const S* x, const S* g, std::int64_t first
 
 // dx = scale · (g - offset - (x - mean) · slope)
 template <class S, class P>
-void write_gradient(const Extent& e, const S* x, const S* g, S* dx, std::int64_t first,
+void write_gradient(const Extent& e, PieceReader<S, P>& read, S* dx, std::int64_t first,
                     std::int64_t last, const P& mean, const P& scale, const P& offset,
                     const P& slope) {
-  rows::TileReader<S> read_x, read_g;
   rows::TileWriter<S> write;
   for_pieces(e, first, last, [&](std::int64_t at, std::int64_t count) {
-    const Compute<S>*in = read_x(x + at, count), *up = read_g(g + at, count);
+    const auto [in, up] = read(at, count);
     Compute<S>* out = write.begin(dx + at);
 #pragma GCC ivdep  // dx may be x or g itself
     for (std::int64_t i = 0; i < count; ++i)
@@ -253,6 +291,8 @@ void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAt
   const S *x = args.in<S>(0), *g = args.in<S>(1);
   const T *means = args.in<T>(2), *vars = args.in<T>(3);
   const S* weight = a.weight ? args.in<S>(4) : nullptr;
+  const S* bias = a.bias ? args.in<S>(a.bias_input()) : nullptr;
+  const Relu relu{a.relu};
   S *dx = args.out<S>(0), *dweight = args.out<S>(1), *dbias = args.out<S>(2);
   for_blocks(e, [&](std::int64_t first, std::int64_t last) {
     Sums sums[block_columns];
@@ -261,6 +301,7 @@ void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAt
     const auto scale = [&](std::int64_t c) {
       return rstd(c) * (weight ? static_cast<T>(weight[c]) : T(1));
     };
+    const auto shift = [&](std::int64_t c) { return bias ? static_cast<T>(bias[c]) : T(0); };
     const auto offset = [&](std::int64_t c) {
       return static_cast<T>(sums[c - first].g / e.per_channel());
     };
@@ -269,14 +310,17 @@ void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAt
       return static_cast<T>(sums[c - first].g_centred / e.per_channel() * r * r);
     };
     if (e.long_runs()) {
-      sums[0] = sums_of_runs(e, x, g, first, means[first]);
-      write_gradient(e, x, g, dx, first, last, Same<T>{mean(first)}, Same<T>{scale(first)},
-                     Same<T>{offset(first)}, Same<T>{slope(first)});
+      const Same<T> centre{mean(first)}, factor{scale(first)};
+      PieceReader<S, Same<T>> read(x, g, centre, factor, {shift(first)}, relu);
+      sums[0] = sums_of_runs(e, read, first, means[first]);
+      write_gradient(e, read, dx, first, last, centre, factor, {offset(first)}, {slope(first)});
     } else {
-      const auto centre = spread<T>(e, first, last, mean);
-      sums_of_columns(e, x, g, first, last, centre, sums);
-      write_gradient(e, x, g, dx, first, last, centre, spread<T>(e, first, last, scale),
-                     spread<T>(e, first, last, offset), spread<T>(e, first, last, slope));
+      const auto centre = spread<T>(e, first, last, mean),
+                 factor = spread<T>(e, first, last, scale);
+      PieceReader<S, Columns<T>> read(x, g, centre, factor, spread<T>(e, first, last, shift), relu);
+      sums_of_columns(e, read, first, last, centre, sums);
+      write_gradient(e, read, dx, first, last, centre, factor, spread<T>(e, first, last, offset),
+                     spread<T>(e, first, last, slope));
     }
     for (std::int64_t c = first; c < last; ++c) {
       const Sums& own = sums[c - first];

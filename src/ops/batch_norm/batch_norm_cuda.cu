@@ -85,12 +85,17 @@ __global__ void __launch_bounds__(threads) moments_kernel(Extent e, const S* x, 
   if (threadIdx.x == 0) partial[blockIdx.x * e.slices + blockIdx.y] = own;
 }
 
-template <class S, int width>
+template <class S, int width, bool relu>
 __global__ void __launch_bounds__(threads)
-    sums_kernel(Extent e, const S* x, const S* g, const Compute<S>* means, Sums* partial) {
+    sums_kernel(Extent e, const S* x, const S* g, Forwards<S> forwards, Sums* partial) {
   using T = Compute<S>;
   constexpr int together = chunk / width;
-  const T mean = means[blockIdx.x];
+  const T mean = forwards.means[blockIdx.x];
+  T scale = T(0), shift = T(0);  // of y
+  if constexpr (relu) {
+    scale = forwards.scale(blockIdx.x);
+    shift = forwards.shift(blockIdx.x);
+  }
   Sums own;
   e.for_slots<width, together>([&](const std::int64_t(&offsets)[together]) {
     T values[together][width], up[together][width];
@@ -106,8 +111,10 @@ __global__ void __launch_bounds__(threads)
       if (offsets[k] >= 0) {
 #pragma unroll
         for (int j = 0; j < width; ++j) {
-          sum += up[k][j];
-          centred += up[k][j] * (values[k][j] - mean);
+          T& v = up[k][j];
+          if constexpr (relu) v = passed<S>(v, normalised(values[k][j], mean, scale, shift));
+          sum += v;
+          centred += v * (values[k][j] - mean);
         }
       }
     own = Sums::Join{}(own, {static_cast<double>(sum), static_cast<double>(centred)});
@@ -132,19 +139,23 @@ __global__ void finish_kernel(Extent e, const typename Channels::Part* partial, 
   if (threadIdx.x == 0) coefficients[blockIdx.x] = channels.finish(blockIdx.x, all);
 }
 
-template <class S, int width>
+// y from x, or dx from x and g, for which y is computed again with relu.
+template <class S, int width, bool relu>
 __global__ void apply_kernel(Extent e, const S* x, const S* g, S* out,
-                             const Coefficients<Compute<S>>* coefficients) {
+                             const Coefficients<Compute<S>>* coefficients, const S* bias) {
   using T = Compute<S>;
   const std::int64_t per_run = e.run / width;
   for_items(e.elements() / width, [&](std::int64_t item) {
     const std::int64_t row = quotient(item, per_run);
-    const Coefficients<T> c = coefficients[row - quotient(row, e.channels) * e.channels];
+    const std::int64_t channel = row - quotient(row, e.channels) * e.channels;
+    const Coefficients<T> c = coefficients[channel];
+    const T shift = relu && bias ? widen(bias[channel]) : T(0);
     T v[width], up[width];
     load<S, width>(x + item * width, v);
     if (g) load<S, width>(g + item * width, up);
 #pragma unroll
-    for (int k = 0; k < width; ++k) v[k] = g ? c.backward(v[k], up[k]) : c.forward(v[k]);
+    for (int k = 0; k < width; ++k)
+      v[k] = g ? backward<S, relu>(c, v[k], up[k], shift) : forward<S, relu>(c, v[k]);
     store<S, width>(out + item * width, v);
   });
 }
@@ -159,8 +170,12 @@ void run_forward(const KernelArgs& args, const Extent& e, const BatchNormAttribu
          partial);
   launch({args, "batch_norm", dim3(grid.x), dim3(32)}, finish_kernel<S, ForwardChannels<S>>, e,
          partial, ForwardChannels<S>(args, a), coefficients);
-  launch({args, "batch_norm", item_grid(e.elements() / width), dim3(item_threads)},
-         apply_kernel<S, width>, e, args.in<S>(0), nullptr, args.out<S>(), coefficients);
+  with_relu(a.relu, [&](auto r) {
+    constexpr bool relu = decltype(r)::value;
+    launch({args, "batch_norm", item_grid(e.elements() / width), dim3(item_threads)},
+           apply_kernel<S, width, relu>, e, args.in<S>(0), nullptr, args.out<S>(), coefficients,
+           nullptr);
+  });
 }
 
 template <class S, int width>
@@ -169,12 +184,17 @@ void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAt
   auto* coefficients = args.scratch<Coefficients<T>>();
   auto* partial = args.scratch<Sums>(Workspace<S, Sums>(e.channels, e.slices).coefficients);
   const dim3 grid(static_cast<unsigned>(e.channels), static_cast<unsigned>(e.slices));
-  launch({args, "batch_norm_grad", grid, dim3(threads)}, sums_kernel<S, width>, e, args.in<S>(0),
-         args.in<S>(1), args.in<T>(2), partial);
-  launch({args, "batch_norm_grad", dim3(grid.x), dim3(32)}, finish_kernel<S, BackwardChannels<S>>,
-         e, partial, BackwardChannels<S>(args, a, e.per_channel()), coefficients);
-  launch({args, "batch_norm_grad", item_grid(e.elements() / width), dim3(item_threads)},
-         apply_kernel<S, width>, e, args.in<S>(0), args.in<S>(1), args.out<S>(), coefficients);
+  const Forwards<S> forwards(args, a);
+  with_relu(a.relu, [&](auto r) {
+    constexpr bool relu = decltype(r)::value;
+    launch({args, "batch_norm_grad", grid, dim3(threads)}, sums_kernel<S, width, relu>, e,
+           args.in<S>(0), args.in<S>(1), forwards, partial);
+    launch({args, "batch_norm_grad", dim3(grid.x), dim3(32)}, finish_kernel<S, BackwardChannels<S>>,
+           e, partial, BackwardChannels<S>(args, a, e.per_channel()), coefficients);
+    launch({args, "batch_norm_grad", item_grid(e.elements() / width), dim3(item_threads)},
+           apply_kernel<S, width, relu>, e, args.in<S>(0), args.in<S>(1), args.out<S>(),
+           coefficients, forwards.bias);
+  });
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include "ops/batch_norm/batch_norm.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -82,6 +84,35 @@ TEST(BatchNorm, BothLayoutsAgree) {
   }
 }
 
+// Numbers whose normalised values stay away from 0, where relu has a corner: every other sample is
+// negative.
+SampleInput two_sided(const Shape& shape) {
+  SampleInput x = SampleInput::real(shape);
+  for (std::int64_t i = 0; i < shape.elements(); ++i)
+    x.values.push_back((i / (shape.elements() / shape[0]) % 2 == 0 ? -1.0 : 1.0) *
+                       (1.0 + static_cast<double>(i % 11) / 16.0));
+  return x;
+}
+
+TEST(BatchNorm, TrainingWithRelu) {
+  for (const ImageLayout layout : {ImageLayout::channels_first, ImageLayout::channels_last})
+    for (const Shape& shape : {Shape{15, 3}, Shape{14, 3, 3}, Shape{2, 8, 4, 8}}) {
+      const Shape channels{shape[channel_axis(shape, layout)]};
+      const SampleInput x = two_sided(shape), w = SampleInput::real(channels, 0.5, 1.5),
+                        b = SampleInput::real(channels, -0.1, 0.1);
+      const auto with = [layout](bool weight, bool bias) {
+        return [=](const std::vector<Tensor>& t) {
+          return std::vector{
+              apply(batch_norm_op(), t, BatchNormAttributes{1e-5, weight, bias, layout, true})[0]};
+        };
+      };
+      check(sample("relu, weight and bias", {x, w, b}, with(true, true)));
+      check(sample("relu, weight", {x, w}, with(true, false)));
+      check(sample("relu, bias", {x, b}, with(false, true)));
+      check(sample("relu", {x}, with(false, false)));
+    }
+}
+
 TEST(BatchNorm, Evaluation) {
   const SampleInput c = SampleInput::real({3});
   check(sample("evaluation",
@@ -163,6 +194,13 @@ TEST(BatchNorm, Errors) {
   expect_error([&] { train(zeros({1, 3}), {}, {}); }, {"[batch_norm]", "more than one value", "1"});
   expect_error([&] { train(x, ones({2}), {}); }, {"[batch_norm]", "weight", "(3,)", "(2,)"});
   expect_error([&] { train(x, {}, ones({4})); }, {"[batch_norm]", "bias", "(3,)"});
+  const auto backward = [&](const Tensor& bias, bool relu) {
+    apply(batch_norm_grad_op(), {x, x, zeros({3}), ones({3}), bias},
+          BatchNormGradAttributes{1e-5, false, ImageLayout::channels_first, relu, true});
+  };
+  expect_error([&] { backward(ones({4}), true); }, {"[batch_norm_grad]", "bias", "(3,)", "(4,)"});
+  expect_error([&] { backward(ones({3}, f64), true); }, {"[batch_norm_grad]", "float64"});
+  expect_error([&] { backward(ones({3}), false); }, {"[batch_norm_grad]", "relu"});
   expect_error([&] { train(zeros({2, 3}, i32), {}, {}); }, {"[batch_norm]", "floating-point"});
   expect_error([&] { batch_norm(x, {}, {}, {}, {}, Training::no); },
                {"[batch_norm]", "running mean", "training"});

@@ -53,18 +53,82 @@ struct Sums {
   };
 };
 
+__device__ inline float fused_multiply_add(float a, float b, float c) { return ::fmaf(a, b, c); }
+__device__ inline double fused_multiply_add(double a, double b, double c) { return ::fma(a, b, c); }
+
+// y, rounded in the same places by every kernel: relu must find one sign in all of them.
+template <class T>
+__device__ T normalised(T x, T mean, T scale, T shift) {
+  return fused_multiply_add(x - mean, scale, shift);
+}
+
+// What relu makes of y once that is rounded to S, and of the gradient that comes back there.
+template <class S>
+__device__ Compute<S> relu_of(Compute<S> y) {
+  return y < -lost_in<S> ? Compute<S>(0) : y;
+}
+template <class S>
+__device__ Compute<S> passed(Compute<S> g, Compute<S> y) {
+  return y > lost_in<S> ? g : Compute<S>(0);
+}
+
 // What is applied to each element x of a channel.
 template <class T>
 struct Coefficients {
   T mean, scale, shift, slope;
 
-  __device__ T forward(T x) const { return (x - mean) * scale + shift; }
+  __device__ T forward(T x) const { return normalised(x, mean, scale, shift); }
   __device__ T backward(T x, T g) const { return scale * (g - shift - (x - mean) * slope); }
 };
+
+// What forward and backward write, `shift` being that of y.
+template <class S, bool relu>
+__device__ Compute<S> forward(const Coefficients<Compute<S>>& c, Compute<S> x) {
+  return relu ? relu_of<S>(c.forward(x)) : c.forward(x);
+}
+template <class S, bool relu>
+__device__ Compute<S> backward(const Coefficients<Compute<S>>& c, Compute<S> x, Compute<S> g,
+                               Compute<S> shift) {
+  return c.backward(x, relu ? passed<S>(g, normalised(x, c.mean, c.scale, shift)) : g);
+}
 
 template <class T>
 __device__ T reciprocal_deviation(T var, double eps) {
   return static_cast<T>(1.0 / square_root(static_cast<double>(var) + eps));
+}
+
+// What a channel's deviations are multiplied with, in forward and backward.
+template <class S>
+__device__ Compute<S> scale_of(Compute<S> var, double eps, const S* weight, std::int64_t c) {
+  return reciprocal_deviation(var, eps) * (weight ? widen(weight[c]) : Compute<S>(1));
+}
+
+// What y was made with, for backward.
+template <class S>
+struct Forwards {
+  using T = Compute<S>;
+  const S *weight, *bias;  // null where there is none
+  const T *means, *vars;
+  double eps;
+
+  Forwards(const KernelArgs& args, const BatchNormGradAttributes& a)
+      : weight(a.weight ? args.in<S>(4) : nullptr),
+        bias(a.bias ? args.in<S>(a.bias_input()) : nullptr),
+        means(args.in<T>(2)),
+        vars(args.in<T>(3)),
+        eps(a.eps) {}
+
+  __device__ T scale(std::int64_t c) const { return scale_of(vars[c], eps, weight, c); }
+  __device__ T shift(std::int64_t c) const { return bias ? widen(bias[c]) : T(0); }
+};
+
+// Calls body with a flag that is known when kernels are compiled.
+template <class Body>
+void with_relu(bool relu, const Body& body) {
+  if (relu)
+    body(std::true_type{});
+  else
+    body(std::false_type{});
 }
 
 // Forward: mean, variance and coefficients of a channel from its moments.
@@ -87,8 +151,7 @@ struct ForwardChannels {
     const T mean = static_cast<T>(all.mean), var = static_cast<T>(all.squares / all.count);
     means[c] = mean;
     vars[c] = var;
-    return {mean, reciprocal_deviation(var, eps) * (weight ? widen(weight[c]) : T(1)),
-            bias ? widen(bias[c]) : T(0), T(0)};
+    return {mean, scale_of(var, eps, weight, c), bias ? widen(bias[c]) : T(0), T(0)};
   }
 };
 
@@ -117,7 +180,7 @@ struct BackwardChannels {
     const double wide = static_cast<double>(rstd);
     dweight[c] = narrow<S>(static_cast<T>(all.g_centred * wide));
     dbias[c] = narrow<S>(static_cast<T>(all.g));
-    return {means[c], rstd * (weight ? widen(weight[c]) : T(1)), static_cast<T>(all.g / count),
+    return {means[c], scale_of(vars[c], eps, weight, c), static_cast<T>(all.g / count),
             static_cast<T>(all.g_centred / count * wide * wide)};
   }
 };

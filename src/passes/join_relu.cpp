@@ -1,0 +1,140 @@
+// Most batch norms are followed by relu. A norm's kernel can do that before it writes, and its
+// gradient's can find again where relu let the gradient pass: a walk over memory less in forward,
+// and one in backward, which does not need relu's result.
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ebb/ops.h"
+#include "ops/batch_norm/batch_norm.h"
+#include "ops/pointwise/pointwise.h"
+#include "passes/passes.h"
+#include "passes/rewrite.h"
+
+namespace ebb {
+namespace {
+
+using NodePtr = std::shared_ptr<Node>;
+
+bool is_zero(const Tensor& tensor) {
+  const Node& node = *tensor.node();
+  return &node.op() == &full_op() && node.attributes().as<GeneratorAttributes>().numbers.a == 0.0;
+}
+
+class JoinRelu {
+ public:
+  explicit JoinRelu(const Graph& graph) : graph_(graph), order_(topological_order(graph)) {
+    for (const NodePtr& node : order_)
+      for (const Tensor& input : node->inputs()) ++readers_[input];
+    for (const Tensor& output : graph.outputs) ++readers_[output];
+    for (const Update& update : graph.updates) ++readers_[update.value];
+    for (const NodePtr& node : order_) match(node);
+  }
+
+  Graph run() {
+    if (forward_.empty() && backward_.empty()) return graph_;
+    for (const NodePtr& node : order_)
+      if (!node->inputs().empty()) rewrite(*node);
+    return rewriter_.apply(graph_);
+  }
+
+ private:
+  void match(const NodePtr& node) {
+    if (const NodePtr norm = normed(*node); norm && readers_.at(node->inputs()[0]) == 1) {
+      forward_.insert(norm.get());
+      relus_.insert(node.get());
+    } else if (const NodePtr source = masked(*node)) {
+      backward_.emplace(node.get(), source);
+    }
+  }
+
+  // The batch norm whose result a node is the relu of.
+  NodePtr normed(const Node& node) const {
+    if (&node.op() != &relu_) return {};
+    const Tensor& y = node.inputs()[0];
+    return &y.node()->op() == &batch_norm_op() && y.output() == 0 &&
+                   !y.node()->attributes().as<BatchNormAttributes>().relu
+               ? y.node()
+               : nullptr;
+  }
+
+  // The batch norm that a batch_norm_grad belongs to, if all that it is given is what relu lets
+  // pass of a gradient, and that is for no one else.
+  NodePtr masked(const Node& node) const {
+    if (&node.op() != &batch_norm_grad_op()) return {};
+    const auto& a = node.attributes().as<BatchNormGradAttributes>();
+    const Tensor& passed = node.inputs()[1];
+    const Node& select = *passed.node();
+    if (a.relu || &select.op() != &where_ || readers_.at(passed) != 1) return {};
+    const Node& compare = *select.inputs()[0].node();
+    if (&compare.op() != &greater_ || !is_zero(compare.inputs()[1]) || !is_zero(select.inputs()[2]))
+      return {};
+    if (select.inputs()[1].type() != passed.type()) return {};
+    const NodePtr norm = normed(*compare.inputs()[0].node());
+    return norm && same(*norm, node) ? norm : nullptr;
+  }
+
+  // Whether a gradient is that of a norm: y can be computed again from what it has.
+  static bool same(const Node& norm, const Node& gradient) {
+    const auto& a = norm.attributes().as<BatchNormAttributes>();
+    const auto& b = gradient.attributes().as<BatchNormGradAttributes>();
+    const NodePtr own = gradient.inputs()[2].node();
+    return a.eps == b.eps && a.weight == b.weight && a.layout == b.layout &&
+           norm.inputs()[0] == gradient.inputs()[0] && own.get() == &norm &&
+           gradient.inputs()[2] == Tensor(own, 1) && gradient.inputs()[3] == Tensor(own, 2) &&
+           (!a.weight || norm.inputs()[1] == gradient.inputs()[4]);
+  }
+
+  void rewrite(const Node& node) {
+    if (relus_.contains(&node)) {
+      rewriter_.replace(node, {rewriter_[node.inputs()[0]]});
+    } else if (forward_.contains(&node)) {
+      BatchNormAttributes attributes = node.attributes().as<BatchNormAttributes>();
+      attributes.relu = true;
+      rewriter_.replace(node, again(node, renewed(node), attributes));
+    } else if (const auto found = backward_.find(&node); found != backward_.end()) {
+      const Node& norm = *found->second;
+      const auto& a = norm.attributes().as<BatchNormAttributes>();
+      BatchNormGradAttributes attributes = node.attributes().as<BatchNormGradAttributes>();
+      attributes.relu = true;
+      attributes.bias = a.bias;
+      std::vector<Tensor> inputs = renewed(node);
+      inputs[1] = rewriter_[node.inputs()[1].node()->inputs()[1]];
+      if (a.bias) inputs.push_back(rewriter_[norm.inputs().back()]);
+      rewriter_.replace(node, again(node, std::move(inputs), attributes));
+    } else {
+      rewriter_.replace(node, rewriter_.copy(node));
+    }
+  }
+
+  std::vector<Tensor> renewed(const Node& node) const {
+    std::vector<Tensor> inputs;
+    for (const Tensor& input : node.inputs()) inputs.push_back(rewriter_[input]);
+    return inputs;
+  }
+
+  // The same op with other attributes.
+  template <class A>
+  static std::vector<Tensor> again(const Node& node, std::vector<Tensor> inputs,
+                                   const A& attributes) {
+    const TraceScope path(node.path());
+    const MarkScope marks(node.marks());
+    std::vector<Tensor> outputs = apply(node.op(), std::move(inputs), attributes);
+    outputs[0].node()->set_category(node.category());
+    return outputs;
+  }
+
+  const Op &relu_ = pointwise_op("relu"), &where_ = pointwise_op("where"),
+           &greater_ = pointwise_op("greater");
+  const Graph& graph_;
+  std::vector<NodePtr> order_;
+  std::unordered_map<Tensor, int> readers_;            // the graph itself counts as one
+  std::unordered_set<const Node*> forward_, relus_;    // norms, and the relus that they do
+  std::unordered_map<const Node*, NodePtr> backward_;  // from gradients to the norms they are of
+  Rewriter rewriter_;
+};
+
+}  // namespace
+
+Graph join_relu(const Graph& graph) { return JoinRelu(graph).run(); }
+
+}  // namespace ebb
