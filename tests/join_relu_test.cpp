@@ -117,6 +117,23 @@ TEST(JoinRelu, RoundsBeforeItLooksAtSigns) {
   }
 }
 
+// A bias that is cast for the norm need not be kept so for backward, which takes it as it was.
+TEST(JoinRelu, KeepsNoCastBias) {
+  for (const DType dtype : {f16, bf16})
+    for (const ImageLayout layout : {ImageLayout::channels_first, ImageLayout::channels_last}) {
+      const Norm norm{.dtype = dtype, .layout = layout};
+      const Tensor bias = random({norm.channels()}, f32);
+      const Tensor y = relu(norm.with(norm.weight, cast(bias, dtype)));
+      const Graph graph = graph_of(grad(sum(y * norm.g), {norm.x, norm.weight, bias}));
+      for (const auto& node : topological_order(join_relu(graph)))
+        if (&node->op() == &batch_norm_grad_op()) {
+          EXPECT_EQ(node->inputs().back(), bias);
+        }
+      EXPECT_EQ(joined_norms(graph), 2);
+      expect_same_results(graph, std::string(name(dtype)));
+    }
+}
+
 TEST(JoinRelu, KeepsWhatOthersRead) {
   const Norm norm;
   const Tensor y = norm();
