@@ -12,6 +12,7 @@
 #include "ops/batch_norm/batch_norm.h"
 #include "passes/passes.h"
 #include "support/op_check.h"
+#include "support/other_device.h"
 #include "support/plan_check.h"
 
 namespace ebb::test {
@@ -64,12 +65,20 @@ void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what)
         << what << ", element " << i << ": " << x[i] << " and " << y[i];
 }
 
-void expect_same_results(const Graph& graph, const std::string& what) {
+void expect_same_results_here(const Graph& graph, const std::string& what) {
   Program with(graph), without(graph, CompileOptions{.fuse = false});
   with.run(), without.run();
   for (std::size_t i = 0; i < graph.outputs.size(); ++i)
     expect_same_bits(with.output(static_cast<int>(i)), without.output(static_cast<int>(i)),
                      what + ", result " + std::to_string(i));
+}
+
+// On the CPU, and on a GPU where there is one.
+void expect_same_results(const Graph& graph, const std::string& what) {
+  expect_same_results_here(graph, what);
+  if (cuda_present())
+    expect_same_results_here(OtherDevice(device::cuda(0), OtherDevice::Constants::copied)(graph),
+                             what + " on CUDA");
 }
 
 TEST(JoinRelu, ChangesNoBit) {
