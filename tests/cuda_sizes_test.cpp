@@ -73,6 +73,11 @@ void check_batch_norms(const Shape& shape, ImageLayout layout) {
   check_sizes("batch_norm and relu " + where,
               {x, SampleInput::real(channels, 0.5, 1.5), SampleInput::real(channels, -0.1, 0.1)},
               [norm](const Tensors& t) { return Tensors{relu(norm(t))}; });
+  check_sizes("batch_norm and relu, its bias in float32 " + where,
+              {x, SampleInput::real(channels, 0.5, 1.5), {channels, f32, -0.1, 0.1, false, {}}},
+              [norm](const Tensors& t) {
+                return Tensors{relu(norm({t[0], t[1], cast(t[2], t[0].dtype())}))};
+              });
 }
 
 TEST(CudaSizes, Norms) {

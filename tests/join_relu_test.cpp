@@ -12,6 +12,7 @@
 #include "ops/batch_norm/batch_norm.h"
 #include "passes/passes.h"
 #include "support/op_check.h"
+#include "support/other_device.h"
 #include "support/plan_check.h"
 
 namespace ebb::test {
@@ -64,12 +65,20 @@ void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what)
         << what << ", element " << i << ": " << x[i] << " and " << y[i];
 }
 
-void expect_same_results(const Graph& graph, const std::string& what) {
+void expect_same_results_here(const Graph& graph, const std::string& what) {
   Program with(graph), without(graph, CompileOptions{.fuse = false});
   with.run(), without.run();
   for (std::size_t i = 0; i < graph.outputs.size(); ++i)
     expect_same_bits(with.output(static_cast<int>(i)), without.output(static_cast<int>(i)),
                      what + ", result " + std::to_string(i));
+}
+
+// On the CPU, and on a GPU where there is one.
+void expect_same_results(const Graph& graph, const std::string& what) {
+  expect_same_results_here(graph, what);
+  if (cuda_present())
+    expect_same_results_here(OtherDevice(device::cuda(0), OtherDevice::Constants::copied)(graph),
+                             what + " on CUDA");
 }
 
 TEST(JoinRelu, ChangesNoBit) {
@@ -115,6 +124,23 @@ TEST(JoinRelu, RoundsBeforeItLooksAtSigns) {
       expect_same_results(graph_of(results), fmt::format("{} near {}", name(dtype), size));
     }
   }
+}
+
+// A bias that is cast for the norm need not be kept so for backward, which takes it as it was.
+TEST(JoinRelu, KeepsNoCastBias) {
+  for (const DType dtype : {f16, bf16})
+    for (const ImageLayout layout : {ImageLayout::channels_first, ImageLayout::channels_last}) {
+      const Norm norm{.dtype = dtype, .layout = layout};
+      const Tensor bias = random({norm.channels()}, f32);
+      const Tensor y = relu(norm.with(norm.weight, cast(bias, dtype)));
+      const Graph graph = graph_of(grad(sum(y * norm.g), {norm.x, norm.weight, bias}));
+      for (const auto& node : topological_order(join_relu(graph)))
+        if (&node->op() == &batch_norm_grad_op()) {
+          EXPECT_EQ(node->inputs().back(), bias);
+        }
+      EXPECT_EQ(joined_norms(graph), 2);
+      expect_same_results(graph, std::string(name(dtype)));
+    }
 }
 
 TEST(JoinRelu, KeepsWhatOthersRead) {

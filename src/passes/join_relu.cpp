@@ -6,6 +6,7 @@
 
 #include "ebb/ops.h"
 #include "ops/batch_norm/batch_norm.h"
+#include "ops/leaf/leaf.h"
 #include "ops/pointwise/pointwise.h"
 #include "passes/passes.h"
 #include "passes/rewrite.h"
@@ -84,6 +85,16 @@ class JoinRelu {
            (!a.weight || norm.inputs()[1] == gradient.inputs()[4]);
   }
 
+  // A norm's bias, or the variable of float32 it is cast from: that lives until backward anyway.
+  static const Tensor& kept_bias(const Node& norm) {
+    const Tensor& bias = norm.inputs().back();
+    const Node& source = *bias.node();
+    const bool narrowed = &source.op() == &cast_op() && is_half(bias.dtype()) &&
+                          source.inputs()[0].dtype() == f32 &&
+                          is_leaf(source.inputs()[0].node()->op());
+    return narrowed ? source.inputs()[0] : bias;
+  }
+
   void rewrite(const Node& node) {
     if (relus_.contains(&node)) {
       rewriter_.replace(node, {rewriter_[node.inputs()[0]]});
@@ -99,7 +110,7 @@ class JoinRelu {
       attributes.bias = a.bias;
       std::vector<Tensor> inputs = renewed(node);
       inputs[1] = rewriter_[node.inputs()[1].node()->inputs()[1]];
-      if (a.bias) inputs.push_back(rewriter_[norm.inputs().back()]);
+      if (a.bias) inputs.push_back(rewriter_[kept_bias(norm)]);
       rewriter_.replace(node, again(node, std::move(inputs), attributes));
     } else {
       rewriter_.replace(node, rewriter_.copy(node));

@@ -67,9 +67,9 @@ std::vector<TensorType> infer_grad(const Call& call, const BatchNormGradAttribut
   if (a.weight) require_per_channel(call, call.inputs[4], "weight", a.layout);
   if (a.bias && !a.relu) call.fail_value("the bias is read with relu alone");
   if (a.bias) {
-    call.require_same_dtype(0, a.bias_input());
-    require_per_channel(call, call.inputs[static_cast<std::size_t>(a.bias_input())], "bias",
-                        a.layout);
+    const TensorType& bias = call.inputs[static_cast<std::size_t>(a.bias_input())];
+    require_per_channel(call, bias, "bias", a.layout);
+    if (bias.dtype != statistics.dtype) call.require_same_dtype(0, a.bias_input());
   }
   const TensorType channels{statistics.shape, call.dtype(0)};
   return {call.inputs[0], channels, channels};
@@ -124,7 +124,7 @@ std::vector<Tensor> grad_reference(std::span<const Tensor> in, const BatchNormGr
   Tensor g = cast(in[1], value.dtype());
   if (a.relu) {
     Tensor y = a.weight ? value * over(x, in[4], a.layout) : value;
-    if (a.bias) y = y + over(x, in.back(), a.layout);
+    if (a.bias) y = y + over(x, cast(in.back(), x.dtype()), a.layout);
     g = where(greater(cast(y, x.dtype()), scalar_like(x, 0.0)), g, scalar_like(g, 0.0));
   }
   const Tensor scale = a.weight ? rstd * over(x, in[4], a.layout) : rstd;

@@ -39,8 +39,9 @@ struct BatchNormAttributes {
 };
 
 // Inputs: x, the gradient of y or relu(y), mean, var, then weight if there is one, and with relu
-// the bias if there is one: where relu lets the gradient pass is found by computing y again, so
-// that backward reads no more of memory than it would without relu.
+// the bias if there is one, of x's dtype, or of the statistics' to be rounded to it: where relu
+// lets the gradient pass is found by computing y again, so that backward reads no more of memory
+// than it would without relu.
 // Outputs: the gradients of x, weight and bias. The last two are sums that the first needs anyway.
 struct BatchNormGradAttributes {
   double eps = 0.0;

@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(1024)
 template <class S, int width, bool relu>
 __global__ void __launch_bounds__(threads)
     apply_kernel(Columns p, const S* x, const S* g, S* out,
-                 const Coefficients<Compute<S>>* coefficients, const S* bias) {
+                 const Coefficients<Compute<S>>* coefficients, Forwards<S> forwards) {
   using T = Compute<S>;
   constexpr int together = chunk / 2;
   const std::int64_t column = p.column<width>();
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
   for (int j = 0; j < width; ++j) {
     c[j] = coefficients[column + j];
-    shift[j] = relu && bias ? widen(bias[column + j]) : T(0);
+    shift[j] = relu && g ? forwards.shift(column + j) : T(0);
   }
   p.for_chunks([&](std::int64_t row, int count) {
     const std::int64_t at = row * p.columns + column, step = p.down * p.columns;
@@ -270,14 +270,14 @@ __global__ void __launch_bounds__(threads)
 
 template <class S, int width, bool relu, class What, class Channels>
 void run(const KernelArgs& args, const char* name, const Columns& p, const What& what,
-         const Channels& channels, const S* x, const S* g, const S* bias) {
+         const Channels& channels, const S* x, const S* g, const Forwards<S>& forwards) {
   auto* coefficients = args.scratch<Coefficients<Compute<S>>>();
   auto* partial = args.scratch<Pair>(Workspace<S, Pair>(p.columns, p.slices).coefficients);
   launch({args, name, p.grid(p.slices), p.block()}, sums_kernel<width, What>, p, what, partial);
   launch({args, name, dim3(static_cast<unsigned>(ceil_div(p.columns, 32))), dim3(32, 32)},
          finish_kernel<S, Channels>, p, partial, channels, coefficients);
   launch({args, name, p.grid(p.blocks_down()), p.block()}, apply_kernel<S, width, relu>, p, x, g,
-         args.out<S>(), coefficients, bias);
+         args.out<S>(), coefficients, forwards);
 }
 
 // Calls body with the number of columns a thread takes: a pack, or one where packs do not fit.
@@ -309,7 +309,7 @@ Kernel bind_batch_norm_columns_cuda(const KernelRequest& request, const BatchNor
                       with_relu(a.relu, [&](auto r) {
                         run<S, width, decltype(r)::value>(
                             args, "batch_norm", Columns(e, width), SumsOfX<S, width>{args.in<S>(0)},
-                            ForwardChannels<S>(args, a), args.in<S>(0), nullptr, nullptr);
+                            ForwardChannels<S>(args, a), args.in<S>(0), nullptr, Forwards<S>());
                       });
                     });
                   },
@@ -323,9 +323,9 @@ Kernel bind_batch_norm_grad_columns_cuda(const KernelRequest& request,
     using S = typename decltype(tag)::type;
     const ChannelExtent e(request.out().shape(), a.layout);
     return Kernel{
-        [e, a](const KernelArgs& args) {
+        [e, a, wide = has_wide_bias(request, a)](const KernelArgs& args) {
           const S *x = args.in<S>(0), *g = args.in<S>(1);
-          const Forwards<S> forwards(args, a);
+          const Forwards<S> forwards(args, a, wide);
           const BackwardChannels<S> channels(args, a, static_cast<double>(e.per_channel()));
           const bool packs = e.channels % pack<S> == 0 && aligned_for_packs(x, g, args.out<S>());
           with_width<S>(packs, [&](auto w) {
@@ -334,7 +334,7 @@ Kernel bind_batch_norm_grad_columns_cuda(const KernelRequest& request,
               constexpr bool relu = decltype(r)::value;
               run<S, width, relu>(args, "batch_norm_grad", Columns(e, width),
                                   SumsOfGradients<S, width, relu>{x, g, forwards}, channels, x, g,
-                                  forwards.bias);
+                                  forwards);
             });
           });
         },

@@ -285,13 +285,14 @@ void write_gradient(const Extent& e, PieceReader<S, P>& read, S* dx, std::int64_
   });
 }
 
-template <class S>
+// B is the bias's type.
+template <class S, class B>
 void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAttributes& a) {
   using T = Compute<S>;
   const S *x = args.in<S>(0), *g = args.in<S>(1);
   const T *means = args.in<T>(2), *vars = args.in<T>(3);
   const S* weight = a.weight ? args.in<S>(4) : nullptr;
-  const S* bias = a.bias ? args.in<S>(a.bias_input()) : nullptr;
+  const B* bias = a.bias ? args.in<B>(a.bias_input()) : nullptr;
   const Relu relu{a.relu};
   S *dx = args.out<S>(0), *dweight = args.out<S>(1), *dbias = args.out<S>(2);
   for_blocks(e, [&](std::int64_t first, std::int64_t last) {
@@ -301,7 +302,9 @@ void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAt
     const auto scale = [&](std::int64_t c) {
       return rstd(c) * (weight ? static_cast<T>(weight[c]) : T(1));
     };
-    const auto shift = [&](std::int64_t c) { return bias ? static_cast<T>(bias[c]) : T(0); };
+    const auto shift = [&](std::int64_t c) {
+      return bias ? static_cast<T>(static_cast<S>(bias[c])) : T(0);
+    };
     const auto offset = [&](std::int64_t c) {
       return static_cast<T>(sums[c - first].g / e.per_channel());
     };
@@ -344,8 +347,12 @@ Kernel bind_batch_norm_cpu(const KernelRequest& request, const BatchNormAttribut
 Kernel bind_batch_norm_grad_cpu(const KernelRequest& request, const BatchNormGradAttributes& a) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    return Kernel{[e = Extent(request.out().shape(), a.layout), a](const KernelArgs& args) {
-      run_backward<S>(args, e, a);
+    const bool wide = a.bias && request.in(a.bias_input()).dtype() != request.out().dtype();
+    return Kernel{[e = Extent(request.out().shape(), a.layout), a, wide](const KernelArgs& args) {
+      if (wide)
+        run_backward<S, Compute<S>>(args, e, a);
+      else
+        run_backward<S, S>(args, e, a);
     }};
   });
 }

@@ -142,14 +142,14 @@ __global__ void finish_kernel(Extent e, const typename Channels::Part* partial, 
 // y from x, or dx from x and g, for which y is computed again with relu.
 template <class S, int width, bool relu>
 __global__ void apply_kernel(Extent e, const S* x, const S* g, S* out,
-                             const Coefficients<Compute<S>>* coefficients, const S* bias) {
+                             const Coefficients<Compute<S>>* coefficients, Forwards<S> forwards) {
   using T = Compute<S>;
   const std::int64_t per_run = e.run / width;
   for_items(e.elements() / width, [&](std::int64_t item) {
     const std::int64_t row = quotient(item, per_run);
     const std::int64_t channel = row - quotient(row, e.channels) * e.channels;
     const Coefficients<T> c = coefficients[channel];
-    const T shift = relu && bias ? widen(bias[channel]) : T(0);
+    const T shift = relu && g ? forwards.shift(channel) : T(0);
     T v[width], up[width];
     load<S, width>(x + item * width, v);
     if (g) load<S, width>(g + item * width, up);
@@ -174,17 +174,18 @@ void run_forward(const KernelArgs& args, const Extent& e, const BatchNormAttribu
     constexpr bool relu = decltype(r)::value;
     launch({args, "batch_norm", item_grid(e.elements() / width), dim3(item_threads)},
            apply_kernel<S, width, relu>, e, args.in<S>(0), nullptr, args.out<S>(), coefficients,
-           nullptr);
+           Forwards<S>());
   });
 }
 
 template <class S, int width>
-void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAttributes& a) {
+void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAttributes& a,
+                  bool wide_bias) {
   using T = Compute<S>;
   auto* coefficients = args.scratch<Coefficients<T>>();
   auto* partial = args.scratch<Sums>(Workspace<S, Sums>(e.channels, e.slices).coefficients);
   const dim3 grid(static_cast<unsigned>(e.channels), static_cast<unsigned>(e.slices));
-  const Forwards<S> forwards(args, a);
+  const Forwards<S> forwards(args, a, wide_bias);
   with_relu(a.relu, [&](auto r) {
     constexpr bool relu = decltype(r)::value;
     launch({args, "batch_norm_grad", grid, dim3(threads)}, sums_kernel<S, width, relu>, e,
@@ -193,7 +194,7 @@ void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAt
            e, partial, BackwardChannels<S>(args, a, e.per_channel()), coefficients);
     launch({args, "batch_norm_grad", item_grid(e.elements() / width), dim3(item_threads)},
            apply_kernel<S, width, relu>, e, args.in<S>(0), args.in<S>(1), args.out<S>(),
-           coefficients, forwards.bias);
+           coefficients, forwards);
   });
 }
 
@@ -221,12 +222,12 @@ Kernel bind_batch_norm_grad_cuda(const KernelRequest& request, const BatchNormGr
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     const Extent e(extent);
-    return Kernel{[e, a](const KernelArgs& args) {
+    return Kernel{[e, a, wide = has_wide_bias(request, a)](const KernelArgs& args) {
                     if (e.run % pack<S> == 0 &&
                         aligned_for_packs(args.inputs[0], args.inputs[1], args.outputs[0]))
-                      run_backward<S, pack<S>>(args, e, a);
+                      run_backward<S, pack<S>>(args, e, a, wide);
                     else
-                      run_backward<S, 1>(args, e, a);
+                      run_backward<S, 1>(args, e, a, wide);
                   },
                   Workspace<S, Sums>(e.channels, e.slices).all};
   });

@@ -107,20 +107,31 @@ __device__ Compute<S> scale_of(Compute<S> var, double eps, const S* weight, std:
 template <class S>
 struct Forwards {
   using T = Compute<S>;
-  const S *weight, *bias;  // null where there is none
-  const T *means, *vars;
-  double eps;
+  const S *weight = nullptr, *bias = nullptr;  // null where there is none
+  const T* wide_bias = nullptr;                // or not yet rounded
+  const T *means = nullptr, *vars = nullptr;
+  double eps = 0.0;
 
-  Forwards(const KernelArgs& args, const BatchNormGradAttributes& a)
+  Forwards() = default;
+  Forwards(const KernelArgs& args, const BatchNormGradAttributes& a, bool wide)
       : weight(a.weight ? args.in<S>(4) : nullptr),
-        bias(a.bias ? args.in<S>(a.bias_input()) : nullptr),
+        bias(a.bias && !wide ? args.in<S>(a.bias_input()) : nullptr),
+        wide_bias(a.bias && wide ? args.in<T>(a.bias_input()) : nullptr),
         means(args.in<T>(2)),
         vars(args.in<T>(3)),
         eps(a.eps) {}
 
   __device__ T scale(std::int64_t c) const { return scale_of(vars[c], eps, weight, c); }
-  __device__ T shift(std::int64_t c) const { return bias ? widen(bias[c]) : T(0); }
+  __device__ T shift(std::int64_t c) const {
+    if (wide_bias) return widen(narrow<S>(wide_bias[c]));
+    return bias ? widen(bias[c]) : T(0);
+  }
 };
+
+// Whether the bias that backward is given is still to be rounded.
+inline bool has_wide_bias(const KernelRequest& request, const BatchNormGradAttributes& a) {
+  return a.bias && request.in(a.bias_input()).dtype() != request.out().dtype();
+}
 
 // Calls body with a flag that is known when kernels are compiled.
 template <class Body>
