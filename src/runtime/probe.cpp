@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "core/cuda/cuda.h"
+#include "ebb/error.h"
 #include "ebb/ops.h"
 #include "ebb/program.h"
 #include "ebb/threads.h"
@@ -46,13 +47,18 @@ class Stopwatch {
  public:
   // Seconds that the op which makes `result` takes.
   double seconds(const Tensor& result) {
-    // Reduced to one number, so that the result itself lies in the arena as it does in a step.
-    Program program({.inputs = {}, .outputs = {sum(result)}, .updates = {}});
+    // Reduced to one number, so that the result itself lies in the arena as it does in a step; by
+    // an op of its own, which does not compute the result itself.
+    CompileOptions options;
+    options.fuse = false;
+    Program program({.inputs = {}, .outputs = {sum(result)}, .updates = {}}, options);
     const auto& instructions = program.plan().instructions;
     const auto found =
         std::find_if(instructions.begin(), instructions.end(), [&](const Instruction& instruction) {
           return &instruction.node->op() == &maker(result).op();
         });
+    if (found == instructions.end())
+      throw Error(fmt::format("[probe] no instruction runs {}", maker(result).op().name()));
     const std::size_t which = static_cast<std::size_t>(found - instructions.begin());
     return fastest(std::move(program),
                    [=](const std::vector<double>& times) { return times[which]; });

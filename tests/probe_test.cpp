@@ -1,0 +1,35 @@
+// What a device is measured to do. Figures differ from machine to machine, but not by any amount.
+#include "ebb/probe.h"
+
+#include <gtest/gtest.h>
+
+#include "ebb/rates.h"
+#include "support/other_device.h"
+
+namespace ebb::test {
+namespace {
+
+// Bounds that no machine is near: a clock read wrong, or around the wrong kernel, is far outside.
+void check_rates(const Rates& rates) {
+  EXPECT_GT(rates.bandwidth, 1e7);
+  EXPECT_LT(rates.bandwidth, 1e14);
+  EXPECT_GT(rates.launch_us, 0.0);
+  EXPECT_LT(rates.launch_us, 1e5);
+  for (int k = 0; k < work_count; ++k) {
+    const WorkRate& rate = rates[static_cast<Work>(k)];
+    for (const double operations : {rate.f32, rate.bf16, rate.f16, rate.f64}) {
+      EXPECT_GT(operations, 1e5) << name(static_cast<Work>(k));
+      EXPECT_LT(operations, 1e17) << name(static_cast<Work>(k));
+    }
+  }
+  // Elementwise functions cannot outrun products by much on any device.
+  EXPECT_LT(rates[Work::elementwise].f32, 10.0 * rates[Work::product].f32);
+}
+
+TEST(Probe, RatesAreThoseOfAMachine) {
+  check_rates(measure_rates(device::cpu));
+  if (cuda_present()) check_rates(measure_rates(device::cuda(0)));
+}
+
+}  // namespace
+}  // namespace ebb::test
