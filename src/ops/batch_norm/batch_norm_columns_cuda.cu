@@ -154,7 +154,7 @@ struct SumsOfGradients {
             if constexpr (relu)
               v = passed<S>(v, normalised(values[k][j], mean[j], scale[j], shift[j]));
             sum[j] += v;
-            centred[j] += v * (values[k][j] - mean[j]);
+            centred[j] = fused_multiply_add(v, values[k][j] - mean[j], centred[j]);
           }
         }
     }

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(threads)
           T& v = up[k][j];
           if constexpr (relu) v = passed<S>(v, normalised(values[k][j], mean, scale, shift));
           sum += v;
-          centred += v * (values[k][j] - mean);
+          centred = fused_multiply_add(v, values[k][j] - mean, centred);
         }
       }
     own = Sums::Join{}(own, {static_cast<double>(sum), static_cast<double>(centred)});

@@ -53,6 +53,8 @@ struct Sums {
   };
 };
 
+// Said where it is meant: a compiler that is free to join a product and a sum may do so with relu
+// and not without, and fusion would change bits.
 __device__ inline float fused_multiply_add(float a, float b, float c) { return ::fmaf(a, b, c); }
 __device__ inline double fused_multiply_add(double a, double b, double c) { return ::fma(a, b, c); }
 
@@ -78,7 +80,9 @@ struct Coefficients {
   T mean, scale, shift, slope;
 
   __device__ T forward(T x) const { return normalised(x, mean, scale, shift); }
-  __device__ T backward(T x, T g) const { return scale * (g - shift - (x - mean) * slope); }
+  __device__ T backward(T x, T g) const {
+    return scale * fused_multiply_add(mean - x, slope, g - shift);
+  }
 };
 
 // What forward and backward write, `shift` being that of y.
