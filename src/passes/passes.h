@@ -20,8 +20,8 @@ Graph join_loss(const Graph& graph, const LossForm& form);
 // too.
 Graph join_epilogues(const Graph& graph);
 
-// Has the gradient of a norm sum its rows where that is a bias's gradient. The sums are of the same
-// numbers in another order.
+// Has the gradient of a norm sum its rows where that is a bias's gradient, on CUDA alone. The sums
+// are of the same numbers in another order.
 Graph join_sums(const Graph& graph);
 
 // Lets attention's backward op write the gradients of q, k and v side by side where nobody reads
