@@ -202,6 +202,7 @@ Rates measure_one_thread(Device device) {
 
 Rates measure_rates(Device device) {
   const bool cuda = device.kind == Device::Kind::cuda;
+  if (cuda) cuda::require(device);
   Stopwatch watch;
   Rates rates = measure_with(device, watch);
   if (!cuda && !watch.quiet() && threads() > 1) rates = measure_one_thread(device);
