@@ -55,8 +55,9 @@ TEST(RowNorm, GradientsWithAnotherAdded) {
                                 RowNormGradAttributes{1e-5, true, true, true, true, true});
                           }}));
   check(with_half_factor({"rms_norm_grad", {x, x, x}, [&](const auto& t) {
-                            return apply(rms_norm_grad_op(), {t[0], t[1], rstd(t[0]), t[2]},
-                                         RowNormGradAttributes{1e-5, false, false, false, true, true});
+                            return apply(
+                                rms_norm_grad_op(), {t[0], t[1], rstd(t[0]), t[2]},
+                                RowNormGradAttributes{1e-5, false, false, false, true, true});
                           }}));
 }
 
