@@ -95,8 +95,11 @@ TEST_F(CommandLinePlan, WrongOptions) {
   expect_usage_error("plan --recompute sometimes", "segment=N");
   expect_usage_error("plan --device nowhere.json", "nowhere.json");
   expect_usage_error("fit --workload lm", "--budget");
-  expect_usage_error("plan --workload lm --tf32", "--tf32 is of products on a GPU");
-  expect_usage_error("plan --workload reweight --tf32", "--tf32 is of products on a GPU");
+  for (const char* option :
+       {"--tf32", "--lanes 1", "--no-groups", "--loss-walks 1", "--loss-logits 1MiB"})
+    expect_usage_error(std::string("plan --workload lm ") + option,
+                       "is for a GPU, but the device is cpu");
+  expect_usage_error("plan --workload reweight --tf32", "--tf32 is for a GPU");
   const auto broken = folder_.write("broken.json", R"({"name": "x", "bytes_per_second": -1})");
   expect_failure("plan --device " + broken.string(), 1, "bytes_per_second");
   expect_failure("plan --device " + folder_.write("not.json", "no").string(), 1, "not JSON");

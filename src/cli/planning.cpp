@@ -100,15 +100,14 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->group(group);
   app.add_option(
          "--lanes", options.lanes,
-         "On a GPU, 2: updates and what they alone read run beside the rest; 1: they do not")
+         "On a GPU, 2: updates and what they alone read run beside the rest; 1: they do not; "
+         "default: 2")
       ->check(CLI::IsMember({1, 2}))
-      ->capture_default_str()
       ->group(group);
   app.add_option("--loss-walks", options.loss_walks,
                  "On a GPU: times the logits of a fused loss are made; 1 is faster, 2 takes less "
-                 "memory, auto is the fastest that keeps the budget")
+                 "memory, auto, the default, is the fastest that keeps the budget")
       ->check(CLI::IsMember({"auto", "1", "2"}))
-      ->capture_default_str()
       ->group(group);
   app.add_option("--loss-logits", options.loss_logits,
                  "On a GPU: bytes of a fused loss's logits that exist at a time, with --loss-walks "
@@ -159,20 +158,27 @@ Device device_of(const PlanningOptions& options) {
 }
 
 CompileOptions device_options(const PlanningOptions& options, const Rates& rates) {
-  if (options.tf32 && device_of(options).kind != Device::Kind::cuda)
-    throw UsageError(
-        fmt::format("--tf32 is of products on a GPU, but the device is {}", options.device));
+  if (device_of(options).kind != Device::Kind::cuda)
+    for (const auto& [given, option] : {std::pair{options.tf32, "--tf32"},
+                                        {options.lanes.has_value(), "--lanes"},
+                                        {options.no_groups, "--no-groups"},
+                                        {options.loss_walks.has_value(), "--loss-walks"},
+                                        {options.loss_logits.has_value(), "--loss-logits"}})
+      if (given)
+        throw UsageError(
+            fmt::format("{} is for a GPU, but the device is {}", option, options.device));
+  const std::string walks = options.loss_walks.value_or("auto");
   CompileOptions compile;
   compile.machine = options.machine;
-  if (options.loss_walks != "auto")
-    compile.loss = {.walks = options.loss_walks == "1" ? 1 : 2,
+  if (walks != "auto")
+    compile.loss = {.walks = walks == "1" ? 1 : 2,
                     .logits = options.loss_logits ? parse_bytes(*options.loss_logits) : Bytes{}};
   else if (options.loss_logits)
     throw UsageError("--loss-logits needs --loss-walks 1 or 2, but the walks are auto");
   compile.group = !options.no_groups;
   compile.plan.rates = rates;
   compile.plan.tf32 = options.tf32;
-  compile.plan.lanes = options.lanes;
+  compile.plan.lanes = options.lanes.value_or(compile.plan.lanes);
   return compile;
 }
 

@@ -24,11 +24,11 @@ struct PlanningOptions {
   std::optional<std::string> optimizer;
   std::string accumulate = "1";  // or auto
   std::string precision = "fp32";
-  std::optional<std::string> rounding;  // of parameters in pure-bf16
-  std::optional<int> master_bits;       // beside those in split-bf16
-  bool tf32 = false;                    // products of float32 on a GPU
-  int lanes = 2;                        // of a GPU
-  std::string loss_walks = "auto";      // over logits on a GPU, or 1 or 2
+  std::optional<std::string> rounding;    // of parameters in pure-bf16
+  std::optional<int> master_bits;         // beside those in split-bf16
+  bool tf32 = false;                      // products of float32 on a GPU
+  std::optional<int> lanes;               // of a GPU
+  std::optional<std::string> loss_walks;  // over logits on a GPU: auto, 1 or 2
   std::optional<std::string> loss_logits;
   bool no_groups = false;  // of small kernels on a GPU
   std::optional<double> clip;
@@ -54,7 +54,8 @@ std::string drivable_device(std::string text);
 // Where tensors are: a device that is only described in a file is stood in for by the CPU.
 Device device_of(const PlanningOptions& options);
 
-// What all programs for the device have in common; an error where TF32 is asked for without a GPU.
+// What all programs for the device have in common; an error where what only a GPU has is asked of
+// another device.
 CompileOptions device_options(const PlanningOptions& options, const Rates& rates);
 
 // How images are to lie inside convolutional models where nothing is said: a GPU's tensor cores,

@@ -26,13 +26,9 @@ struct Epilogue {
 
 class JoinEpilogues {
  public:
-  explicit JoinEpilogues(const Graph& graph) : graph_(graph), order_(topological_order(graph)) {
-    for (const NodePtr& node : order_) {
-      position_.emplace(node.get(), position_.size());
-      for (const Tensor& input : node->inputs()) ++readers_[input];
-    }
-    for (const Tensor& output : graph.outputs) ++readers_[output];
-    for (const Update& update : graph.updates) ++readers_[update.value];
+  explicit JoinEpilogues(const Graph& graph)
+      : graph_(graph), order_(topological_order(graph)), readers_(count_readers(graph)) {
+    for (const NodePtr& node : order_) position_.emplace(node.get(), position_.size());
     for (const NodePtr& node : order_) match(node);
   }
 
@@ -116,8 +112,7 @@ class JoinEpilogues {
   }
 
   void join(const Node& node, const Epilogue& epilogue) {
-    std::vector<Tensor> inputs;
-    for (const Tensor& input : node.inputs()) inputs.push_back(rewriter_[input]);
+    std::vector<Tensor> inputs = rewriter_.inputs_of(node);
     const TraceScope path(node.path());
     const MarkScope marks(node.marks());
     inputs.push_back(reshape(rewriter_[epilogue.other], node.outputs()[0].shape));

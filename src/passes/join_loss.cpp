@@ -74,8 +74,7 @@ class JoinLoss {
   void join(const Node& forward, const Node& backward) {
     const Tensor& gradient = backward.inputs()[4];
     for (const NodePtr& node : above(gradient)) rewrite(node);
-    std::vector<Tensor> inputs;
-    for (const Tensor& input : forward.inputs()) inputs.push_back(rewriter_[input]);
+    std::vector<Tensor> inputs = rewriter_.inputs_of(forward);
     inputs.push_back(rewriter_[gradient]);
     std::vector<TensorType> types = {forward.outputs()[0]};
     types.insert(types.end(), backward.outputs().begin(), backward.outputs().end());

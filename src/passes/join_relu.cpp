@@ -23,11 +23,8 @@ bool is_zero(const Tensor& tensor) {
 
 class JoinRelu {
  public:
-  explicit JoinRelu(const Graph& graph) : graph_(graph), order_(topological_order(graph)) {
-    for (const NodePtr& node : order_)
-      for (const Tensor& input : node->inputs()) ++readers_[input];
-    for (const Tensor& output : graph.outputs) ++readers_[output];
-    for (const Update& update : graph.updates) ++readers_[update.value];
+  explicit JoinRelu(const Graph& graph)
+      : graph_(graph), order_(topological_order(graph)), readers_(count_readers(graph)) {
     for (const NodePtr& node : order_) match(node);
   }
 
@@ -101,37 +98,20 @@ class JoinRelu {
     } else if (forward_.contains(&node)) {
       BatchNormAttributes attributes = node.attributes().as<BatchNormAttributes>();
       attributes.relu = true;
-      rewriter_.replace(node, again(node, renewed(node), attributes));
+      rewriter_.replace(node, rewriter_.copy(node, rewriter_.inputs_of(node), attributes));
     } else if (const auto found = backward_.find(&node); found != backward_.end()) {
       const Node& norm = *found->second;
       const auto& a = norm.attributes().as<BatchNormAttributes>();
       BatchNormGradAttributes attributes = node.attributes().as<BatchNormGradAttributes>();
       attributes.relu = true;
       attributes.bias = a.bias;
-      std::vector<Tensor> inputs = renewed(node);
+      std::vector<Tensor> inputs = rewriter_.inputs_of(node);
       inputs[1] = rewriter_[node.inputs()[1].node()->inputs()[1]];
       if (a.bias) inputs.push_back(rewriter_[kept_bias(norm)]);
-      rewriter_.replace(node, again(node, std::move(inputs), attributes));
+      rewriter_.replace(node, rewriter_.copy(node, std::move(inputs), attributes));
     } else {
       rewriter_.replace(node, rewriter_.copy(node));
     }
-  }
-
-  std::vector<Tensor> renewed(const Node& node) const {
-    std::vector<Tensor> inputs;
-    for (const Tensor& input : node.inputs()) inputs.push_back(rewriter_[input]);
-    return inputs;
-  }
-
-  // The same op with other attributes.
-  template <class A>
-  static std::vector<Tensor> again(const Node& node, std::vector<Tensor> inputs,
-                                   const A& attributes) {
-    const TraceScope path(node.path());
-    const MarkScope marks(node.marks());
-    std::vector<Tensor> outputs = apply(node.op(), std::move(inputs), attributes);
-    outputs[0].node()->set_category(node.category());
-    return outputs;
   }
 
   const Op &relu_ = pointwise_op("relu"), &where_ = pointwise_op("where"),

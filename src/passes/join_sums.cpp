@@ -34,15 +34,9 @@ NodePtr summed_norm(const Node& node) {
 
 // The same gradient, and the sum as one output more.
 std::vector<Tensor> with_sum(const Node& norm, const Rewriter& rewriter) {
-  std::vector<Tensor> inputs;
-  for (const Tensor& input : norm.inputs()) inputs.push_back(rewriter[input]);
   RowNormGradAttributes attributes = norm.attributes().as<RowNormGradAttributes>();
   attributes.sum = true;
-  const TraceScope path(norm.path());
-  const MarkScope marks(norm.marks());
-  std::vector<Tensor> outputs = apply(norm.op(), std::move(inputs), attributes);
-  outputs[0].node()->set_category(norm.category());
-  return outputs;
+  return rewriter.copy(norm, rewriter.inputs_of(norm), attributes);
 }
 
 }  // namespace

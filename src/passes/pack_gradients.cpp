@@ -15,11 +15,8 @@ using NodePtr = std::shared_ptr<Node>;
 
 class PackGradients {
  public:
-  explicit PackGradients(const Graph& graph) : graph_(graph), order_(topological_order(graph)) {
-    for (const NodePtr& node : order_)
-      for (const Tensor& input : node->inputs()) ++readers_[input];
-    for (const Tensor& output : graph.outputs) ++readers_[output];
-    for (const Update& update : graph.updates) ++readers_[update.value];
+  explicit PackGradients(const Graph& graph)
+      : graph_(graph), order_(topological_order(graph)), readers_(count_readers(graph)) {
     for (const NodePtr& node : order_)
       if (NodePtr attention = joined_attention(*node)) joined_.emplace(node.get(), attention);
   }
@@ -79,13 +76,10 @@ class PackGradients {
   }
 
   void pack(const Node& concat, const Node& attention) {
-    std::vector<Tensor> inputs;
-    for (const Tensor& input : attention.inputs()) inputs.push_back(rewriter_[input]);
-    const TraceScope path(attention.path());
-    const MarkScope marks(attention.marks());
     AttentionGradAttributes attributes = attention.attributes().as<AttentionGradAttributes>();
     attributes.packed = true;
-    const Tensor packed = apply1(attention_grad_op(), std::move(inputs), attributes);
+    const Tensor packed =
+        rewriter_.copy(attention, rewriter_.inputs_of(attention), attributes).front();
     packed.node()->set_category(concat.category());
     rewriter_.replace(concat, {reshape(packed, concat.outputs()[0].shape)});
   }

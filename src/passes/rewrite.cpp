@@ -1,6 +1,17 @@
 #include "passes/rewrite.h"
 
+#include "ebb/ops.h"
+
 namespace ebb {
+
+std::unordered_map<Tensor, int> count_readers(const Graph& graph) {
+  std::unordered_map<Tensor, int> readers;
+  for (const auto& node : topological_order(graph))
+    for (const Tensor& input : node->inputs()) ++readers[input];
+  for (const Tensor& output : graph.outputs) ++readers[output];
+  for (const Update& update : graph.updates) ++readers[update.value];
+  return readers;
+}
 
 const Tensor& Rewriter::operator[](const Tensor& old) const {
   const auto found = replaced_.find(old.node().get());
@@ -11,10 +22,21 @@ void Rewriter::replace(const Node& old, std::vector<Tensor> outputs) {
   replaced_[&old] = std::move(outputs);
 }
 
-std::vector<Tensor> Rewriter::copy(const Node& old) const {
+std::vector<Tensor> Rewriter::inputs_of(const Node& old) const {
   std::vector<Tensor> inputs;
   for (const Tensor& input : old.inputs()) inputs.push_back((*this)[input]);
-  return copy(old, std::move(inputs));
+  return inputs;
+}
+
+std::vector<Tensor> Rewriter::copy(const Node& old) const { return copy(old, inputs_of(old)); }
+
+std::vector<Tensor> Rewriter::copy(const Node& old, std::vector<Tensor> inputs,
+                                   const Attributes& attributes) const {
+  const TraceScope path(old.path());
+  const MarkScope marks(old.marks());
+  std::vector<Tensor> outputs = ebb::apply(old.op(), std::move(inputs), attributes);
+  outputs[0].node()->set_category(old.category());
+  return outputs;
 }
 
 std::vector<Tensor> Rewriter::copy(const Node& old, std::vector<Tensor> inputs) const {

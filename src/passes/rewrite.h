@@ -9,6 +9,9 @@
 
 namespace ebb {
 
+// How often each tensor of a graph is read; the graph itself counts as one reader of its results.
+std::unordered_map<Tensor, int> count_readers(const Graph& graph);
+
 class Rewriter {
  public:
   // The new tensor for an old one.
@@ -17,9 +20,15 @@ class Rewriter {
   // Records what replaces a node's outputs.
   void replace(const Node& old, std::vector<Tensor> outputs);
 
+  // The new tensors that an old node reads.
+  std::vector<Tensor> inputs_of(const Node& old) const;
+
   // The same op on the new inputs, with the old node's path and category.
   std::vector<Tensor> copy(const Node& old) const;
   std::vector<Tensor> copy(const Node& old, std::vector<Tensor> inputs) const;
+  // The same with other attributes, from which the outputs follow.
+  std::vector<Tensor> copy(const Node& old, std::vector<Tensor> inputs,
+                           const Attributes& attributes) const;
 
   // The graph's roots, replaced.
   Graph apply(const Graph& graph) const;
