@@ -202,6 +202,55 @@ TEST(JoinRelu, OtherMasksStay) {
   EXPECT_EQ(joined(greater(r, zero), norm.g, zero, {1e-3, true}), 0);
 }
 
+// --- Shortcuts, on a GPU
+
+Graph on_cuda(const Graph& graph) {
+  return OtherDevice(device::cuda(0), OtherDevice::Constants::inputs)(graph);
+}
+
+// Norms that do a sum too.
+int joined_sums(const Graph& graph) {
+  int count = 0;
+  for (const auto& node : topological_order(join_relu(on_cuda(graph))))
+    if (&node->op() == &batch_norm_op())
+      count += node->attributes().as<BatchNormAttributes>().added;
+  return count;
+}
+
+TEST(JoinRelu, SumsWithShortcuts) {
+  for (const Shape& shape : {Shape{40, 7}, Shape{3, 4, 37, 41}, Shape{6, 8, 5, 64}})
+    for (const ImageLayout layout : {ImageLayout::channels_first, ImageLayout::channels_last})
+      for (const DType dtype : {f64, f32, f16, bf16}) {
+        const Norm norm{.dtype = dtype, .layout = layout, .shape = shape};
+        const Tensor shortcut = random(shape, dtype);
+        for (const bool first : {true, false}) {
+          const Tensor y = norm(), sum_of = first ? y + shortcut : shortcut + y, r = relu(sum_of);
+          std::vector<Tensor> results =
+              grad(sum(r * norm.g), {norm.x, norm.weight, norm.bias, shortcut});
+          results.push_back(r);
+          const Graph graph = graph_of(results);
+          EXPECT_EQ(joined_sums(graph), 1);
+          EXPECT_EQ(count_of(join_relu(on_cuda(graph)), "relu"), 0);
+          EXPECT_EQ(count_of(join_relu(graph), "relu"), 1) << "on the CPU it stays";
+          expect_same_results(graph, to_string(shape) + " " + std::string(name(dtype)));
+        }
+      }
+}
+
+TEST(JoinRelu, SumsThatStay) {
+  const Norm norm, other;
+  const Tensor y = norm(), z = other(), x = norm.g;
+  EXPECT_EQ(joined_sums(graph_of({relu(y + z)})), 1);     // the later one of both
+  EXPECT_EQ(joined_sums(graph_of({y + x})), 0);           // no relu
+  EXPECT_EQ(joined_sums(graph_of({relu(y + x), y})), 0);  // y is asked for by itself
+  EXPECT_EQ(joined_sums(graph_of({relu(y + y)})), 0);     // or read twice
+  const Tensor sum_of = y + x;
+  EXPECT_EQ(joined_sums(graph_of({relu(sum_of), exp(sum_of)})), 0);            // the sum is
+  EXPECT_EQ(joined_sums(graph_of({relu(y + random({1, 6, 1, 1}, f32))})), 0);  // a broadcast
+  EXPECT_EQ(joined_sums(graph_of({relu(y + transpose(x, 2, 3))})), 0);         // a view
+  EXPECT_EQ(joined_sums(graph_of({relu(y * x)})), 0);
+}
+
 // --- Whole models
 
 models::ResNetConfig small(ImageLayout layout) {

@@ -1,8 +1,10 @@
 // Most batch norms are followed by relu. A norm's kernel can do that before it writes, and its
 // gradient's can find again where relu let the gradient pass: a walk over memory less in forward,
 // and one in backward, which does not need relu's result.
+//
+// At the end of a block a shortcut is added before relu. On a GPU, where all of this moves bytes
+// and does little else, the norm's kernel does the sum as well.
 #include <unordered_map>
-#include <unordered_set>
 
 #include "ebb/ops.h"
 #include "ops/batch_norm/batch_norm.h"
@@ -25,6 +27,7 @@ class JoinRelu {
  public:
   explicit JoinRelu(const Graph& graph)
       : graph_(graph), order_(topological_order(graph)), readers_(count_readers(graph)) {
+    for (const NodePtr& node : order_) position_.emplace(node.get(), position_.size());
     for (const NodePtr& node : order_) match(node);
   }
 
@@ -38,21 +41,50 @@ class JoinRelu {
  private:
   void match(const NodePtr& node) {
     if (const NodePtr norm = normed(*node); norm && readers_.at(node->inputs()[0]) == 1) {
-      forward_.insert(norm.get());
-      relus_.insert(node.get());
+      forward_.emplace(norm.get(), Tensor{});
+      joined_.emplace(node.get(), node->inputs()[0]);
+    } else if (&node->op() == &relu_) {
+      match_sum(*node);
     } else if (const NodePtr source = masked(*node)) {
       backward_.emplace(node.get(), source);
     }
+  }
+
+  // relu(y + other), for the norm that comes after the other: what it adds is there.
+  void match_sum(const Node& relu) {
+    const Tensor& sum = relu.inputs()[0];
+    const Node& add = *sum.node();
+    if (&add.op() != &add_ || readers_.at(sum) != 1 || add.device().kind != Device::Kind::cuda)
+      return;
+    const auto joins = [&](const Tensor& y, const Tensor& other) {
+      const Node& norm = *y.node();
+      return is_norm(y) && readers_.at(y) == 1 && y.type() == sum.type() &&
+             other.type() == sum.type() && !other.node()->op().is_view() &&
+             position_.at(other.node().get()) < position_.at(&norm);
+    };
+    for (const auto& [y, other] :
+         {std::pair{add.inputs()[0], add.inputs()[1]}, std::pair{add.inputs()[1], add.inputs()[0]}})
+      if (joins(y, other)) {
+        forward_.emplace(y.node().get(), other);
+        joined_.emplace(&add, y);
+        joined_.emplace(&relu, y);
+        return;
+      }
+  }
+
+  // Whether a tensor is the result of a batch norm that nothing was joined with.
+  static bool is_norm(const Tensor& y) {
+    const Node& node = *y.node();
+    if (&node.op() != &batch_norm_op() || y.output() != 0) return false;
+    const auto& a = node.attributes().as<BatchNormAttributes>();
+    return !a.relu && !a.added;
   }
 
   // The batch norm whose result a node is the relu of.
   NodePtr normed(const Node& node) const {
     if (&node.op() != &relu_) return {};
     const Tensor& y = node.inputs()[0];
-    return &y.node()->op() == &batch_norm_op() && y.output() == 0 &&
-                   !y.node()->attributes().as<BatchNormAttributes>().relu
-               ? y.node()
-               : nullptr;
+    return is_norm(y) ? y.node() : nullptr;
   }
 
   // The batch norm that a batch_norm_grad belongs to, if all that it is given is what relu lets
@@ -93,12 +125,17 @@ class JoinRelu {
   }
 
   void rewrite(const Node& node) {
-    if (relus_.contains(&node)) {
-      rewriter_.replace(node, {rewriter_[node.inputs()[0]]});
-    } else if (forward_.contains(&node)) {
+    if (const auto done = joined_.find(&node); done != joined_.end()) {
+      rewriter_.replace(node, {rewriter_[done->second]});
+    } else if (const auto own = forward_.find(&node); own != forward_.end()) {
       BatchNormAttributes attributes = node.attributes().as<BatchNormAttributes>();
+      std::vector<Tensor> inputs = rewriter_.inputs_of(node);
       attributes.relu = true;
-      rewriter_.replace(node, rewriter_.copy(node, rewriter_.inputs_of(node), attributes));
+      if (const Tensor& other = own->second) {
+        attributes.added = true;
+        inputs.push_back(rewriter_[other]);
+      }
+      rewriter_.replace(node, rewriter_.copy(node, std::move(inputs), attributes));
     } else if (const auto found = backward_.find(&node); found != backward_.end()) {
       const Node& norm = *found->second;
       const auto& a = norm.attributes().as<BatchNormAttributes>();
@@ -114,12 +151,14 @@ class JoinRelu {
     }
   }
 
-  const Op &relu_ = pointwise_op("relu"), &where_ = pointwise_op("where"),
-           &greater_ = pointwise_op("greater");
+  const Op &relu_ = pointwise_op("relu"), &add_ = pointwise_op("add"),
+           &where_ = pointwise_op("where"), &greater_ = pointwise_op("greater");
   const Graph& graph_;
   std::vector<NodePtr> order_;
+  std::unordered_map<const Node*, std::size_t> position_;
   std::unordered_map<Tensor, int> readers_;            // the graph itself counts as one
-  std::unordered_set<const Node*> forward_, relus_;    // norms, and the relus that they do
+  std::unordered_map<const Node*, Tensor> forward_;    // norms, and what they add, if anything
+  std::unordered_map<const Node*, Tensor> joined_;     // relus and sums they do, and their results
   std::unordered_map<const Node*, NodePtr> backward_;  // from gradients to the norms they are of
   Rewriter rewriter_;
 };

@@ -48,11 +48,13 @@ std::vector<TensorType> infer(const Call& call, const BatchNormAttributes& a) {
   if (const std::int64_t values = ChannelExtent(call.shape(0), a.layout).per_channel(); values < 2)
     call.fail_shape(
         fmt::format("needs more than one value in each channel to train, but has {}", values));
-  for (int i = 1; i < call.count(); ++i) {
+  for (int i = 1; i < a.added_input(); ++i) {
     call.require_same_dtype(0, i);
     require_per_channel(call, call.inputs[static_cast<std::size_t>(i)],
                         i == 1 && a.weight ? "weight" : "bias", a.layout);
   }
+  if (a.added && call.inputs[static_cast<std::size_t>(a.added_input())] != call.inputs[0])
+    call.fail_shape("x and what is added to the result must be of one type");
   const TensorType statistics = statistics_type(call, a.layout);
   return {call.inputs[0], statistics, statistics};
 }
@@ -109,8 +111,9 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const BatchNormAttribu
   const auto [centre, spread, rstd, value] = normalised(x, a.eps, a.layout);
   Tensor y = value;
   if (a.weight) y = y * over(x, in[1], a.layout);
-  if (a.bias) y = y + over(x, in.back(), a.layout);
+  if (a.bias) y = y + over(x, in[static_cast<std::size_t>(a.bias_input())], a.layout);
   y = cast(y, x.dtype());
+  if (a.added) y = y + in.back();
   const Shape channels{channels_of(x.shape(), a.layout)};
   return {a.relu ? relu(y) : y, reshape(centre, channels), reshape(spread, channels)};
 }
@@ -133,21 +136,35 @@ std::vector<Tensor> grad_reference(std::span<const Tensor> in, const BatchNormGr
           cast(sum(g, axes), x.dtype())};
 }
 
+// What relu lets pass of the gradient of a sum, which is made again for it: the pass that makes
+// such nodes comes after gradients, so only those who apply the op themselves come here.
+Tensor passed_by_sum(const GradientCall& call, const BatchNormAttributes& a) {
+  if (!a.relu) return call.grad();
+  std::vector<Tensor> inputs;
+  for (int i = 0; i < call.input_count(); ++i) inputs.push_back(call.input(i));
+  BatchNormAttributes without = a;
+  without.relu = false;
+  const Tensor sum = apply(batch_norm_op(), std::move(inputs), without)[0];
+  return where(greater(sum, scalar_like(sum, 0.0)), call.grad(), scalar_like(call.grad(), 0.0));
+}
+
 // Mean and variance reach users only behind stop_gradient, and the backward op does not depend on
 // them beyond x: the gradient of y is all there is.
 std::vector<Tensor> gradient(const GradientCall& call, const BatchNormAttributes& a) {
   std::vector<Tensor> result(static_cast<std::size_t>(call.input_count()));
   if (!call.has_grad(0)) return result;
-  std::vector<Tensor> inputs{call.input(0), call.grad(), call.output(1), call.output(2)};
+  const Tensor g = a.added ? passed_by_sum(call, a) : call.grad();
+  std::vector<Tensor> inputs{call.input(0), g, call.output(1), call.output(2)};
   if (a.weight) inputs.push_back(call.input(1));
-  const bool bias = a.relu && a.bias;
-  if (bias) inputs.push_back(call.input(a.weight ? 2 : 1));
+  const bool relu = a.relu && !a.added, bias = relu && a.bias;
+  if (bias) inputs.push_back(call.input(a.bias_input()));
   const std::vector<Tensor> grads =
       apply(batch_norm_grad_op(), std::move(inputs),
-            BatchNormGradAttributes{a.eps, a.weight, a.layout, a.relu, bias});
+            BatchNormGradAttributes{a.eps, a.weight, a.layout, relu, bias});
   result[0] = grads[0];
   if (a.weight) result[1] = grads[1];
-  if (a.bias) result.back() = grads[2];
+  if (a.bias) result[static_cast<std::size_t>(a.bias_input())] = grads[2];
+  if (a.added) result.back() = g;
   return result;
 }
 
@@ -191,9 +208,9 @@ const Op& batch_norm_op() {
       .summary = "channels with mean 0 and variance 1 over a batch, scaled and shifted",
       .infer = infer,
       .gradient = gradient,
-      .saved = {.inputs = {0, 1, 2}, .outputs = {1, 2}},
+      .saved = {.inputs = {0, 1, 2, 3}, .outputs = {1, 2}},
       .reference = reference,
-      .in_place = {{.output = 0, .input = 0}},
+      .in_place = {{.output = 0, .input = 0}, {.output = 0, .input = 3}},
       .cpu = bind_batch_norm_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_batch_norm_cuda),
       .cost = cost_of_planes<BatchNormAttributes, 8>,

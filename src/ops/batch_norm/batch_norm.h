@@ -20,14 +20,15 @@ constexpr int channel_axis(const Shape& x, ImageLayout layout) {
   return layout == ImageLayout::channels_last ? x.rank() - 1 : 1;
 }
 
-// Inputs: x (N, C, ...) or (N, ..., C), then weight (C) and bias (C) as they exist.
-// Outputs: y like x, or relu(y), to the bit what the op `relu` makes of a y that is in memory; mean
-// and var (C), the latter biased.
+// Inputs: x (N, C, ...) or (N, ..., C), then weight (C), bias (C) and what is added to the result,
+// like x, as they exist.
+// Outputs: y like x, or y + added, and relu of that: to the bit what the ops `add` and `relu` make
+// of a y that is in memory; mean and var (C), the latter biased.
 struct BatchNormAttributes {
   double eps = 0.0;
   bool weight = false, bias = false;
   ImageLayout layout = ImageLayout::channels_first;
-  bool relu = false;
+  bool relu = false, added = false;
   bool operator==(const BatchNormAttributes&) const = default;
   void visit(auto&& field) const {
     field("eps", eps);
@@ -35,7 +36,10 @@ struct BatchNormAttributes {
     field("bias", bias);
     if (layout != ImageLayout::channels_first) field("layout", std::string(name(layout)));
     if (relu) field("relu", relu);
+    if (added) field("added", added);
   }
+  int bias_input() const { return weight ? 2 : 1; }
+  int added_input() const { return bias_input() + (bias ? 1 : 0); }
 };
 
 // Inputs: x, the gradient of y or relu(y), mean, var, then weight if there is one, and with relu

@@ -1,9 +1,14 @@
 // Batch normalisation of x as a matrix (rows, C): with the channels last, and after linear layers.
 //
 // Threads own a pack of neighbouring columns and walk down the rows, so memory is read along itself
-// whatever the number of channels. Blocks sum slices of the rows, a second kernel joins the slices
-// of each channel in order and makes its coefficients, and a third applies them to every element: y
-// may be x, and dx may be x or g.
+// whatever the number of channels. Blocks sum their share of the rows, a second kernel joins the
+// shares of each channel in order and makes its coefficients, and a third applies them to every
+// element: y may be x, and dx may be x or g. It walks the other way: what the first read last is
+// still in the cache.
+//
+// All three move bytes. They need many loads under way on each multiprocessor, and so few
+// registers: rows are held as memory has them until they are used, and launch bounds say how many
+// blocks must fit.
 #include <algorithm>
 
 #include "ops/batch_norm/channels.cuh"
@@ -13,14 +18,15 @@ namespace ebb {
 namespace {
 
 constexpr int threads = 256;
-constexpr int chunk = 8;                     // rows a thread takes together
-constexpr std::int64_t wanted_blocks = 528;  // four for each of an H200's multiprocessors
-constexpr std::int64_t most_blocks_down = 4096;
-constexpr int most_across = 32;  // threads
+constexpr int chunk = 8;              // rows a thread takes together
+constexpr int multiprocessors = 132;  // an H200's
+constexpr int most_across = 32;       // threads
+// Blocks that fit on a multiprocessor: of sums, and of what reads one tensor, or two.
+constexpr int fit_sums = 2, fit_one = 3, fit_two = 2;
 
 // How `threads` threads lie over a matrix: (across, down) packs of `width` columns.
 struct Columns {
-  std::int64_t rows, columns, slices;
+  std::int64_t rows, columns, chunks;
   int across = 1, down, tiles;
 
   Columns(const ChannelExtent& e, int width) : rows(e.samples), columns(e.channels) {
@@ -28,16 +34,16 @@ struct Columns {
     while (across < most_across && across < packs) across *= 2;
     down = threads / across;
     tiles = static_cast<int>(ceil_div(packs, across));
-    slices = std::clamp<std::int64_t>(wanted_blocks / tiles, 1,
-                                      std::max<std::int64_t>(1, rows / (down * chunk)));
+    chunks = ceil_div(rows, down * chunk);
   }
 
   dim3 block() const { return dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)); }
-  dim3 grid(std::int64_t parts) const {
-    return dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(parts));
+  // Blocks that share a tile's rows, `fit` of all on a multiprocessor at once.
+  std::int64_t shares(int fit) const {
+    return std::clamp<std::int64_t>(fit * multiprocessors / tiles, 1, chunks);
   }
-  std::int64_t blocks_down() const {
-    return std::clamp<std::int64_t>(rows / (down * chunk), 1, most_blocks_down);
+  dim3 grid(int fit) const {
+    return dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(shares(fit)));
   }
 
   // Of this block and this thread; columns from `columns` on have nothing to do.
@@ -52,14 +58,44 @@ struct Columns {
   __device__ int lane() const {
     return static_cast<int>(threadIdx.y) * across + static_cast<int>(threadIdx.x);
   }
-  // Calls body(first, count) for this thread's rows of the block's part of all: `count` of them,
-  // `down` apart.
+  // Calls body(first, count) for this thread's rows of every chunk of the block's share: `count` of
+  // them, `down` apart, all of them but in the last chunk.
   template <class Body>
   __device__ void for_chunks(const Body& body) const {
-    const std::int64_t end = rows * (blockIdx.y + 1) / gridDim.y;
-    for (std::int64_t r = rows * blockIdx.y / gridDim.y + threadIdx.y; r < end; r += down * chunk)
-      body(r,
-           static_cast<int>(::min(static_cast<std::int64_t>(chunk), (end - r + down - 1) / down)));
+    for (std::int64_t c = blockIdx.y; c < chunks; c += gridDim.y) visit(c, body);
+  }
+  template <class Body>
+  __device__ void for_chunks_backwards(const Body& body) const {
+    for (std::int64_t c = chunks - 1 - blockIdx.y; c >= 0; c -= gridDim.y) visit(c, body);
+  }
+
+ private:
+  template <class Body>
+  __device__ void visit(std::int64_t c, const Body& body) const {
+    const std::int64_t first = c * (down * chunk) + threadIdx.y;
+    if (first < rows)
+      body(first, static_cast<int>(
+                      ::min(static_cast<std::int64_t>(chunk), (rows - first + down - 1) / down)));
+  }
+};
+
+// `count` rows of `width` columns each, as memory has them: half types take half the registers.
+template <class S, int width, int count>
+struct Rows {
+  using Raw = std::conditional_t<(width > 1), uint4, S>;
+  Raw raw[count];
+
+  // The first `held` of them, `step` elements apart.
+  __device__ void read(const S* from, std::int64_t step, int held) {
+#pragma unroll
+    for (int k = 0; k < count; ++k)
+      if (k < held) raw[k] = *reinterpret_cast<const Raw*>(from + k * step);
+  }
+  __device__ void get(int k, Compute<S> (&to)[width]) const {
+    if constexpr (width > 1)
+      unpack<S>(raw[k], to);
+    else
+      to[0] = widen(raw[k]);
   }
 };
 
@@ -83,24 +119,27 @@ struct SumsOfX {
 
   __device__ void start(const Columns&) {}
   __device__ void add(std::int64_t at, std::int64_t step, int count, Pair (&sums)[width]) const {
-    T values[chunk][width];
+    Rows<S, width, chunk> rows;
+    rows.read(x + at, step, count);
+    T first[width], sum[width] = {}, squares[width] = {};
+    rows.get(0, first);
 #pragma unroll
-    for (int k = 0; k < chunk; ++k)
-      if (k < count) load<S, width>(x + at + k * step, values[k]);
+    for (int k = 1; k < chunk; ++k)
+      if (k < count) {
+        T values[width];
+        rows.get(k, values);
+#pragma unroll
+        for (int j = 0; j < width; ++j) {
+          const T away = values[j] - first[j];
+          sum[j] += away;
+          squares[j] = fused_multiply_add(away, away, squares[j]);
+        }
+      }
 #pragma unroll
     for (int j = 0; j < width; ++j) {
-      const T first = values[0][j];
-      T sum = T(0), squares = T(0);
-#pragma unroll
-      for (int k = 1; k < chunk; ++k)
-        if (k < count) {
-          const T away = values[k][j] - first;
-          sum += away;
-          squares += away * away;
-        }
-      const double f = static_cast<double>(first), s = static_cast<double>(sum);
+      const double f = static_cast<double>(first[j]), s = static_cast<double>(sum[j]);
       sums[j].a += s + count * f;
-      sums[j].b += static_cast<double>(squares) + f * (2.0 * s + count * f);
+      sums[j].b += static_cast<double>(squares[j]) + f * (2.0 * s + count * f);
     }
   }
 };
@@ -138,23 +177,21 @@ struct SumsOfGradients {
     T sum[width] = {}, centred[width] = {};
 #pragma unroll
     for (int half = 0; half < chunk; half += chunk / 2) {  // two inputs: fewer rows at once
-      T values[chunk / 2][width], up[chunk / 2][width];
+      Rows<S, width, chunk / 2> values, up;
+      values.read(x + at + half * step, step, count - half);
+      up.read(g + at + half * step, step, count - half);
 #pragma unroll
       for (int k = 0; k < chunk / 2; ++k)
         if (half + k < count) {
-          load<S, width>(x + at + (half + k) * step, values[k]);
-          load<S, width>(g + at + (half + k) * step, up[k]);
-        }
-#pragma unroll
-      for (int k = 0; k < chunk / 2; ++k)
-        if (half + k < count) {
+          T v[width], u[width];
+          values.get(k, v);
+          up.get(k, u);
 #pragma unroll
           for (int j = 0; j < width; ++j) {
-            T& v = up[k][j];
             if constexpr (relu)
-              v = passed<S>(v, normalised(values[k][j], mean[j], scale[j], shift[j]));
-            sum[j] += v;
-            centred[j] = fused_multiply_add(v, values[k][j] - mean[j], centred[j]);
+              u[j] = passed<S>(u[j], normalised(v[j], mean[j], scale[j], shift[j]));
+            sum[j] += u[j];
+            centred[j] = fused_multiply_add(u[j], v[j] - mean[j], centred[j]);
           }
         }
     }
@@ -166,9 +203,10 @@ struct SumsOfGradients {
   }
 };
 
-// partial (slices, columns)
+// partial (shares, columns)
 template <int width, class What>
-__global__ void __launch_bounds__(threads) sums_kernel(Columns p, What what, Pair* partial) {
+__global__ void __launch_bounds__(threads, fit_sums)
+    sums_kernel(Columns p, What what, Pair* partial) {
   __shared__ double parts[2][threads * width];
   const std::int64_t column = p.column<width>();
   Pair sums[width];
@@ -208,17 +246,19 @@ __device__ Coefficients<Compute<S>> finish(const BackwardChannels<S>& channels, 
   return channels.finish(c, {sums.a, sums.b});
 }
 
-// 32 channels a block: its warps first take every 32nd slice of all, then a channel each.
+// 32 channels a block: its warps first take every 32nd share of all, then a channel each.
 template <class S, class Channels>
 __global__ void __launch_bounds__(1024)
-    finish_kernel(Columns p, const Pair* partial, Channels channels,
+    finish_kernel(Columns p, std::int64_t shares, const Pair* partial, Channels channels,
                   Coefficients<Compute<S>>* coefficients) {
   __shared__ double parts[2][32][33];
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * 32;
   Pair own;
-  if (first + threadIdx.x < p.columns)
-    for (std::int64_t s = threadIdx.y; s < p.slices; s += 32)
+  if (first + threadIdx.x < p.columns) {
+#pragma unroll 8
+    for (std::int64_t s = threadIdx.y; s < shares; s += 32)
       own = Pair::Join{}(own, partial[s * p.columns + first + threadIdx.x]);
+  }
   parts[0][threadIdx.y][threadIdx.x] = own.a;
   parts[1][threadIdx.y][threadIdx.x] = own.b;
   __syncthreads();
@@ -228,13 +268,58 @@ __global__ void __launch_bounds__(1024)
   if (threadIdx.x == 0 && c < p.columns) coefficients[c] = finish(channels, c, p.rows, all);
 }
 
-// y from x, or dx from x and g, for which y is computed again with relu.
-template <class S, int width, bool relu>
-__global__ void __launch_bounds__(threads)
-    apply_kernel(Columns p, const S* x, const S* g, S* out,
-                 const Coefficients<Compute<S>>* coefficients, Forwards<S> forwards) {
+// out from x and, if `two`, what lies beside it, column j of the thread's as each(j, x, beside).
+template <class S, int width, bool two, class Each>
+__device__ void write_elements(const Columns& p, const S* x, const S* beside, S* out,
+                               const Each& each) {
   using T = Compute<S>;
   constexpr int together = chunk / 2;
+  p.for_chunks_backwards([&](std::int64_t row, int count) {
+    const std::int64_t at = row * p.columns + p.column<width>(), step = p.down * p.columns;
+#pragma unroll
+    for (int half = 0; half < chunk; half += together) {
+      Rows<S, width, together> rows, others;
+      rows.read(x + at + half * step, step, count - half);
+      if constexpr (two) others.read(beside + at + half * step, step, count - half);
+#pragma unroll
+      for (int k = 0; k < together; ++k)
+        if (half + k < count) {
+          T v[width], u[width];
+          rows.get(k, v);
+          if constexpr (two) others.get(k, u);
+#pragma unroll
+          for (int j = 0; j < width; ++j) v[j] = each(j, v[j], u[j]);
+          store<S, width>(out + at + (half + k) * step, v);
+        }
+    }
+  });
+}
+
+// y from x, and from what is added to it.
+template <class S, int width, bool relu, bool adds>
+__global__ void __launch_bounds__(threads, adds ? fit_two : fit_one)
+    forward_kernel(Columns p, const S* x, const S* added, S* y,
+                   const Coefficients<Compute<S>>* coefficients) {
+  using T = Compute<S>;
+  const std::int64_t column = p.column<width>();
+  if (column >= p.columns) return;
+  Coefficients<T> c[width];
+#pragma unroll
+  for (int j = 0; j < width; ++j) c[j] = coefficients[column + j];
+  write_elements<S, width, adds>(p, x, added, y, [&](int j, T v, T other) {
+    if constexpr (adds)
+      return forward<S, relu>(c[j], v, other);
+    else
+      return forward<S, relu>(c[j], v);
+  });
+}
+
+// dx from x and g, for which y is computed again with relu.
+template <class S, int width, bool relu>
+__global__ void __launch_bounds__(threads, fit_two)
+    backward_kernel(Columns p, const S* x, const S* g, S* dx,
+                    const Coefficients<Compute<S>>* coefficients, Forwards<S> forwards) {
+  using T = Compute<S>;
   const std::int64_t column = p.column<width>();
   if (column >= p.columns) return;
   Coefficients<T> c[width];
@@ -242,42 +327,24 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
   for (int j = 0; j < width; ++j) {
     c[j] = coefficients[column + j];
-    shift[j] = relu && g ? forwards.shift(column + j) : T(0);
+    shift[j] = relu ? forwards.shift(column + j) : T(0);
   }
-  p.for_chunks([&](std::int64_t row, int count) {
-    const std::int64_t at = row * p.columns + column, step = p.down * p.columns;
-#pragma unroll
-    for (int half = 0; half < chunk; half += together) {
-      T v[together][width], up[together][width];
-#pragma unroll
-      for (int k = 0; k < together; ++k)
-        if (half + k < count) {
-          load<S, width>(x + at + (half + k) * step, v[k]);
-          if (g) load<S, width>(g + at + (half + k) * step, up[k]);
-        }
-#pragma unroll
-      for (int k = 0; k < together; ++k)
-        if (half + k < count) {
-#pragma unroll
-          for (int j = 0; j < width; ++j)
-            v[k][j] = g ? backward<S, relu>(c[j], v[k][j], up[k][j], shift[j])
-                        : forward<S, relu>(c[j], v[k][j]);
-          store<S, width>(out + at + (half + k) * step, v[k]);
-        }
-    }
-  });
+  write_elements<S, width, true>(
+      p, x, g, dx, [&](int j, T v, T up) { return backward<S, relu>(c[j], v, up, shift[j]); });
 }
 
-template <class S, int width, bool relu, class What, class Channels>
-void run(const KernelArgs& args, const char* name, const Columns& p, const What& what,
-         const Channels& channels, const S* x, const S* g, const Forwards<S>& forwards) {
+// The coefficients of all channels, in the workspace.
+template <class S, int width, class What, class Channels>
+const Coefficients<Compute<S>>* find_coefficients(const KernelArgs& args, const char* name,
+                                                  const Columns& p, const What& what,
+                                                  const Channels& channels) {
+  const std::int64_t shares = p.shares(fit_sums);
   auto* coefficients = args.scratch<Coefficients<Compute<S>>>();
-  auto* partial = args.scratch<Pair>(Workspace<S, Pair>(p.columns, p.slices).coefficients);
-  launch({args, name, p.grid(p.slices), p.block()}, sums_kernel<width, What>, p, what, partial);
+  auto* partial = args.scratch<Pair>(Workspace<S, Pair>(p.columns, shares).coefficients);
+  launch({args, name, p.grid(fit_sums), p.block()}, sums_kernel<width, What>, p, what, partial);
   launch({args, name, dim3(static_cast<unsigned>(ceil_div(p.columns, 32))), dim3(32, 32)},
-         finish_kernel<S, Channels>, p, partial, channels, coefficients);
-  launch({args, name, p.grid(p.blocks_down()), p.block()}, apply_kernel<S, width, relu>, p, x, g,
-         args.out<S>(), coefficients, forwards);
+         finish_kernel<S, Channels>, p, shares, partial, channels, coefficients);
+  return coefficients;
 }
 
 // Calls body with the number of columns a thread takes: a pack, or one where packs do not fit.
@@ -291,8 +358,8 @@ void with_width(bool packs, const Body& body) {
 
 template <class S>
 Bytes workspace(const ChannelExtent& e) {
-  return std::max(Workspace<S, Pair>(e.channels, Columns(e, 1).slices).all,
-                  Workspace<S, Pair>(e.channels, Columns(e, pack<S>).slices).all);
+  return std::max(Workspace<S, Pair>(e.channels, Columns(e, 1).shares(fit_sums)).all,
+                  Workspace<S, Pair>(e.channels, Columns(e, pack<S>).shares(fit_sums)).all);
 }
 
 }  // namespace
@@ -302,14 +369,22 @@ Kernel bind_batch_norm_columns_cuda(const KernelRequest& request, const BatchNor
     using S = typename decltype(tag)::type;
     const ChannelExtent e(request.out().shape(), a.layout);
     return Kernel{[e, a](const KernelArgs& args) {
-                    const bool packs = e.channels % pack<S> == 0 &&
-                                       aligned_for_packs(args.inputs[0], args.outputs[0]);
+                    const S* x = args.in<S>(0);
+                    const S* added = a.added ? args.in<S>(a.added_input()) : nullptr;
+                    const bool packs =
+                        e.channels % pack<S> == 0 && aligned_for_packs(x, added, args.out<S>());
                     with_width<S>(packs, [&](auto w) {
                       constexpr int width = decltype(w)::value;
-                      with_relu(a.relu, [&](auto r) {
-                        run<S, width, decltype(r)::value>(
-                            args, "batch_norm", Columns(e, width), SumsOfX<S, width>{args.in<S>(0)},
-                            ForwardChannels<S>(args, a), args.in<S>(0), nullptr, Forwards<S>());
+                      const Columns p(e, width);
+                      const auto* coefficients = find_coefficients<S, width>(
+                          args, "batch_norm", p, SumsOfX<S, width>{x}, ForwardChannels<S>(args, a));
+                      with_flag(a.relu, [&](auto r) {
+                        with_flag(a.added, [&](auto s) {
+                          launch(
+                              {args, "batch_norm", p.grid(a.added ? fit_two : fit_one), p.block()},
+                              forward_kernel<S, width, decltype(r)::value, decltype(s)::value>, p,
+                              x, added, args.out<S>(), coefficients);
+                        });
                       });
                     });
                   },
@@ -330,11 +405,15 @@ Kernel bind_batch_norm_grad_columns_cuda(const KernelRequest& request,
           const bool packs = e.channels % pack<S> == 0 && aligned_for_packs(x, g, args.out<S>());
           with_width<S>(packs, [&](auto w) {
             constexpr int width = decltype(w)::value;
-            with_relu(a.relu, [&](auto r) {
+            with_flag(a.relu, [&](auto r) {
               constexpr bool relu = decltype(r)::value;
-              run<S, width, relu>(args, "batch_norm_grad", Columns(e, width),
-                                  SumsOfGradients<S, width, relu>{x, g, forwards}, channels, x, g,
-                                  forwards);
+              const Columns p(e, width);
+              const auto* coefficients = find_coefficients<S, width>(
+                  args, "batch_norm_grad", p, SumsOfGradients<S, width, relu>{x, g, forwards},
+                  channels);
+              launch({args, "batch_norm_grad", p.grid(fit_two), p.block()},
+                     backward_kernel<S, width, relu>, p, x, g, args.out<S>(), coefficients,
+                     forwards);
             });
           });
         },

@@ -152,15 +152,24 @@ template <class T, class P>
 
 enum class Relu : bool { no, yes };
 
+// `added` may be null, and y may lie over it.
 template <class S, class P>
-void write_block(const Extent& e, const S* x, S* y, std::int64_t first, std::int64_t last,
-                 const P& mean, const P& scale, const P& shift, Relu relu) {
+void write_block(const Extent& e, const S* x, const S* added, S* y, std::int64_t first,
+                 std::int64_t last, const P& mean, const P& scale, const P& shift, Relu relu) {
   using T = Compute<S>;
-  rows::TileReader<S> read;
+  rows::TileReader<S> read, read_added;
   rows::TileWriter<S> write;
   for_pieces(e, first, last, [&](std::int64_t at, std::int64_t count) {
     T* out = write.begin(y + at);
-    normalise(read(x + at, count), out, count, mean, scale, shift);
+    if (added) {
+      T alone[rows::tile];
+      normalise(read(x + at, count), alone, count, mean, scale, shift);
+      const T* other = read_added(added + at, count);
+      for (std::int64_t i = 0; i < count; ++i)
+        out[i] = static_cast<T>(static_cast<S>(alone[i])) + other[i];
+    } else {
+      normalise(read(x + at, count), out, count, mean, scale, shift);
+    }
     if (relu == Relu::yes)
       for (std::int64_t i = 0; i < count; ++i) out[i] = out[i] < -lost_in<S> ? T(0) : out[i];
     write.end(y + at, count);
@@ -177,7 +186,8 @@ void run_forward(const KernelArgs& args, const Extent& e, const BatchNormAttribu
   using T = Compute<S>;
   const S* x = args.in<S>(0);
   const S* weight = a.weight ? args.in<S>(1) : nullptr;
-  const S* bias = a.bias ? args.in<S>(a.weight ? 2 : 1) : nullptr;
+  const S* bias = a.bias ? args.in<S>(a.bias_input()) : nullptr;
+  const S* added = a.added ? args.in<S>(a.added_input()) : nullptr;
   S* y = args.out<S>(0);
   T *means = args.out<T>(1), *vars = args.out<T>(2);
   const auto mean = [&](std::int64_t c) { return means[c]; };
@@ -189,11 +199,11 @@ void run_forward(const KernelArgs& args, const Extent& e, const BatchNormAttribu
   for_blocks(e, [&](std::int64_t first, std::int64_t last) {
     if (e.long_runs()) {
       moments_of_runs(e, x, first, means + first, vars + first);
-      write_block(e, x, y, first, last, Same<T>{mean(first)}, Same<T>{scale(first)},
+      write_block(e, x, added, y, first, last, Same<T>{mean(first)}, Same<T>{scale(first)},
                   Same<T>{shift(first)}, relu);
     } else {
       moments_of_columns(e, x, first, last, means, vars);
-      write_block(e, x, y, first, last, spread<T>(e, first, last, mean),
+      write_block(e, x, added, y, first, last, spread<T>(e, first, last, mean),
                   spread<T>(e, first, last, scale), spread<T>(e, first, last, shift), relu);
     }
   });

@@ -139,9 +139,9 @@ __global__ void finish_kernel(Extent e, const typename Channels::Part* partial, 
   if (threadIdx.x == 0) coefficients[blockIdx.x] = channels.finish(blockIdx.x, all);
 }
 
-// y from x, or dx from x and g, for which y is computed again with relu.
+// y from x and what is added to it, or dx from x and g, for which y is computed again with relu.
 template <class S, int width, bool relu>
-__global__ void apply_kernel(Extent e, const S* x, const S* g, S* out,
+__global__ void apply_kernel(Extent e, const S* x, const S* added, const S* g, S* out,
                              const Coefficients<Compute<S>>* coefficients, Forwards<S> forwards) {
   using T = Compute<S>;
   const std::int64_t per_run = e.run / width;
@@ -152,10 +152,12 @@ __global__ void apply_kernel(Extent e, const S* x, const S* g, S* out,
     const T shift = relu && g ? forwards.shift(channel) : T(0);
     T v[width], up[width];
     load<S, width>(x + item * width, v);
-    if (g) load<S, width>(g + item * width, up);
+    if (g || added) load<S, width>((g ? g : added) + item * width, up);
 #pragma unroll
     for (int k = 0; k < width; ++k)
-      v[k] = g ? backward<S, relu>(c, v[k], up[k], shift) : forward<S, relu>(c, v[k]);
+      v[k] = g       ? backward<S, relu>(c, v[k], up[k], shift)
+             : added ? forward<S, relu>(c, v[k], up[k])
+                     : forward<S, relu>(c, v[k]);
     store<S, width>(out + item * width, v);
   });
 }
@@ -170,10 +172,11 @@ void run_forward(const KernelArgs& args, const Extent& e, const BatchNormAttribu
          partial);
   launch({args, "batch_norm", dim3(grid.x), dim3(32)}, finish_kernel<S, ForwardChannels<S>>, e,
          partial, ForwardChannels<S>(args, a), coefficients);
-  with_relu(a.relu, [&](auto r) {
+  with_flag(a.relu, [&](auto r) {
     constexpr bool relu = decltype(r)::value;
     launch({args, "batch_norm", item_grid(e.elements() / width), dim3(item_threads)},
-           apply_kernel<S, width, relu>, e, args.in<S>(0), nullptr, args.out<S>(), coefficients,
+           apply_kernel<S, width, relu>, e, args.in<S>(0),
+           a.added ? args.in<S>(a.added_input()) : nullptr, nullptr, args.out<S>(), coefficients,
            Forwards<S>());
   });
 }
@@ -186,14 +189,14 @@ void run_backward(const KernelArgs& args, const Extent& e, const BatchNormGradAt
   auto* partial = args.scratch<Sums>(Workspace<S, Sums>(e.channels, e.slices).coefficients);
   const dim3 grid(static_cast<unsigned>(e.channels), static_cast<unsigned>(e.slices));
   const Forwards<S> forwards(args, a, wide_bias);
-  with_relu(a.relu, [&](auto r) {
+  with_flag(a.relu, [&](auto r) {
     constexpr bool relu = decltype(r)::value;
     launch({args, "batch_norm_grad", grid, dim3(threads)}, sums_kernel<S, width, relu>, e,
            args.in<S>(0), args.in<S>(1), forwards, partial);
     launch({args, "batch_norm_grad", dim3(grid.x), dim3(32)}, finish_kernel<S, BackwardChannels<S>>,
            e, partial, BackwardChannels<S>(args, a, e.per_channel()), coefficients);
     launch({args, "batch_norm_grad", item_grid(e.elements() / width), dim3(item_threads)},
-           apply_kernel<S, width, relu>, e, args.in<S>(0), args.in<S>(1), args.out<S>(),
+           apply_kernel<S, width, relu>, e, args.in<S>(0), nullptr, args.in<S>(1), args.out<S>(),
            coefficients, forwards);
   });
 }
@@ -206,13 +209,15 @@ Kernel bind_batch_norm_cuda(const KernelRequest& request, const BatchNormAttribu
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     const Extent e(extent);
-    return Kernel{[e, a](const KernelArgs& args) {
-                    if (e.run % pack<S> == 0 && aligned_for_packs(args.inputs[0], args.outputs[0]))
-                      run_forward<S, pack<S>>(args, e, a);
-                    else
-                      run_forward<S, 1>(args, e, a);
-                  },
-                  Workspace<S, Moments>(e.channels, e.slices).all};
+    return Kernel{
+        [e, a](const KernelArgs& args) {
+          const void* added = a.added ? args.inputs.back() : nullptr;
+          if (e.run % pack<S> == 0 && aligned_for_packs(args.inputs[0], added, args.outputs[0]))
+            run_forward<S, pack<S>>(args, e, a);
+          else
+            run_forward<S, 1>(args, e, a);
+        },
+        Workspace<S, Moments>(e.channels, e.slices).all};
   });
 }
 

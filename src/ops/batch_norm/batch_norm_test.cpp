@@ -113,6 +113,33 @@ TEST(BatchNorm, TrainingWithRelu) {
     }
 }
 
+TEST(BatchNorm, TrainingWithASum) {
+  for (const ImageLayout layout : {ImageLayout::channels_first, ImageLayout::channels_last})
+    for (const Shape& shape : {Shape{15, 3}, Shape{14, 3, 3}, Shape{2, 8, 4, 8}})
+      for (const bool relu : {false, true}) {
+        const Shape channels{shape[channel_axis(shape, layout)]};
+        const SampleInput x = two_sided(shape), w = SampleInput::real(channels, 0.5, 1.5),
+                          b = SampleInput::real(channels, -0.1, 0.1),
+                          added = SampleInput::real(shape, -0.1, 0.1);
+        const auto with = [=](bool weight, bool bias) {
+          return [=](const std::vector<Tensor>& t) {
+            return std::vector{
+                apply(batch_norm_op(), t,
+                      BatchNormAttributes{1e-5, weight, bias, layout, relu, true})[0]};
+          };
+        };
+        check(sample("sum, weight and bias", {x, w, b, added}, with(true, true)));
+        check(sample("sum, weight", {x, w, added}, with(true, false)));
+        check(sample("sum", {x, added}, with(false, false)));
+      }
+  const Tensor x = zeros({4, 3});
+  expect_error(
+      [&] {
+        apply(batch_norm_op(), {x, zeros({4, 2})}, BatchNormAttributes{.eps = 1e-5, .added = true});
+      },
+      {"[batch_norm]", "of one type", "(4, 2)"});
+}
+
 TEST(BatchNorm, Evaluation) {
   const SampleInput c = SampleInput::real({3});
   check(sample("evaluation",

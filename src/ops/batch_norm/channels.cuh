@@ -74,9 +74,9 @@ __device__ Compute<S> passed(Compute<S> g, Compute<S> y) {
   return y > lost_in<S> ? g : Compute<S>(0);
 }
 
-// What is applied to each element x of a channel.
+// What is applied to each element x of a channel. Aligned to be read at once.
 template <class T>
-struct Coefficients {
+struct alignas(16) Coefficients {
   T mean, scale, shift, slope;
 
   __device__ T forward(T x) const { return normalised(x, mean, scale, shift); }
@@ -85,10 +85,16 @@ struct Coefficients {
   }
 };
 
-// What forward and backward write, `shift` being that of y.
+// What forward and backward write, `shift` being that of y. What is added meets a y that is
+// rounded, as if it were in memory.
 template <class S, bool relu>
 __device__ Compute<S> forward(const Coefficients<Compute<S>>& c, Compute<S> x) {
   return relu ? relu_of<S>(c.forward(x)) : c.forward(x);
+}
+template <class S, bool relu>
+__device__ Compute<S> forward(const Coefficients<Compute<S>>& c, Compute<S> x, Compute<S> added) {
+  const Compute<S> sum = widen(narrow<S>(c.forward(x))) + added;
+  return relu ? relu_of<S>(sum) : sum;
 }
 template <class S, bool relu>
 __device__ Compute<S> backward(const Coefficients<Compute<S>>& c, Compute<S> x, Compute<S> g,
@@ -139,8 +145,8 @@ inline bool has_wide_bias(const KernelRequest& request, const BatchNormGradAttri
 
 // Calls body with a flag that is known when kernels are compiled.
 template <class Body>
-void with_relu(bool relu, const Body& body) {
-  if (relu)
+void with_flag(bool flag, const Body& body) {
+  if (flag)
     body(std::true_type{});
   else
     body(std::false_type{});
@@ -157,7 +163,7 @@ struct ForwardChannels {
 
   ForwardChannels(const KernelArgs& args, const BatchNormAttributes& a)
       : weight(a.weight ? args.in<S>(1) : nullptr),
-        bias(a.bias ? args.in<S>(a.weight ? 2 : 1) : nullptr),
+        bias(a.bias ? args.in<S>(a.bias_input()) : nullptr),
         eps(a.eps),
         means(args.out<T>(1)),
         vars(args.out<T>(2)) {}
