@@ -47,14 +47,12 @@ struct StoredParameter {
 #pragma unroll
         for (int k = 0; k < n; ++k) x[k] += rest[k];
       } else if (form.kind == Kind::completed) {
+        std::uint16_t lower[n];
+        load_lower<n>(i, lower);
 #pragma unroll
         for (int k = 0; k < n; ++k) {
-          const std::uint16_t lower =
-              form.bits == 16 ? static_cast<const std::uint16_t*>(companion)[i + k]
-                              : static_cast<std::uint16_t>(
-                                    static_cast<const std::uint8_t*>(companion)[i + k] << 8);
           const std::uint16_t upper = static_cast<std::uint16_t>(__float_as_uint(x[k]) >> 16);
-          x[k] = __uint_as_float(CompletedFloat{upper, lower}.bits());
+          x[k] = __uint_as_float(CompletedFloat{upper, lower[k]}.bits());
         }
       }
     }
@@ -82,6 +80,31 @@ struct StoredParameter {
       to[0] = narrow<T>(x[0]), to[1] = narrow<T>(x[1]);
     else
       store_group<n>(to, x);
+  }
+
+  // The bits that complete n elements from i on, those that are not kept being 0.
+  template <int n>
+  __device__ void load_lower(std::int64_t i, std::uint16_t (&lower)[n]) const {
+    if (form.bits == 16) {
+      const auto* from = static_cast<const std::uint16_t*>(companion) + i;
+      if constexpr (n == 4) {
+        const uint2 raw = *reinterpret_cast<const uint2*>(from);
+        lower[0] = static_cast<std::uint16_t>(raw.x), lower[1] = raw.x >> 16;
+        lower[2] = static_cast<std::uint16_t>(raw.y), lower[3] = raw.y >> 16;
+      } else {
+        for (int k = 0; k < n; ++k) lower[k] = from[k];
+      }
+    } else {
+      const auto* from = static_cast<const std::uint8_t*>(companion) + i;
+      if constexpr (n == 4) {
+        const std::uint32_t raw = *reinterpret_cast<const std::uint32_t*>(from);
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          lower[k] = static_cast<std::uint16_t>((raw >> (8 * k) & 0xffu) << 8);
+      } else {
+        for (int k = 0; k < n; ++k) lower[k] = static_cast<std::uint16_t>(from[k] << 8);
+      }
+    }
   }
 
   // Element i has word i % 4 of Philox counter i / 4.

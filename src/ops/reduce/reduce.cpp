@@ -171,8 +171,9 @@ Tensor max(const Tensor& x, const Axes& axes, Keep keep) { return reduce(max_op(
 Tensor min(const Tensor& x, const Axes& axes, Keep keep) { return reduce(min_op(), x, axes, keep); }
 
 Tensor mean(const Tensor& x, const Axes& axes, Keep keep) {
-  const Tensor total = sum(x, axes, keep);
-  return total * (1.0 / static_cast<double>(reduced_elements(x, total)));
+  // A sum that float16 cannot hold may have a mean that it can.
+  const Tensor total = sum(cast(x, compute_dtype(x.dtype())), axes, keep);
+  return cast(total * (1.0 / static_cast<double>(reduced_elements(x, total))), x.dtype());
 }
 
 Tensor norm(const Tensor& x, double p, const Axes& axes, Keep keep) {

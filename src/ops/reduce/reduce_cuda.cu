@@ -86,11 +86,37 @@ __global__ void join_slices_kernel(const typename R::Wide* partial, ResultOf<S, 
   if (lane == 0) out[result] = narrow<ResultOf<S, R>>(static_cast<Compute<S>>(total));
 }
 
+// 32 neighbouring results a block of (32, 8), which reads along memory: its warps take every eighth
+// slice each.
+template <class S, class R>
+__global__ void __launch_bounds__(256)
+    join_slices_of_many_kernel(const typename R::Wide* partial, ResultOf<S, R>* out,
+                               std::int64_t results, std::int64_t slices) {
+  using W = typename R::Wide;
+  __shared__ W parts[8][32];
+  const std::int64_t result = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  W total = static_cast<W>(R::identity());
+  if (result < results) {
+#pragma unroll 4
+    for (std::int64_t s = threadIdx.y; s < slices; s += 8)
+      total = R::join(total, partial[s * results + result]);
+  }
+  parts[threadIdx.y][threadIdx.x] = total;
+  __syncthreads();
+  if (threadIdx.y != 0 || result >= results) return;
+  for (int k = 1; k < 8; ++k) total = R::join(total, parts[k][threadIdx.x]);
+  out[result] = narrow<ResultOf<S, R>>(static_cast<Compute<S>>(total));
+}
+
 template <class S, class R>
 void launch_join(const KernelArgs& args, const CudaReduction& r, const void* partial) {
-  launch({args, "reduce slices", dim3(static_cast<unsigned>(ceil_div(r.p.results, 8))), dim3(256)},
-         join_slices_kernel<S, R>, static_cast<const typename R::Wide*>(partial),
-         args.out<ResultOf<S, R>>(), r.p.results, r.p.slices);
+  const bool many = r.p.results >= 32;
+  const std::int64_t blocks = ceil_div(r.p.results, many ? 32 : 8);
+  launch(
+      {args, "reduce slices", dim3(static_cast<unsigned>(blocks)), many ? dim3(32, 8) : dim3(256)},
+      many ? join_slices_of_many_kernel<S, R> : join_slices_kernel<S, R>,
+      static_cast<const typename R::Wide*>(partial), args.out<ResultOf<S, R>>(), r.p.results,
+      r.p.slices);
 }
 
 template <class S, class R>

@@ -57,6 +57,14 @@ TEST(Reduce, LargeSumsAreAccurateAndIndependentOfThreads) {
   EXPECT_NEAR(one, exact, std::abs(exact) * 1e-6);  // a few roundings of float at the end
 }
 
+// The sums, 140000 and twice that, are beyond float16.
+TEST(Reduce, MeansOfHalfTypesDoNotOverflow) {
+  const Tensor x = full({2, 70000}, 2.0, f16);
+  EXPECT_EQ(mean(x).item(), 2.0);
+  EXPECT_EQ(values_of(mean(x, {1})), (std::vector<double>{2.0, 2.0}));
+  EXPECT_EQ(mean(x).dtype(), f16);
+}
+
 TEST(Reduce, NaNWinsInExtremes) {
   const Tensor x = Tensor::from(std::vector<float>{1.0f, NAN, 3.0f}, {3});
   EXPECT_TRUE(std::isnan(max(x).to_vector<float>()[0]));
