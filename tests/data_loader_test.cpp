@@ -82,8 +82,8 @@ TEST(DataLoader, KeepsOrDropsTheLastBatch) {
 
 TEST(DataLoader, ResumesWithTheSameBits) {
   const auto dataset = std::make_shared<Echo>(23);
-  for (int prefetch : {0, 1, 3}) {
-    Loader loader(dataset, {.batch = 4, .seed = 5, .prefetch = prefetch});
+  for (int prefetch : {0, 1, 3, 5}) {
+    Loader loader(dataset, {.batch = 4, .seed = 5, .prefetch = prefetch, .workers = 4});
     for (int i = 0; i < 9; ++i) loader.next();
     const Loader::State state = loader.save();
     EXPECT_EQ(state.epoch, 1);
@@ -109,7 +109,7 @@ TEST(DataLoader, AugmentsDifferentlyInEachEpoch) {
 TEST(DataLoader, MakesNoMoreBatchesThanAsked) {
   const auto dataset = std::make_shared<Echo>(100);
   {
-    Loader loader(dataset, {.batch = 1, .prefetch = 3});
+    Loader loader(dataset, {.batch = 1, .prefetch = 3, .workers = 2});
     loader.next();
     // Long enough for a thread without a bound to make all hundred.
     for (int i = 0; i < 100 && dataset->made < 4; ++i)
@@ -122,9 +122,9 @@ TEST(DataLoader, MakesNoMoreBatchesThanAsked) {
 }
 
 TEST(DataLoader, GivesErrorsWhereTheirBatchWouldBe) {
-  for (int prefetch : {0, 2}) {
+  for (int prefetch : {0, 2, 4}) {
     Loader loader(std::make_shared<Echo>(10, 5),
-                  {.batch = 2, .shuffle = false, .prefetch = prefetch});
+                  {.batch = 2, .shuffle = false, .prefetch = prefetch, .workers = 3});
     loader.next();
     const Loader::State state = loader.save();
     EXPECT_EQ(items_of(loader.next()), (std::vector<std::int64_t>{2, 3}));
@@ -136,8 +136,8 @@ TEST(DataLoader, GivesErrorsWhereTheirBatchWouldBe) {
   }
 }
 
-TEST(DataLoader, MovesWhileItsThreadRuns) {
-  Loader loader(std::make_shared<Echo>(6), {.batch = 2, .shuffle = false});
+TEST(DataLoader, MovesWhileItsThreadsRun) {
+  Loader loader(std::make_shared<Echo>(6), {.batch = 2, .shuffle = false, .workers = 2});
   loader.next();
   Loader moved = std::move(loader);
   EXPECT_EQ(items_of(moved.next()), (std::vector<std::int64_t>{2, 3}));
@@ -149,6 +149,7 @@ TEST(DataLoader, RefusesWhatCannotBe) {
   expect_error([&] { Loader(std::make_shared<Echo>(0)); }, {"no items"});
   expect_error([&] { Loader(ten, {.batch = 0}); }, {"at least one item", "0"});
   expect_error([&] { Loader(ten, {.prefetch = -1}); }, {"prefetch", "-1"});
+  expect_error([&] { Loader(ten, {.workers = 0}); }, {"worker", "0"});
   expect_error([&] { Loader(ten, {.batch = 11, .last = LastBatch::drop}); }, {"11", "10 items"});
   Loader loader(ten, {.batch = 5});
   expect_error([&] { loader.restore({0, 0, 0, 11, 5}); }, {"11 items"});

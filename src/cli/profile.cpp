@@ -58,9 +58,8 @@ class Profile : public Verb {
 
     budget_ = train.compile.plan.budget;
     workloads::Workload& task = *traced.task;
-    data::Loader loader(
-        task.train,
-        {.batch = task.batch_size, .seed = workload_.seed, .last = data::LastBatch::drop});
+    data::Loader loader(task.train, workloads::training_loader(task.batch_size, workload_.seed,
+                                                               device_of(planning_)));
     const std::vector<TensorType> types = loader.types().front();
     const MemoryMeter meter(device_of(planning_));
     TrainStep step(

@@ -88,10 +88,8 @@ class Train : public Verb {
     if (planning_.machine.pin_threads) pinned.emplace();
     const MemoryMeter meter(workload_.device);
     task_ = workloads::make_workload(workload_);
-    data::Loader loader(task_->train, {.batch = task_->batch_size,
-                                       .shuffle = true,
-                                       .seed = workload_.seed,
-                                       .last = data::LastBatch::drop});
+    data::Loader loader(task_->train, workloads::training_loader(task_->batch_size, workload_.seed,
+                                                                 workload_.device));
     TrainStep step(
         task_->model(), optimizer_of(*task_, planning_, rate_),
         [&](const Batch& b) { return task_->loss(b); }, train_options());

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <exception>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -34,21 +35,25 @@ struct Loader::Worker {
     std::exception_ptr error;
   };
 
+  // A batch to be made.
+  struct Task {
+    std::int64_t number = 0, epoch = 0, position = 0;
+    std::shared_ptr<const std::vector<std::int64_t>> order;  // of the epoch; null: as they are
+  };
+
   DatasetPtr dataset;
   LoaderOptions options;
   std::int64_t items, batches;
   std::int64_t epoch = 0, position = 0;  // of the batch that next() gives
 
-  // Used by whoever makes batches: the thread while it runs, else next().
-  std::int64_t ahead_epoch = 0, ahead_position = 0;
-  std::int64_t ordered_epoch = -1;  // whose order `order` is
-  std::vector<std::int64_t> order;
-
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
-  std::deque<Made> made;
-  bool stop = false;
-  std::thread thread;
+  std::int64_t given = 0;             // batches, since the threads were started
+  Task ahead;                         // the next to be made
+  std::int64_t ordered_epoch = -1;    // whose order `ahead` has
+  std::map<std::int64_t, Made> made;  // by number
+  bool stop = false;                  // also when a batch could not be made
+  std::vector<std::thread> threads;
 
   Worker(DatasetPtr d, LoaderOptions o)
       : dataset(std::move(d)), options(o), items(dataset->size()) {
@@ -56,6 +61,8 @@ struct Loader::Worker {
             fmt::format("a batch needs at least one item, but {} came", options.batch));
     require(options.prefetch >= 0, "Loader",
             fmt::format("prefetch cannot be negative, but {} came", options.prefetch));
+    require(options.workers > 0, "Loader",
+            fmt::format("at least one worker is expected, but {} came", options.workers));
     require(items > 0, "Loader", "the dataset has no items");
     batches = items / options.batch;
     if (options.last == LastBatch::keep && items % options.batch != 0) ++batches;
@@ -66,78 +73,89 @@ struct Loader::Worker {
 
   ~Worker() { halt(); }
 
-  Made make() {
+  // The mutex is held.
+  Task take() {
+    if (options.shuffle && ordered_epoch != ahead.epoch) {
+      std::vector<std::int64_t> order(static_cast<std::size_t>(items));
+      std::iota(order.begin(), order.end(), 0);
+      shuffle(order, options.seed, ahead.epoch);
+      ahead.order = std::make_shared<const std::vector<std::int64_t>>(std::move(order));
+      ordered_epoch = ahead.epoch;
+    }
+    const Task task = ahead;
+    ++ahead.number;
+    if (++ahead.position == batches) ++ahead.epoch, ahead.position = 0;
+    return task;
+  }
+
+  Made make(const Task& task) const {
     try {
-      const std::int64_t begin = ahead_position * options.batch;
+      const std::int64_t begin = task.position * options.batch;
       const auto count = static_cast<std::size_t>(std::min(options.batch, items - begin));
       const RandomState augmentation{mix(options.seed ^ augmentation_salt),
-                                     static_cast<std::uint64_t>(ahead_epoch)};
-      Made result;
-      if (options.shuffle) {
-        if (ordered_epoch != ahead_epoch) {
-          order.resize(static_cast<std::size_t>(items));
-          std::iota(order.begin(), order.end(), 0);
-          data::shuffle(order, options.seed, ahead_epoch);
-          ordered_epoch = ahead_epoch;
-        }
-        result.batch = dataset->batch(
-            std::span(order).subspan(static_cast<std::size_t>(begin), count), augmentation);
-      } else {
-        order.resize(count);
-        std::iota(order.begin(), order.end(), begin);
-        result.batch = dataset->batch(order, augmentation);
-      }
-      if (++ahead_position == batches) ++ahead_epoch, ahead_position = 0;
-      return result;
+                                     static_cast<std::uint64_t>(task.epoch)};
+      if (task.order)
+        return {
+            dataset->batch(std::span(*task.order).subspan(static_cast<std::size_t>(begin), count),
+                           augmentation),
+            {}};
+      std::vector<std::int64_t> own(count);
+      std::iota(own.begin(), own.end(), begin);
+      return {dataset->batch(own, augmentation), {}};
     } catch (...) {
       return {{}, std::current_exception()};
     }
   }
 
-  // Waits for room before it makes a batch, so that no more than `prefetch` are ever there.
+  // Waits for room before it takes a task, so that no more than `prefetch` are ever there.
   void run() {
+    std::unique_lock lock(mutex);
     for (;;) {
-      {
-        std::unique_lock lock(mutex);
-        changed.wait(
-            lock, [&] { return stop || made.size() < static_cast<std::size_t>(options.prefetch); });
-        if (stop) return;
-      }
-      Made next = make();
-      const bool failed = next.error != nullptr;
-      {
-        const std::lock_guard lock(mutex);
-        made.push_back(std::move(next));
-      }
+      changed.wait(lock, [&] { return stop || ahead.number - given < options.prefetch; });
+      if (stop) return;
+      const Task task = take();
+      lock.unlock();
+      Made result = make(task);
+      lock.lock();
+      stop = stop || result.error != nullptr;
+      made.emplace(task.number, std::move(result));
       changed.notify_all();
-      if (failed) return;
     }
+  }
+
+  void start() {
+    for (int i = 0; i < std::min(options.workers, options.prefetch); ++i)
+      threads.emplace_back([this] { run(); });
   }
 
   void halt() {
-    if (thread.joinable()) {
-      {
-        const std::lock_guard lock(mutex);
-        stop = true;
-      }
-      changed.notify_all();
-      thread.join();
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
     }
-    stop = false;
+    changed.notify_all();
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
     made.clear();
+    stop = false;
+    given = ahead.number = 0;
   }
 
   Batch next() {
-    if (options.prefetch > 0 && !thread.joinable()) thread = std::thread([this] { run(); });
+    if (threads.empty()) start();
     Made taken;
     {
       std::unique_lock lock(mutex);
-      if (options.prefetch == 0 && made.empty()) made.push_back(make());
-      changed.wait(lock, [&] { return !made.empty(); });
+      if (threads.empty() && !made.contains(given)) {
+        const Task task = take();
+        made.emplace(task.number, make(task));
+      }
+      changed.wait(lock, [&] { return made.contains(given); });
+      Made& first = made.at(given);
       // An error stays there for later calls.
-      if (made.front().error) std::rethrow_exception(made.front().error);
-      taken = std::move(made.front());
-      made.pop_front();
+      if (first.error) std::rethrow_exception(first.error);
+      taken = std::move(first);
+      made.erase(given++);
     }
     changed.notify_all();
     if (++position == batches) ++epoch, position = 0;
@@ -184,8 +202,8 @@ void Loader::restore(const State& state) {
   w.halt();
   w.options.seed = state.seed;
   w.ordered_epoch = -1;
-  w.ahead_epoch = w.epoch = state.epoch;
-  w.ahead_position = w.position = state.position;
+  w.ahead.epoch = w.epoch = state.epoch;
+  w.ahead.position = w.position = state.position;
 }
 
 }  // namespace ebb::data

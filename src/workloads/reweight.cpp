@@ -140,9 +140,8 @@ class Reweight : public MultilevelWorkload {
       weights_ = std::make_unique<models::MetaWeightNet>();
     }
     const auto options = [&](const char* name, const data::DatasetPtr& data, std::uint64_t seed) {
-      const auto loader = std::make_shared<data::Loader>(
-          data,
-          data::LoaderOptions{.batch = batch_size, .seed = seed, .last = data::LastBatch::drop});
+      const auto loader =
+          std::make_shared<data::Loader>(data, training_loader(batch_size, seed, o.common.device));
       return mlo::ProblemOptions{level(o, name).over(mlo::Config{}), optim::constant(), {loader}};
     };
     lower_ = std::make_unique<ClassifierProblem>(

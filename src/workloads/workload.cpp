@@ -32,4 +32,10 @@ std::unique_ptr<Workload> make_workload(const Options& options) {
                                fmt::join(workload_names(), ", ")));
 }
 
+data::LoaderOptions training_loader(std::int64_t batch, std::uint64_t seed, Device device) {
+  data::LoaderOptions options{.batch = batch, .seed = seed, .last = data::LastBatch::drop};
+  if (device.kind == Device::Kind::cuda) options.workers = options.prefetch = 4;
+  return options;
+}
+
 }  // namespace ebb::workloads

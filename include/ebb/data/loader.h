@@ -1,4 +1,4 @@
-// Batches of a dataset, epoch after epoch, made ahead on a thread of their own.
+// Batches of a dataset, epoch after epoch, made ahead on threads of their own.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ struct LoaderOptions {
   std::uint64_t seed = 0;
   LastBatch last = LastBatch::keep;  // a smaller batch has other shapes, so a program of its own
   int prefetch = 2;                  // batches in memory ahead of the one asked for; 0: no thread
+  int workers = 1;                   // threads, each on a batch of its own; no more than prefetch
 };
 
 class Loader {

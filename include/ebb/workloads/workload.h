@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ebb/data/dataset.h"
+#include "ebb/data/loader.h"
 #include "ebb/image_layout.h"
 #include "ebb/nn/module.h"
 #include "ebb/optim/optimizer.h"
@@ -58,5 +59,9 @@ class Workload {
 
 std::unique_ptr<Workload> make_workload(const Options& options);
 std::vector<std::string> workload_names();
+
+// How training reads its data: whole batches in random order. A GPU leaves the processor free and
+// may be done before one thread has made the next batch, so several make them.
+data::LoaderOptions training_loader(std::int64_t batch, std::uint64_t seed, Device device);
 
 }  // namespace ebb::workloads

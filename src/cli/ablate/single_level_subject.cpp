@@ -41,7 +41,7 @@ class SingleLevelTrial : public Trial {
                    std::optional<std::int64_t> items)
       : task_(workloads::make_workload(placed(options, setup.planning))),
         loader_(training_data(*task_, items),
-                {.batch = task_->batch_size, .seed = options.seed, .last = data::LastBatch::drop}),
+                workloads::training_loader(task_->batch_size, options.seed, options.device)),
         types_(loader_.types().front()),
         meter_(options.device),
         step_(make_step(*task_, setup)) {}
