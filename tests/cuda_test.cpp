@@ -37,10 +37,13 @@ TEST(Cuda, WhatAnAllocationTakes) {
   EXPECT_EQ(cuda::reservation(65_MiB), 66_MiB);
   NEEDS_CUDA();
   for (const Bytes size : {32_MiB, 64_MiB, 65_MiB + 1_B, 1_GiB}) {
-    const Bytes before = cuda::memory_info(device).free;
-    const auto storage = Storage::allocate(device, size);
+    const Bytes before = cuda::memory_info(device).free, taken = cuda::memory_taken(device);
+    auto storage = Storage::allocate(device, size);
     cuda::synchronise(device);
     EXPECT_EQ(before - cuda::memory_info(device).free, storage->reserved()) << to_string(size);
+    EXPECT_EQ(cuda::memory_taken(device) - taken, storage->reserved()) << to_string(size);
+    storage.reset();
+    EXPECT_EQ(cuda::memory_taken(device), taken) << to_string(size);
   }
   // Small ones share pages.
   for (const Bytes size : {5000_B, 1_MiB, 3_MiB + 1_B}) {
@@ -256,6 +259,21 @@ TEST(Cuda, TimedRunsTellEveryInstruction) {
   const std::vector<double> times = program.timed_run();
   EXPECT_EQ(times.size(), program.plan().instructions.size());
   EXPECT_GT(std::accumulate(times.begin(), times.end(), 0.0), 0.0);
+}
+
+// Whether the first, recorded, or beside recorded runs without a clock.
+TEST(Cuda, TimedRunsAreRuns) {
+  NEEDS_CUDA();
+  const Variable count(zeros({4096}, f32, device));
+  Program program({.inputs = {}, .outputs = {sum(count)}, .updates = {{count, count + 1.0}}});
+  for (int run = 0; run < 9; ++run) {
+    if (run % 4 == 3) {
+      program.run();
+    } else {
+      for (const double ms : program.timed_run()) EXPECT_GT(ms, 0.0) << "run " << run;
+    }
+    EXPECT_EQ(program.output(0).item(), 4096.0 * run) << "run " << run;
+  }
 }
 
 }  // namespace

@@ -8,18 +8,18 @@
 namespace ebb::cli {
 namespace {
 
-Bytes free_memory(Device device) {
-  return device.kind == Device::Kind::cuda ? cuda::memory_info(device).free : Bytes{};
+Bytes taken_memory(Device device) {
+  return device.kind == Device::Kind::cuda ? cuda::memory_taken(device) : Bytes{};
 }
 
 }  // namespace
 
-MemoryMeter::MemoryMeter(Device device) : device_(device), free_before_(free_memory(device)) {}
+MemoryMeter::MemoryMeter(Device device) : device_(device), taken_before_(taken_memory(device)) {}
 
 Measured MemoryMeter::read(const Plan& plan, Bytes resident) const {
   Measured measured;
   measured.total =
-      device_.kind == Device::Kind::cuda ? free_before_ - free_memory(device_) : resident;
+      device_.kind == Device::Kind::cuda ? taken_memory(device_) - taken_before_ : resident;
   for (const Buffer& buffer : plan.buffers)
     if (buffer.persistent && buffer.persistent->storage())
       measured.staying[buffer.category] += buffer.persistent->storage()->resident();
@@ -27,8 +27,9 @@ Measured MemoryMeter::read(const Plan& plan, Bytes resident) const {
 }
 
 Bytes MemoryMeter::beside(const Measured& measured) const {
-  return device_.kind == Device::Kind::cuda ? cuda::memory_info(device_).total - free_before_
-                                            : process_resident() - measured.total;
+  if (device_.kind != Device::Kind::cuda) return process_resident() - measured.total;
+  const cuda::MemoryInfo all = cuda::memory_info(device_);
+  return all.total - all.free - measured.total;
 }
 
 double median(std::vector<double> values) {

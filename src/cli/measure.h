@@ -17,7 +17,7 @@ struct Measured {
 };
 
 // On the CPU, the resident pages of all that the plan counts. On a GPU, what the driver's free
-// memory fell by since the meter was made: make it before the first step.
+// memory fell by in allocations since the meter was made: make it before the first step.
 class MemoryMeter {
  public:
   explicit MemoryMeter(Device device);
@@ -29,7 +29,7 @@ class MemoryMeter {
 
  private:
   Device device_;
-  Bytes free_before_;
+  Bytes taken_before_;
 };
 
 double median(std::vector<double> values);  // of at least one

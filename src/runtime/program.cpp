@@ -62,6 +62,8 @@ struct Program::State {
   std::optional<Lanes> lanes;                  // on CUDA
   std::optional<Uploads> uploads;              // on CUDA, if any were expected
   std::unique_ptr<cuda::Recording> recording;  // of the step, from its second such run on
+  std::optional<cuda::Clock> clock;            // of timed steps
+  std::unique_ptr<cuda::Recording> timed_recording;
 
   Device device() const { return plan.device; }
   bool on_cuda() const { return plan.device.kind == Device::Kind::cuda; }
@@ -88,7 +90,7 @@ struct Program::State {
   void bind() {
     bound_to = arena->generation();
     addresses.clear(), pointers.clear(), args.clear();
-    recording.reset(), warm = false;
+    recording.reset(), timed_recording.reset(), warm = false;
     for (const Buffer& buffer : plan.buffers) addresses.push_back(address_of(buffer));
 
     std::size_t count = 0;
@@ -189,6 +191,32 @@ struct Program::State {
     finish_on_cuda();
   }
 
+  // One instruction after the other, in one lane. The first run is not recorded, as above.
+  std::vector<double> execute_timed_on_cuda() {
+    const std::size_t count = plan.instructions.size();
+    if (!clock) clock.emplace(device(), count + 1);
+    const auto start_all = [&] {
+      clock->mark(0);
+      for (std::size_t i = 0; i < count; ++i) {
+        KernelArgs alone = args[i];
+        alone.stream = cuda::stream(device());
+        plan.instructions[i].kernel.run(alone);
+        clock->mark(i + 1);
+      }
+    };
+    cuda::write_random(device(), random);
+    if (!warm) {
+      start_all();
+      warm = true;
+    } else {
+      if (!timed_recording)
+        timed_recording = std::make_unique<cuda::Recording>(device(), start_all);
+      timed_recording->replay();
+    }
+    finish_on_cuda();
+    return clock->intervals();
+  }
+
   void finish_on_cuda() {
     const cuda::Fault found = cuda::take_fault(device());
     if (found.instruction != 0) {
@@ -277,17 +305,8 @@ void Program::run(const std::function<void()>& meanwhile) {
 std::vector<double> Program::timed_run() {
   using Clock = std::chrono::steady_clock;
   state_->require_fed();
+  if (state_->on_cuda()) return state_->execute_timed_on_cuda();
   std::vector<double> times(state_->plan.instructions.size());
-  if (state_->on_cuda()) {
-    cuda::write_random(state_->device(), state_->random);
-    times = cuda::timed(state_->device(), times.size(), [&](std::size_t i) {
-      KernelArgs alone = state_->args[i];
-      alone.stream = cuda::stream(state_->device());
-      state_->plan.instructions[i].kernel.run(alone);
-    });
-    state_->finish_on_cuda();
-    return times;
-  }
   auto last = Clock::now();
   state_->execute([&](std::size_t i) {
     const auto now = Clock::now();

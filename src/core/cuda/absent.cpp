@@ -19,6 +19,7 @@ int device_count() { return 0; }
 void require(Device device) { fail(device); }
 Properties properties(Device device) { fail(device); }
 MemoryInfo memory_info(Device device) { fail(device); }
+Bytes memory_taken(Device device) { fail(device); }
 std::byte* allocate(Device device, Bytes) { fail(device); }
 void release(Device, std::byte*) noexcept {}
 void* stream(Device device, Lane) { fail(device); }
@@ -31,15 +32,15 @@ Pinned::~Pinned() = default;
 Control* control(Device device) { fail(device); }
 void write_random(Device device, const RandomState&) { fail(device); }
 Fault take_fault(Device device) { fail(device); }
+void DestroyEvent::operator()(void*) const noexcept {}
 Marks::Marks(Device device, std::size_t) { fail(device); }
-void Marks::Destroy::operator()(void*) const noexcept {}
 void Marks::set(std::size_t, Lane) const { fail(device_); }
 void Marks::await(std::size_t, Lane) const { fail(device_); }
 Recording::Recording(Device device, const std::function<void()>&) { fail(device); }
 Recording::~Recording() = default;
 void Recording::replay() const { fail(device_); }
-std::vector<double> timed(Device device, std::size_t, const std::function<void(std::size_t)>&) {
-  fail(device);
-}
+Clock::Clock(Device device, std::size_t) { fail(device); }
+void Clock::mark(std::size_t) const { fail(device_); }
+std::vector<double> Clock::intervals() const { fail(device_); }
 
 }  // namespace ebb::cuda

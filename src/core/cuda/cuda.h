@@ -46,6 +46,11 @@ constexpr Bytes reservation(Bytes size) {
   return round_up(size, 2_MiB);
 }
 
+// What cudaMemGetInfo's free memory fell by in those calls of `allocate` whose memory is not
+// released yet. What the driver takes besides, for code that it loads when it is first used and for
+// recorded steps, is not in it.
+Bytes memory_taken(Device device);
+
 // Zero bytes until written. Throws a MemoryError when there is no such memory.
 std::byte* allocate(Device device, Bytes size);
 void release(Device device, std::byte* data) noexcept;
@@ -95,6 +100,11 @@ void write_random(Device device, const RandomState& state);
 // Waits for the device, and gives the fault of the step, if any, and forgets it.
 Fault take_fault(Device device);
 
+struct DestroyEvent {
+  void operator()(void* event) const noexcept;
+};
+using Events = std::vector<std::unique_ptr<void, DestroyEvent>>;  // each a cudaEvent_t
+
 // Marks in the work of both lanes, for one to wait until the other has come so far. They can be
 // recorded.
 class Marks {
@@ -104,11 +114,8 @@ class Marks {
   void await(std::size_t mark, Lane lane) const;
 
  private:
-  struct Destroy {
-    void operator()(void* event) const noexcept;
-  };
   Device device_;
-  std::vector<std::unique_ptr<void, Destroy>> events_;  // each a cudaEvent_t
+  Events events_;
 };
 
 // A step recorded once, to be replayed with one call.
@@ -126,8 +133,18 @@ class Recording {
   void* executable_ = nullptr;  // a cudaGraphExec_t
 };
 
-// Milliseconds that the device takes for each of `count` pieces of work, started by work(i).
-std::vector<double> timed(Device device, std::size_t count,
-                          const std::function<void(std::size_t)>& work);
+// Times of the device: marks between pieces of work in its main lane, which may be recorded with
+// it. A replay's times are those of kernels; where the processor starts each, they are also those
+// of starting, and a library may take longer for that than its kernel.
+class Clock {
+ public:
+  Clock(Device device, std::size_t marks);
+  void mark(std::size_t i) const;         // behind all work so far
+  std::vector<double> intervals() const;  // ms from each mark to the next, all being passed
+
+ private:
+  Device device_;
+  Events events_;
+};
 
 }  // namespace ebb::cuda

@@ -13,12 +13,43 @@ namespace {
 
 std::size_t count(Bytes size) { return static_cast<std::size_t>(size.count); }
 
+// What is allocated on a device.
+class Memory {
+ public:
+  explicit Memory(Device device) : heap(device) {}
+
+  // Allocates or releases, and counts what the driver's free memory falls by meanwhile.
+  template <class Change>
+  void count(const Change& change) {
+    const std::lock_guard lock(mutex_);
+    const Bytes before = free_now();
+    change();
+    taken_ += before - free_now();
+  }
+  Bytes taken() {
+    const std::lock_guard lock(mutex_);
+    return taken_;
+  }
+
+  Heap heap;
+
+ private:
+  static Bytes free_now() {
+    std::size_t free = 0, total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    return {static_cast<std::int64_t>(free)};
+  }
+
+  std::mutex mutex_;
+  Bytes taken_;
+};
+
 // Never destroyed: see Context.
-Heap& heap(Device device) {
-  static auto& heaps = *new std::map<int, Heap>;
+Memory& memory(Device device) {
+  static auto& all = *new std::map<int, Memory>;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  return heaps.try_emplace(device.index, device).first->second;
+  return all.try_emplace(device.index, device).first->second;
 }
 
 std::byte* allocate_alone(Bytes size) {
@@ -41,9 +72,16 @@ MemoryInfo memory_info(Device device) {
   return {{static_cast<std::int64_t>(free)}, {static_cast<std::int64_t>(total)}};
 }
 
+Bytes memory_taken(Device device) {
+  use(device);
+  return memory(device).taken();
+}
+
 std::byte* allocate(Device device, Bytes size) {
   const Context& context = use(device);
-  std::byte* data = size < least_alone ? heap(device).allocate(size) : allocate_alone(size);
+  std::byte* data = nullptr;
+  Memory& own = memory(device);
+  own.count([&] { data = size < least_alone ? own.heap.allocate(size) : allocate_alone(size); });
   if (!data)
     throw MemoryError(fmt::format("cannot allocate {} on {}: {} of {} are free", to_string(size),
                                   to_string(device), to_string(memory_info(device).free),
@@ -56,7 +94,10 @@ std::byte* allocate(Device device, Bytes size) {
 void release(Device device, std::byte* data) noexcept {
   (void)cudaSetDevice(device.index);
   (void)cudaDeviceSynchronize();
-  if (!heap(device).release(data)) (void)cudaFree(data);
+  Memory& own = memory(device);
+  own.count([&] {
+    if (!own.heap.release(data)) (void)cudaFree(data);
+  });
 }
 
 // From pageable memory the driver has taken its copy when the call returns.
