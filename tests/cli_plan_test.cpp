@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/cuda/cuda.h"
 #include "support/command_line.h"
 #include "support/sanitizers.h"
 #include "support/temporary_folder.h"
@@ -103,6 +104,33 @@ TEST_F(CommandLinePlan, WrongOptions) {
   const auto broken = folder_.write("broken.json", R"({"name": "x", "bytes_per_second": -1})");
   expect_failure("plan --device " + broken.string(), 1, "bytes_per_second");
   expect_failure("plan --device " + folder_.write("not.json", "no").string(), 1, "not JSON");
+}
+
+// Where the kernels are known, plans for a GPU that is not here are of its graph: what only a GPU
+// has can be asked for. Training takes the CPU in its place all the same.
+TEST_F(CommandLinePlan, OfAGpuThatIsNotHere) {
+  std::string text = device_text;
+  text.insert(1, R"("kind": "cuda", )");
+  const std::string gpu = "--device " + folder_.write("gpu.json", text).string() + " ";
+  if (cuda::built()) {
+    EXPECT_GT(result_of("plan " + sizes + gpu + "--lanes 1 --loss-walks 2")["planned_peak_bytes"],
+              1000);
+    EXPECT_GT(
+        result_of("plan --workload resnet --batch 4 --precision bf16 " + gpu)["planned_peak_bytes"],
+        1000);
+    EXPECT_EQ(run("plan --workload reweight --batch 4 --lanes 1 " + gpu).code, 0);
+    const Json all = result_of("plan " + sizes + gpu), cpu = result_of("plan " + sizes + device());
+    EXPECT_NE(all["planned_peak_bytes"], cpu["planned_peak_bytes"]);
+    EXPECT_EQ(result_of("fit " + sizes + gpu + "--points 2 --most 4 --budget 100MiB")["largest"],
+              4);
+  } else {
+    expect_usage_error("plan " + sizes + gpu + "--lanes 1", "--lanes is for a GPU");
+    EXPECT_NE(run("plan " + sizes + gpu).output.find("of the CPU's kernels"), std::string::npos);
+  }
+  EXPECT_EQ(result_of("train --steps 1 --eval-batches 0 " + sizes + gpu)["steps"], 1);
+  expect_usage_error("train --steps 1 " + sizes + gpu + "--lanes 1", "--lanes is for a GPU");
+  const auto strange = folder_.write("strange.json", R"({"name": "x", "kind": "abacus"})");
+  expect_failure("plan --device " + strange.string(), 1, "must be cpu or cuda, but is \"abacus\"");
 }
 
 TEST_F(CommandLinePlan, TrainKeepsABudget) {

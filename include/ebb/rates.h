@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ebb/bytes.h"
+#include "ebb/device.h"
 #include "ebb/op.h"
 
 namespace ebb {
@@ -19,6 +20,7 @@ struct WorkRate {
 // The defaults stand for two cores of a present server processor.
 struct Rates {
   std::string name = "two CPU cores";
+  Device::Kind kind = Device::Kind::cpu;
   Bytes memory = {};        // 0: not known
   double bandwidth = 20e9;  // bytes a second, read plus written
   double launch_us = 0.3;   // fixed cost of one instruction
@@ -35,8 +37,8 @@ struct Rates {
       {220e9, 340e9, 200e9, 75e9},   // convolution
   }};
 
-  WorkRate& operator[](Work kind) { return work[static_cast<std::size_t>(kind)]; }
-  const WorkRate& operator[](Work kind) const { return work[static_cast<std::size_t>(kind)]; }
+  WorkRate& operator[](Work of) { return work[static_cast<std::size_t>(of)]; }
+  const WorkRate& operator[](Work of) const { return work[static_cast<std::size_t>(of)]; }
 
   double seconds_to_move(Bytes bytes) const;
   // Milliseconds of one call with this cost on numbers of this type.

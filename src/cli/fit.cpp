@@ -34,6 +34,7 @@ class Fit : public Verb {
   }
 
   int run() override {
+    planning_.only_plans = true;
     rates_ = rates_for(planning_);
     fixed_ = planning_.whole_process ? measure_fixed_cost() : Bytes{};
     compile_ = compile_options(planning_, workload_.seed, rates_, fixed_);

@@ -38,6 +38,7 @@ class Frontier : public Verb {
   }
 
   int run() override {
+    planning_.only_plans = true;
     const Rates rates = rates_for(planning_);
     const CompileOptions compile = compile_options(planning_, workload_.seed, rates, {});
     const std::int64_t parts = accumulation(workload_, planning_, compile);

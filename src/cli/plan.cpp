@@ -31,6 +31,7 @@ class PlanVerb : public Verb {
   }
 
   int run() override {
+    planning_.only_plans = true;
     if (is_multilevel(workload_.name)) {
       if (profile_)
         throw UsageError("--profile writes one program; " + workload_.name + " has several");

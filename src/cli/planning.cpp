@@ -154,7 +154,10 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
 }
 
 Device device_of(const PlanningOptions& options) {
-  return named_device(options.device).value_or(device::cpu);
+  if (const std::optional<Device> here = named_device(options.device)) return *here;
+  const bool planned_as_it_is = options.only_plans && cuda::built() &&
+                                io::load_device(options.device).kind == Device::Kind::cuda;
+  return planned_as_it_is ? device::cuda(0) : device::cpu;
 }
 
 CompileOptions device_options(const PlanningOptions& options, const Rates& rates) {
@@ -167,6 +170,8 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
       if (given)
         throw UsageError(
             fmt::format("{} is for a GPU, but the device is {}", option, options.device));
+  if (options.only_plans && rates.kind == Device::Kind::cuda && !cuda::built())
+    std::cerr << "ebb: this build has no CUDA; plans are of the CPU's kernels" << std::endl;
   const std::string walks = options.loss_walks.value_or("auto");
   CompileOptions compile;
   compile.machine = options.machine;

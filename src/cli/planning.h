@@ -30,7 +30,8 @@ struct PlanningOptions {
   std::optional<int> lanes;               // of a GPU
   std::optional<std::string> loss_walks;  // over logits on a GPU: auto, 1 or 2
   std::optional<std::string> loss_logits;
-  bool no_groups = false;  // of small kernels on a GPU
+  bool no_groups = false;   // of small kernels on a GPU
+  bool only_plans = false;  // nothing is run, so that a GPU that a file describes need not be here
   std::optional<double> clip;
   std::string clip_by = "this-norm";
 
@@ -51,7 +52,8 @@ std::optional<Device> named_device(const std::string& text);
 // with a line that says so.
 std::string drivable_device(std::string text);
 
-// Where tensors are: a device that is only described in a file is stood in for by the CPU.
+// Where tensors are. A device that is only described in a file is stood in for by the CPU, unless
+// it is a GPU, only plans are made, and this build has the kernels whose workspaces they count.
 Device device_of(const PlanningOptions& options);
 
 // What all programs for the device have in common; an error where what only a GPU has is asked of

@@ -23,7 +23,7 @@ constexpr const char* version_field = "version";
 
 // Of what is measured and in which units. Rates kept in the cache by another one are measured anew;
 // files that users name are taken at their word.
-constexpr std::int64_t version = 3;
+constexpr std::int64_t version = 4;
 
 double positive(const JsonFile& file, const nlohmann::json& object, const char* field) {
   const auto found = object.find(field);
@@ -53,12 +53,20 @@ std::optional<fs::path> cache_file(Device device) {
   return folder / "ebb" / fmt::format("rates-{}.json", kind);
 }
 
+Device::Kind kind_in(const JsonFile& file) {
+  const std::string kind = file.text("kind", "cpu");
+  if (kind != "cpu" && kind != "cuda")
+    file.fail(fmt::format("\"kind\" must be cpu or cuda, but is \"{}\"", kind));
+  return kind == "cuda" ? Device::Kind::cuda : Device::Kind::cpu;
+}
+
 }  // namespace
 
 Rates load_device(const fs::path& path) {
   const JsonFile file(path);
   Rates rates;
   rates.name = file.text("name");
+  rates.kind = kind_in(file);
   rates.memory = {static_cast<std::int64_t>(file.real("memory_bytes", 0.0))};
   rates.bandwidth = positive(file, file.json(), "bytes_per_second");
   rates.launch_us = positive(file, file.json(), "launch_us");
@@ -86,6 +94,7 @@ std::string describe_device(const Rates& rates) {
                                      {"float64", rates[kind].f64}};
   }
   Json all{{"name", rates.name},
+           {"kind", rates.kind == Device::Kind::cuda ? "cuda" : "cpu"},
            {"memory_bytes", rates.memory.count},
            {"bytes_per_second", rates.bandwidth},
            {"launch_us", rates.launch_us},

@@ -122,10 +122,22 @@ struct Sizes {
   std::int64_t elementwise;  // elements; on a CPU they stay in the second-level cache
   std::int64_t product;      // rows and columns
   Shape attention, images, filters;
+  ImageLayout layout;  // of images, as models have them on such a device
 };
-const Sizes cpu_sizes{1 << 24, 1 << 16, 512, {1, 8, 256, 64}, {8, 32, 32, 32}, {32, 32, 3, 3}};
-const Sizes cuda_sizes{1 << 28,           1 << 24,       4096, {16, 12, 1024, 64},
-                       {128, 64, 32, 32}, {64, 64, 3, 3}};
+const Sizes cpu_sizes{.copied = 1 << 24,
+                      .elementwise = 1 << 16,
+                      .product = 512,
+                      .attention = {1, 8, 256, 64},
+                      .images = {8, 32, 32, 32},
+                      .filters = {32, 32, 3, 3},
+                      .layout = ImageLayout::channels_first};
+const Sizes cuda_sizes{.copied = 1 << 28,
+                       .elementwise = 1 << 24,
+                       .product = 4096,
+                       .attention = {16, 12, 1024, 64},
+                       .images = {256, 16, 16, 128},
+                       .filters = {128, 128, 3, 3},
+                       .layout = ImageLayout::channels_last};
 
 // Values with buffers of their own, not computed while others are timed.
 struct Numbers {
@@ -160,6 +172,7 @@ Rates measure_with(Device device, Stopwatch& watch) {
   const Sizes& sizes = cuda ? cuda_sizes : cpu_sizes;
   const Numbers number{device};
   Rates rates;
+  rates.kind = device.kind;
   rates.bandwidth = watch.bandwidth(number({sizes.copied}, f32));
   rates.launch_us = 1e6 * watch.launch(number({1}, f32));
   rates.overlaps = cuda;
@@ -178,7 +191,7 @@ Rates measure_with(Device device, Stopwatch& watch) {
   });
   rates[Work::convolution] = for_each_type([&](DType dtype) {
     return watch.rate_of(conv2d(number(sizes.images, dtype), number(sizes.filters, dtype), {},
-                                {.stride = 1, .padding = 1}),
+                                {.stride = 1, .padding = 1, .layout = sizes.layout}),
                          rates);
   });
   return rates;
