@@ -109,7 +109,7 @@ def gpu_steps(_, __):
     lines = []
     for row in results("steps-h200"):
         model, _, rest = row["name"].partition(" ")
-        how = "compile" if row["peer"].endswith("compile") else "eager"
+        how = " and ".join("compile" if case.endswith("compile") else "eager" for case in row["peer"].split())
         ebb, torch = row["ebb"], row["torch"]
         lines.append(beside(f"{GPU_STEPS[model]}, {rest}, against {how}", ebb["step_ms"], torch["step_ms"],
                             ebb["planned_peak_bytes"] / 2**20, ebb["measured_peak_bytes"] / 2**20, torch["peak_bytes"] / 2**20))
