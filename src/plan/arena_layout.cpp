@@ -77,6 +77,59 @@ std::vector<std::int64_t> loads(const std::vector<Item>& items, int end) {
   return result;
 }
 
+// Items without a place yet, in the order in which a try prefers them.
+class Waiting {
+ public:
+  Waiting(const std::vector<Item>& items, std::vector<int> order, int end)
+      : items_(items),
+        order_(std::move(order)),
+        rank_(items.size()),
+        starting_(static_cast<std::size_t>(end)) {
+    for (std::size_t r = 0; r < order_.size(); ++r) {
+      const int index = order_[r];
+      rank_[static_cast<std::size_t>(index)] = static_cast<int>(r);
+      starting_[static_cast<std::size_t>(item(index).first)].push_back(index);
+    }
+  }
+
+  bool empty() const { return order_.empty(); }
+  const std::vector<int>& all() const { return order_; }
+
+  // The first one that lives within [begin, end), or -1. Into a long stretch one of the first fits;
+  // into a short one few could, and those are the ones that start in it.
+  int first_within(int begin, int end) const {
+    const auto fits = [&](int index) {
+      return item(index).first >= begin && item(index).last < end;
+    };
+    if (static_cast<std::size_t>(end - begin) > order_.size() / 8) {
+      const auto found = std::find_if(order_.begin(), order_.end(), fits);
+      return found == order_.end() ? -1 : *found;
+    }
+    int best = -1;
+    for (int t = begin; t < end; ++t)
+      for (int index : starting_[static_cast<std::size_t>(t)]) {
+        if (best >= 0 && rank(index) > rank(best)) break;
+        if (item(index).last < end) best = index;
+      }
+    return best;
+  }
+
+  void remove(int index) {
+    const auto before = [&](int a, int b) { return rank(a) < rank(b); };
+    for (std::vector<int>* list :
+         {&order_, &starting_[static_cast<std::size_t>(item(index).first)]})
+      list->erase(std::lower_bound(list->begin(), list->end(), index, before));
+  }
+
+ private:
+  const Item& item(int index) const { return items_[static_cast<std::size_t>(index)]; }
+  int rank(int index) const { return rank_[static_cast<std::size_t>(index)]; }
+
+  const std::vector<Item>& items_;
+  std::vector<int> order_, rank_;
+  std::vector<std::vector<int>> starting_;  // at each instruction, in order
+};
+
 // Where a try failed.
 struct Failure {
   int instruction;        // at which more is wasted than the capacity leaves room for
@@ -88,26 +141,25 @@ struct Failure {
 // stretch is lifted, and what lies under it is wasted.
 std::optional<Failure> fill(std::vector<Item>& items, std::vector<int> order,
                             std::vector<std::int64_t> load, std::int64_t capacity) {
-  Skyline skyline(static_cast<int>(load.size()) - 1);
-  while (!order.empty()) {
+  const int end = static_cast<int>(load.size()) - 1;
+  Skyline skyline(end);
+  Waiting waiting(items, std::move(order), end);
+  while (!waiting.empty()) {
     const std::size_t i = skyline.lowest();
     const Skyline::Stretch here = skyline[i];
-    const auto fits = std::find_if(order.begin(), order.end(), [&](int index) {
-      const Item& item = items[static_cast<std::size_t>(index)];
-      return item.first >= here.begin && item.last < here.end;
-    });
-    if (fits != order.end()) {
-      Item& item = items[static_cast<std::size_t>(*fits)];
+    const int fitting = waiting.first_within(here.begin, here.end);
+    if (fitting >= 0) {
+      Item& item = items[static_cast<std::size_t>(fitting)];
       item.offset = here.height;
       skyline.place(i, item);
-      order.erase(fits);
+      waiting.remove(fitting);
       continue;
     }
     const std::int64_t wasted = skyline.lift(i);
     for (int t = here.begin; t < here.end; ++t) {
       std::int64_t& taken = load[static_cast<std::size_t>(t)];
       taken += wasted;
-      if (taken > capacity) return Failure{t, std::move(order)};
+      if (taken > capacity) return Failure{t, waiting.all()};
     }
   }
   return {};
