@@ -89,5 +89,30 @@ TEST_P(Budget, IsKeptAndChangesNothing) {
 INSTANTIATE_TEST_SUITE_P(Workloads, Budget, testing::ValuesIn(workloads::workload_names()),
                          [](const auto& name) { return name.param; });
 
+// What is called the smallest is smaller than any that is kept when it is asked for. Residual
+// blocks of several widths are where small steps down end early.
+TEST(LeastBudget, NoneBelowIsKept) {
+  workloads::Options sizes;
+  sizes.name = "resnet";
+  sizes.depth = 50, sizes.batch = 256, sizes.dtype = bf16;
+  const auto task = workloads::make_workload(sizes);
+  TrainOptions train;
+  train.precision = Precision::pure_bf16;
+  TrainStep step(
+      task->model(), task->optimizer(), [&](const Batch& b) { return task->loss(b); }, train);
+  const data::Loader loader(task->train, {.batch = task->batch_size});
+  const Graph graph = step.trace(loader.types().front());
+  CompileOptions options;
+  const Bytes least = least_budget(graph, options);
+  options.plan.budget = least;
+  EXPECT_LE(plan_program(graph, options).peak, least);
+  options.plan.effort = sanitized ? Effort::quick : Effort::thorough;
+  for (const double share : {0.97, 0.9}) {
+    options.plan.budget =
+        Bytes{static_cast<std::int64_t>(share * static_cast<double>(least.count))};
+    EXPECT_THROW(plan_program(graph, options), BudgetError) << share;
+  }
+}
+
 }  // namespace
 }  // namespace ebb::test

@@ -49,7 +49,9 @@ class PlanVerb : public Verb {
         optim::state_bytes(traced.optimizer, traced.task->model().trainable_parameters()).count;
     const double state_per_parameter =
         static_cast<double>(state) / static_cast<double>(traced.task->model().parameter_count());
-    const Bytes least = std::min(plan.peak, least_budget(traced.graph, compile));
+    const Bytes least = planning_.budget == "least"
+                            ? plan.peak
+                            : std::min(plan.peak, least_budget(traced.graph, compile));
     const report::MemoryProfile profile = report::profile(plan);
     if (profile_) {
       io::AtomicFile file(*profile_);

@@ -312,7 +312,8 @@ std::int64_t accumulation(const workloads::Options& options, const PlanningOptio
 }
 
 std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOptions& planning,
-                             const CompileOptions& compile, Bytes least) {
+                             CompileOptions compile, Bytes least) {
+  compile.plan.effort = Effort::quick;  // each is a step of its own to plan
   const std::int64_t parts = planning.accumulate == "auto" ? 1 : std::stoll(planning.accumulate);
   const std::int64_t batch = trace_workload(options, planning, 1).batch;
   std::vector<Remedy> found;

@@ -103,14 +103,14 @@ TracedWorkload trace_workload(const workloads::Options& options, const PlanningO
 std::int64_t accumulation(const workloads::Options& options, const PlanningOptions& planning,
                           const CompileOptions& compile);
 
-// A way to need less, and the smallest budget that would then do.
+// A way to need less, and a budget that would then do: the smallest that a quick search finds.
 struct Remedy {
   std::string change;
   Bytes least;
 };
 // Best first; only what lowers the smallest budget.
 std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOptions& planning,
-                             const CompileOptions& compile, Bytes least);
+                             CompileOptions compile, Bytes least);
 
 // Plans it, and says what would help when the budget cannot be kept.
 Plan plan_or_explain(const workloads::Options& options, const PlanningOptions& planning,

@@ -95,7 +95,11 @@ class Planner {
   }
 
   Plan least_plan() {
-    return realise(Search(model_, options_.effort).least(hand_made(question(0))));
+    std::vector<Plan> plans;
+    for (Runs& runs : Search(model_, options_.effort).least(hand_made(question(0))))
+      plans.push_back(realise(std::move(runs)));
+    return *std::min_element(plans.rbegin(), plans.rend(),
+                             [](const Plan& a, const Plan& b) { return a.peak < b.peak; });
   }
 
   Question question(std::int64_t limit) const {

@@ -131,12 +131,20 @@ Plan plan_program(const Graph& graph, const CompileOptions& options) {
 
 Bytes least_budget(const Graph& graph, const CompileOptions& options) {
   check(graph);
-  std::optional<Bytes> least;
-  for (const LossForm& form : loss_forms(graph, options)) {
-    const Bytes bytes = least_budget(optimise(graph, options, form), plan_options(options));
-    least = least ? std::min(*least, bytes) : bytes;
-  }
-  return *least;
+  const auto least = [&](const LossForm& form, Effort effort) {
+    PlanOptions planning = plan_options(options);
+    planning.effort = effort;
+    return least_budget(optimise(graph, options, form), planning);
+  };
+  const std::vector<LossForm> forms = loss_forms(graph, options);
+  const Effort effort = options.plan.effort;
+  if (forms.size() == 1) return least(forms[0], effort);
+  // A quick search tells which form is the leanest.
+  std::vector<Bytes> quick;
+  for (const LossForm& form : forms) quick.push_back(least(form, Effort::quick));
+  const auto best = std::min_element(quick.begin(), quick.end());
+  if (effort == Effort::quick) return *best;
+  return least(forms[static_cast<std::size_t>(best - quick.begin())], effort);
 }
 
 }  // namespace ebb

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace ebb {
 namespace {
@@ -44,6 +45,10 @@ MoveFinder::MoveFinder(const Simulation& simulation)
     : model_(simulation.model()), simulation_(simulation) {
   seen_.resize(model_.steps.size());
   newest_.resize(model_.values.size());
+  for (std::size_t v = 0; v < model_.values.size(); ++v)
+    last_anchor_.push_back(droppable(model_, static_cast<int>(v))
+                               ? simulation.valid_until(model_.values[v].producer)
+                               : -1);
 }
 
 std::int64_t MoveFinder::bytes(int copy) const {
@@ -57,7 +62,7 @@ double MoveFinder::weight(int after, int before) const {
                             : 0.0;
 }
 
-const std::vector<Move>& MoveFinder::find(const Runs& runs, std::int64_t target) {
+std::vector<const Move*> MoveFinder::find(const Runs& runs, std::int64_t target) {
   above_ = above(simulation_, runs, target);
   std::inclusive_scan(above_.begin(), above_.end(), above_.begin());
   above_.insert(above_.begin(), 0.0);
@@ -71,10 +76,10 @@ const std::vector<Move>& MoveFinder::find(const Runs& runs, std::int64_t target)
     for (; next < end; ++next) {
       const int value = copies[static_cast<std::size_t>(next)].value;
       int& newest = newest_[static_cast<std::size_t>(value)];
-      if (newest < 0 || droppable(model_, value)) newest = next;
+      if (newest < 0 || last_anchor_[static_cast<std::size_t>(value)] >= 0) newest = next;
     }
   };
-  moves_.clear();
+  count_ = 0;
   for (int r = 0; r < static_cast<int>(runs.size()); ++r) {
     make(simulation_.first_made(r));
     for (int copy : simulation_.reads(r)) {
@@ -84,58 +89,51 @@ const std::vector<Move>& MoveFinder::find(const Runs& runs, std::int64_t target)
     }
     if (simulation_.anchor(runs[static_cast<std::size_t>(r)]) == anchors_) ++anchors_;
   }
-  std::stable_sort(moves_.begin(), moves_.end(),
-                   [](const Move& a, const Move& b) { return a.score > b.score; });
-  return moves_;
+  std::vector<const Move*> found;
+  for (std::size_t i = 0; i < count_; ++i) found.push_back(&moves_[i]);
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Move* a, const Move* b) { return a->score > b->score; });
+  return found;
 }
 
 void MoveFinder::consider(int copy, int after, int before) {
-  const double gain = weight(after, before);
-  const Copy& c = simulation_.copies()[static_cast<std::size_t>(copy)];
-  if (gain <= 0.0 || !droppable(model_, c.value)) return;
-  Move best;
-  for (Missing missing : {Missing::again, Missing::hold}) {
-    Move move;
-    move.copy = copy, move.after = after, move.before = before;
-    double ms = 0.0;
-    if (!price(move, missing, ms)) continue;
-    double freed = static_cast<double>(bytes(copy)) * gain;
-    for (int longer : move.longer)
-      freed -= static_cast<double>(bytes(longer)) *
-               weight(simulation_.copies()[static_cast<std::size_t>(longer)].last, before);
-    move.score = freed / std::max(ms, 1e-9);
-    if (move.score > best.score) best = std::move(move);
-  }
-  if (best.score > 0.0) moves_.push_back(std::move(best));
+  if (weight(after, before) <= 0.0 ||
+      !possible(simulation_.copies()[static_cast<std::size_t>(copy)].value))
+    return;
+  if (moves_.size() < count_ + 2) moves_.resize(count_ + 2);
+  Move &again = moves_[count_], &hold = moves_[count_ + 1];
+  again.copy = hold.copy = copy, again.after = hold.after = after;
+  again.before = hold.before = before;
+  price(hold, Missing::hold, 0.0);
+  price(again, Missing::again, hold.score);
+  if (hold.score > again.score) std::swap(again, hold);
+  if (again.score > 0.0) ++count_;
 }
 
-// What computing the move's value again takes; false when it cannot be done, or when nothing is
-// held that could be.
-bool MoveFinder::price(Move& move, Missing missing, double& ms) {
+// What computing the move's value again takes, and its score: 0 when it cannot be done, when
+// nothing is held that could be, or when it would be below `least_score`.
+void MoveFinder::price(Move& move, Missing missing, double least_score) {
   const std::vector<Copy>& copies = simulation_.copies();
+  move.steps.clear(), move.longer.clear(), move.sources.clear();
+  move.score = 0.0;
+  const double most = static_cast<double>(bytes(move.copy)) * weight(move.after, move.before);
   ++search_;
   stack_.clear();
-  const auto reach = [&](int step) {
-    if (seen_[static_cast<std::size_t>(step)] == search_) return;
-    seen_[static_cast<std::size_t>(step)] = search_;
-    stack_.push_back(step);
+  const auto reach = [&](int value) {
+    const int step = model_.values[static_cast<std::size_t>(value)].producer;
+    if (std::exchange(seen_[static_cast<std::size_t>(step)], search_) != search_)
+      stack_.push_back(step);
   };
-  const auto possible = [&](int value) {
-    return droppable(model_, value) &&
-           simulation_.valid_until(model_.values[static_cast<std::size_t>(value)].producer) >=
-               anchors_;
-  };
-  const int value = copies[static_cast<std::size_t>(move.copy)].value;
-  if (!possible(value)) return false;
-  reach(model_.values[static_cast<std::size_t>(value)].producer);
+  reach(copies[static_cast<std::size_t>(move.copy)].value);
   bool held = false;
+  double ms = 0.0;
   while (!stack_.empty()) {
     const int s = stack_.back();
     stack_.pop_back();
     const ModelStep& again = model_.steps[static_cast<std::size_t>(s)];
     move.steps.push_back(s);
-    if (move.steps.size() > longest_chain) return false;
     ms += again.ms;
+    if (move.steps.size() > longest_chain || most < least_score * ms) return;
     for (int input : again.inputs) {
       const int copy = newest_[static_cast<std::size_t>(input)];
       const Copy& c = copies[static_cast<std::size_t>(copy)];
@@ -143,7 +141,7 @@ bool MoveFinder::price(Move& move, Missing missing, double& ms) {
       if (c.last >= move.before) {
         move.sources.push_back(copy);
       } else if (missing == Missing::again && possible(input)) {
-        reach(model_.values[static_cast<std::size_t>(input)].producer);
+        reach(input);
       } else {
         held |= possible(input);
         if (std::find(move.longer.begin(), move.longer.end(), copy) == move.longer.end())
@@ -151,7 +149,12 @@ bool MoveFinder::price(Move& move, Missing missing, double& ms) {
       }
     }
   }
-  return held || missing == Missing::again;
+  if (missing == Missing::hold && !held) return;
+  double freed = most;
+  for (int longer : move.longer)
+    freed -= static_cast<double>(bytes(longer)) *
+             weight(copies[static_cast<std::size_t>(longer)].last, move.before);
+  move.score = freed / std::max(ms, 1e-9);
 }
 
 }  // namespace ebb

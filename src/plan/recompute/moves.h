@@ -30,20 +30,26 @@ class MoveFinder {
  public:
   explicit MoveFinder(const Simulation& simulation);
 
-  // The moves that free bytes where `runs`, simulated last, are above `target`, best first.
-  const std::vector<Move>& find(const Runs& runs, std::int64_t target);
+  // The moves that free bytes where `runs`, simulated last, are above `target`, best first. They
+  // stand until the next call.
+  std::vector<const Move*> find(const Runs& runs, std::int64_t target);
 
  private:
   // Inputs that are not there any more are computed again too, or held longer.
   enum class Missing : bool { again, hold };
   void consider(int copy, int after, int before);
-  bool price(Move& move, Missing missing, double& ms);
+  void price(Move& move, Missing missing, double least_score);
   std::int64_t bytes(int copy) const;
   double weight(int after, int before) const;  // bytes above the target, summed over runs
 
+  bool possible(int value) const {
+    return last_anchor_[static_cast<std::size_t>(value)] >= anchors_;
+  }
+
   const StepModel& model_;
   const Simulation& simulation_;
-  std::vector<double> above_;  // prefix sums over runs
+  std::vector<int> last_anchor_;  // of every value: until when it can be made again; -1: never
+  std::vector<double> above_;     // prefix sums over runs
   // While going through the runs: the newest copy of every value, the last run that touched each
   // copy, and how many anchors have run.
   std::vector<int> newest_, touched_;
@@ -51,7 +57,8 @@ class MoveFinder {
   std::vector<int> seen_;  // of every step: number of the search that reached it last
   int search_ = 0;
   std::vector<int> stack_;
-  std::vector<Move> moves_;
+  std::vector<Move> moves_;  // the first `count_`; the others lend their memory
+  std::size_t count_ = 0;
 };
 
 }  // namespace ebb

@@ -20,6 +20,7 @@ constexpr int nearby = 4;
 // Work is bounded by the number of simulations, each linear in the step, and by the number of runs
 // simulated: planning time grows with the size of the model, not faster.
 constexpr int most_rounds = 400;
+constexpr double lowest_work = 1e7, quick_lowest_work = 3e6;
 constexpr double exchange_work = 3e6;
 constexpr double wander_work = 3e6;
 constexpr int most_kicks = 1000;
@@ -75,7 +76,7 @@ double Search::excess(const Runs& runs, std::int64_t target) const {
 }
 
 // The best moves that do not build on each other, as many as the bytes above the target ask for.
-std::vector<const Move*> Search::choose(const std::vector<Move>& moves, std::int64_t target,
+std::vector<const Move*> Search::choose(const std::vector<const Move*>& moves, std::int64_t target,
                                         Batch batch) {
   const auto copy = [&](int c) -> const Copy& {
     return simulation_.copies()[static_cast<std::size_t>(c)];
@@ -86,36 +87,37 @@ std::vector<const Move*> Search::choose(const std::vector<Move>& moves, std::int
   std::vector<const Move*> chosen;
   RangeMax bytes(simulation_.profile());
   std::unordered_set<int> freed, needed;  // copies
-  for (const Move& move : moves) {
-    if (!chosen.empty() && (batch == Batch::single || move.score < as_good * chosen[0]->score))
+  for (const Move* move : moves) {
+    if (!chosen.empty() && (batch == Batch::single || move->score < as_good * chosen[0]->score))
       break;
-    if (bytes.most(move.after + 1, move.before) <= target) continue;
-    if (needed.contains(move.copy) ||
-        std::any_of(move.sources.begin(), move.sources.end(),
+    if (bytes.most(move->after + 1, move->before) <= target) continue;
+    if (needed.contains(move->copy) ||
+        std::any_of(move->sources.begin(), move->sources.end(),
                     [&](int source) { return freed.contains(source); }))
       continue;
-    bytes.add(move.after + 1, move.before, -size(move.copy));
-    for (int longer : move.longer) bytes.add(copy(longer).last + 1, move.before, size(longer));
-    freed.insert(move.copy);
-    needed.insert(move.sources.begin(), move.sources.end());
-    chosen.push_back(&move);
+    bytes.add(move->after + 1, move->before, -size(move->copy));
+    for (int longer : move->longer) bytes.add(copy(longer).last + 1, move->before, size(longer));
+    freed.insert(move->copy);
+    needed.insert(move->sources.begin(), move->sources.end());
+    chosen.push_back(move);
   }
   return chosen;
 }
 
-// Frees values until the peak is at most `target`; false when nothing helps any more. Moves that
-// do not help are refused from then on, until no others are left.
-bool Search::descend(Runs& runs, std::int64_t target, Batch batch, std::set<Name> refused) {
+// Frees values until the peak is at most `target`; false when nothing helps any more, or when
+// `enough` work is done. Moves that do not help are refused from then on, until no others are left.
+bool Search::descend(Runs& runs, std::int64_t target, Batch batch, std::set<Name> refused,
+                     double enough) {
   if (!simulate(runs)) return false;
-  const auto name = [&](const Move& move) {
-    return Name{simulation_.copies()[static_cast<std::size_t>(move.copy)].value,
-                runs[static_cast<std::size_t>(move.before)]};
+  const auto name = [&](const Move* move) {
+    return Name{simulation_.copies()[static_cast<std::size_t>(move->copy)].value,
+                runs[static_cast<std::size_t>(move->before)]};
   };
   bool again = !refused.empty();  // whether those refused are worth another look
   const int rounds = batch == Batch::many ? most_rounds : static_cast<int>(2 * runs.size());
-  for (int round = 0; round < rounds && simulation_.peak() > target; ++round) {
-    std::vector<Move> moves = finder_.find(runs, target);
-    std::erase_if(moves, [&](const Move& move) { return refused.contains(name(move)); });
+  for (int round = 0; round < rounds && work_ < enough && simulation_.peak() > target; ++round) {
+    std::vector<const Move*> moves = finder_.find(runs, target);
+    std::erase_if(moves, [&](const Move* move) { return refused.contains(name(move)); });
     std::vector<const Move*> chosen = choose(moves, target, batch);
     if (chosen.empty()) {
       const bool helped = reorder(runs, target);
@@ -125,7 +127,7 @@ bool Search::descend(Runs& runs, std::int64_t target, Batch batch, std::set<Name
       continue;
     }
     const double before = excess(runs, target);
-    const Name best = name(*chosen[0]);
+    const Name best = name(chosen[0]);
     for (bool helped = false; !helped && !chosen.empty(); chosen.resize(chosen.size() / 2)) {
       Runs next = applied(runs, chosen);
       helped = simulate(next) && excess(next, target) < before;
@@ -288,33 +290,44 @@ Runs Search::greedy(std::int64_t limit) {
 }
 
 // Lowers the peak by steps until the limit is kept: large ones as long as they can be made, then
-// smaller ones.
-Search::Found Search::lowered(Found best, std::int64_t limit) {
-  for (double share = 0.08; share > 0.0008 && best.above > limit;) {
-    Runs runs = best.runs;
+// smaller ones. Each step starts where the last ended; or all at `start`, with the first as far as
+// half of the bytes: so much is asked for at once that values go which none of the small steps
+// would free.
+Search::Found Search::lowered(Found best, std::int64_t limit, double enough, const Runs* start) {
+  for (double share = start ? 0.5 : 0.08; share > 0.0008 && best.above > limit && work_ < enough;) {
+    Runs runs = start ? *start : best.runs;
     const double less = std::max(1.0, static_cast<double>(best.above) * share);
     const std::int64_t target = std::max(limit, best.above - static_cast<std::int64_t>(less));
-    if (descend(runs, target, Batch::many))
-      best = std::min(best, found(std::move(runs), limit));
-    else
-      share /= 2.0;
+    const bool reached = descend(runs, target, Batch::many, {}, enough);
+    if (!reached) share /= 2.0;
+    if (reached || start) best = std::min(best, found(std::move(runs), limit));
   }
   return best;
 }
 
+// From every start, the lowest first, as work is bounded.
 Search::Found Search::lowest(std::int64_t limit, std::span<const Runs> starts) {
-  Found best = lowered(found(kept_, limit), limit);
-  for (const Runs& start : starts) best = std::min(best, lowered(found(start, limit), limit));
-  return best;
+  const double enough = work_ + (effort_ == Effort::thorough ? lowest_work : quick_lowest_work);
+  std::vector<std::pair<std::int64_t, const Runs*>> order{{peak_of(kept_), &kept_}};
+  for (const Runs& start : starts) order.emplace_back(peak_of(start), &start);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  Found best = found(*order[0].second, limit);
+  for (const auto& [peak, start] : order)
+    best = std::min(best, lowered(found(*start, limit), limit, enough));
+  for (const auto& [peak, start] : order) best = lowered(std::move(best), limit, enough, start);
+  return lowered(std::move(best), limit, enough);
 }
 
-Runs Search::least(std::span<const Runs> starts) {
+std::vector<Runs> Search::least(std::span<const Runs> starts) {
   Found best = lowest(0, starts);
+  std::vector<Runs> result{best.runs};
   if (effort_ == Effort::thorough) {
     best = wander(std::move(best), 0);
     best = exchange(found(std::move(best.runs), best.above), best.above);
+    result.push_back(std::move(best.runs));
   }
-  return std::move(best.runs);
+  return result;
 }
 
 }  // namespace ebb

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <set>
 #include <span>
@@ -21,9 +22,10 @@ class Search {
   // keeping all.
   std::optional<Runs> solve(std::int64_t limit, std::span<const Runs> starts = {});
 
-  // The fewest bytes it reaches, whatever the time. `solve` finds nothing where the limit is lower,
-  // but for rare luck.
-  Runs least(std::span<const Runs> starts = {});
+  // The fewest bytes it reaches, whatever the time: lists of runs from the first found to the best.
+  // The more a search has done the fuller are all runs, and a layout may need more bytes for that.
+  // `solve` finds nothing where the limit is lower, but for rare luck.
+  std::vector<Runs> least(std::span<const Runs> starts = {});
 
   std::int64_t peak_of(Runs runs);
   double ms_of(Runs runs);
@@ -36,8 +38,10 @@ class Search {
   enum class Batch : bool { single, many };
   // A value that is computed again, and the step it is computed for.
   using Name = std::pair<int, int>;
-  bool descend(Runs& runs, std::int64_t target, Batch batch, std::set<Name> refused = {});
-  std::vector<const Move*> choose(const std::vector<Move>& moves, std::int64_t target, Batch batch);
+  bool descend(Runs& runs, std::int64_t target, Batch batch, std::set<Name> refused = {},
+               double enough = std::numeric_limits<double>::infinity());
+  std::vector<const Move*> choose(const std::vector<const Move*>& moves, std::int64_t target,
+                                  Batch batch);
   bool reorder(Runs& runs, std::int64_t target);
   double excess(const Runs& runs, std::int64_t target) const;
   void take_back(Runs& runs, std::int64_t limit);
@@ -52,7 +56,7 @@ class Search {
     }
   };
   Found found(Runs runs, std::int64_t limit);
-  Found lowered(Found best, std::int64_t limit);
+  Found lowered(Found best, std::int64_t limit, double enough, const Runs* start = nullptr);
   Found lowest(std::int64_t limit, std::span<const Runs> starts);
   Found exchange(Found best, std::int64_t limit);
   Found wander(Found best, std::int64_t limit);
