@@ -1,6 +1,7 @@
 #include "plan/arena_layout.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -93,7 +94,14 @@ class Waiting {
   }
 
   bool empty() const { return order_.empty(); }
-  const std::vector<int>& all() const { return order_; }
+
+  std::vector<int> alive_at(int instruction) const {
+    std::vector<int> result;
+    std::copy_if(order_.begin(), order_.end(), std::back_inserter(result), [&](int index) {
+      return item(index).first <= instruction && instruction <= item(index).last;
+    });
+    return result;
+  }
 
   // The first one that lives within [begin, end), or -1. Into a long stretch one of the first fits;
   // into a short one few could, and those are the ones that start in it.
@@ -130,17 +138,12 @@ class Waiting {
   std::vector<std::vector<int>> starting_;  // at each instruction, in order
 };
 
-// Where a try failed.
-struct Failure {
-  int instruction;        // at which more is wasted than the capacity leaves room for
-  std::vector<int> left;  // items that had no place yet
-};
-
 // Fills a block of `capacity` bytes from the bottom (after Sekiyama et al., 2018): on the lowest
 // stretch of the skyline goes the first item of `order` that fits into it. Where none does, the
-// stretch is lifted, and what lies under it is wasted.
-std::optional<Failure> fill(std::vector<Item>& items, std::vector<int> order,
-                            std::vector<std::int64_t> load, std::int64_t capacity) {
+// stretch is lifted, and what lies under it is wasted. A try fails at an instruction that wastes
+// more than the capacity leaves room for: then, the items that live there and had no place yet.
+std::optional<std::vector<int>> fill(std::vector<Item>& items, std::vector<int> order,
+                                     std::vector<std::int64_t> load, std::int64_t capacity) {
   const int end = static_cast<int>(load.size()) - 1;
   Skyline skyline(end);
   Waiting waiting(items, std::move(order), end);
@@ -156,17 +159,43 @@ std::optional<Failure> fill(std::vector<Item>& items, std::vector<int> order,
       continue;
     }
     const std::int64_t wasted = skyline.lift(i);
-    for (int t = here.begin; t < here.end; ++t) {
-      std::int64_t& taken = load[static_cast<std::size_t>(t)];
-      taken += wasted;
-      if (taken > capacity) return Failure{t, waiting.all()};
-    }
+    for (int t = here.begin; t < here.end; ++t)
+      if ((load[static_cast<std::size_t>(t)] += wasted) > capacity) return waiting.alive_at(t);
   }
   return {};
 }
 
-// Items by importance: what a try has left over where it failed becomes more important, and is
-// placed earlier in the next.
+// Gives an item the lowest offset at which it meets none of the others.
+void put_into_gap(Item& item, const std::vector<Item>& others) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> taken;  // [begin, end) while the item lives
+  for (const Item& other : others)
+    if (other.first <= item.last && item.first <= other.last)
+      taken.emplace_back(other.offset, other.offset + other.size);
+  std::sort(taken.begin(), taken.end());
+  item.offset = 0;
+  for (const auto& [begin, end] : taken) {
+    if (begin >= item.offset + item.size) break;
+    item.offset = std::max(item.offset, end);
+  }
+}
+
+// Puts all items into the lowest gaps, one after the other: slower than filling, and better for the
+// thousands of items of long steps. Returns those that end above `capacity`.
+std::vector<int> fill_gaps(std::vector<Item>& items, const std::vector<int>& order,
+                           std::int64_t capacity) {
+  std::vector<Item> placed;
+  std::vector<int> above;
+  for (int index : order) {
+    Item& item = items[static_cast<std::size_t>(index)];
+    put_into_gap(item, placed);
+    placed.push_back(item);
+    if (item.offset + item.size > capacity) above.push_back(index);
+  }
+  return above;
+}
+
+// Items by importance. What a try had no good place for becomes more important, and is placed
+// earlier in the next.
 class Importance {
  public:
   template <class Key>
@@ -184,12 +213,8 @@ class Importance {
     return result;
   }
 
-  void learn(const std::vector<Item>& items, const Failure& failure) {
-    for (int index : failure.left) {
-      const Item& item = items[static_cast<std::size_t>(index)];
-      if (item.first <= failure.instruction && failure.instruction <= item.last)
-        importance_[static_cast<std::size_t>(index)] += step_;
-    }
+  void raise(const std::vector<int>& items) {
+    for (int index : items) importance_[static_cast<std::size_t>(index)] += step_;
   }
 
  private:
@@ -197,54 +222,68 @@ class Importance {
   double step_;
 };
 
-// What may be wasted, of the least possible size: as little as can be found. The last always can.
-constexpr double wastes[] = {0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 1e6};
+// What may be wasted, of the least possible size: as little as can be found. More than the worst
+// shall not be: there it is worth some time.
+constexpr double wastes[] = {0.0, 0.001, 0.003, 0.01}, worst_waste = 0.01;
+constexpr double wastes_if_must_be[] = {0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2};
 constexpr double most_comparisons = 5e6;  // for each waste and order
 constexpr double most_tries = 40;
-// More than that shall not be wasted: there it is worth some time.
-constexpr double worst_waste = 0.01;
 constexpr int tries_for_worst = 80;
-constexpr double small_share = 0.001;  // of the least possible size
+constexpr double most_gap_comparisons = 1e9;  // for each order
+constexpr double small_share = 0.001;         // of the least possible size
+
+std::int64_t top(const std::vector<Item>& items) {
+  std::int64_t result = 0;
+  for (const Item& item : items) result = std::max(result, item.offset + item.size);
+  return result;
+}
 
 // Gives all items offsets, if there are any.
 void search(std::vector<Item>& items, int end) {
   if (items.empty()) return;
   const std::vector<std::int64_t> load = loads(items, end);
   const double least = static_cast<double>(*std::max_element(load.begin(), load.end()));
+  const auto capacity = [&](double waste) {
+    return static_cast<std::int64_t>(least * (1.0 + waste));
+  };
   const double count = static_cast<double>(items.size());
-  const int tries =
-      static_cast<int>(std::clamp(most_comparisons / (count * count), 1.0, most_tries));
+  const auto tries = [&](double comparisons) {
+    return static_cast<int>(std::clamp(comparisons / (count * count), 1.0, most_tries));
+  };
 
   // Long-lived buffers first, those that block most for longest, large ones.
   const auto length = [](const Item& i) { return static_cast<double>(i.last - i.first + 1); };
   const auto size = [](const Item& i) { return static_cast<double>(i.size); };
+  const auto area = [&](const Item& i) { return length(i) * size(i); };
   Importance orders[] = {
       {items, [&](const Item& i) { return length(i) + size(i) / (least + 1.0); }},
-      {items, [&](const Item& i) { return length(i) * size(i); }},
+      {items, area},
       {items, size},
   };
-  for (double waste : wastes)
+  const auto filled = [&](double waste) {
+    const int most = std::max(tries(most_comparisons), waste == worst_waste ? tries_for_worst : 1);
     for (Importance& importance : orders)
-      for (int i = 0; i < (waste == worst_waste ? std::max(tries, tries_for_worst) : tries); ++i) {
-        const auto failure =
-            fill(items, importance.order(), load, static_cast<std::int64_t>(least * (1.0 + waste)));
-        if (!failure) return;
-        importance.learn(items, *failure);
+      for (int i = 0; i < most; ++i) {
+        const auto unplaced = fill(items, importance.order(), load, capacity(waste));
+        if (!unplaced) return true;
+        importance.raise(*unplaced);
       }
-}
+    return false;
+  };
+  for (double waste : wastes)
+    if (filled(waste)) return;
 
-// Gives an item the lowest offset at which it meets none of the others.
-void put_into_gap(Item& item, const std::vector<Item>& others) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> taken;  // [begin, end) while the item lives
-  for (const Item& other : others)
-    if (other.first <= item.last && item.first <= other.last)
-      taken.emplace_back(other.offset, other.offset + other.size);
-  std::sort(taken.begin(), taken.end());
-  item.offset = 0;
-  for (const auto& [begin, end] : taken) {
-    if (begin >= item.offset + item.size) break;
-    item.offset = std::max(item.offset, end);
-  }
+  std::vector<Item> best;
+  for (Importance importance : {Importance(items, area), Importance(items, size)})
+    for (int i = 0; i < tries(most_gap_comparisons); ++i) {
+      const std::vector<int> above = fill_gaps(items, importance.order(), capacity(worst_waste));
+      if (above.empty()) return;
+      if (best.empty() || top(items) < top(best)) best = items;
+      importance.raise(above);
+    }
+  for (double waste : wastes_if_must_be)
+    if (capacity(waste) < top(best) && filled(waste)) return;
+  items = std::move(best);
 }
 
 // Large items decide, and are few: they are searched for alone, and small ones fill the gaps.
@@ -282,12 +321,8 @@ Bytes lay_out(std::span<Buffer> buffers) {
     }
   if (items.empty()) return {};
   place(items, end);
-  std::int64_t total = 0;
-  for (std::size_t i = 0; i < indices.size(); ++i) {
-    buffers[indices[i]].offset = {items[i].offset};
-    total = std::max(total, items[i].offset + items[i].size);
-  }
-  return {total};
+  for (std::size_t i = 0; i < indices.size(); ++i) buffers[indices[i]].offset = {items[i].offset};
+  return {top(items)};
 }
 
 LivePeak live_peak(std::span<const Buffer> buffers, int instructions) {
