@@ -268,21 +268,15 @@ Search::Found Search::wander(Found best, std::int64_t limit) {
   return best;
 }
 
-// The best of straight descents.
-Search::Found Search::descended(std::int64_t limit, std::span<const Runs> starts) {
+std::optional<Runs> Search::solve(std::int64_t limit, std::span<const Runs> starts) {
+  if (peak_of(kept_) <= limit) return kept_;
   Found best = found(kept_, limit);
-  const auto offer = [&](Runs runs) {
+  const auto offer_descent = [&](Runs runs) {
     descend(runs, limit, Batch::many);
     best = std::min(best, found(std::move(runs), limit));
   };
-  offer(kept_);
-  for (const Runs& start : starts) offer(start);
-  return best;
-}
-
-std::optional<Runs> Search::solve(std::int64_t limit, std::span<const Runs> starts) {
-  if (peak_of(kept_) <= limit) return kept_;
-  Found best = descended(limit, starts);
+  offer_descent(kept_);
+  for (const Runs& start : starts) offer_descent(start);
   if (best.above > limit) best = std::min(best, lowest(limit, starts));
   if (effort_ == Effort::thorough) best = wander(exchange(std::move(best), limit), limit);
   if (best.above > limit) return {};
@@ -325,14 +319,10 @@ Search::Found Search::lowest(std::int64_t limit, std::span<const Runs> starts) {
   return lowered(std::move(best), limit, enough);
 }
 
-std::vector<Runs> Search::least(std::span<const Runs> starts) {
-  Found low = lowest(0, starts);
-  if (effort_ == Effort::quick) return {std::move(low.runs)};
-  low = wander(std::move(low), 0);
-  const std::int64_t limit = low.above + low.above / 200;
-  Found fast = std::min(found(low.runs, limit), descended(limit, starts));
-  fast = wander(exchange(std::move(fast), limit), limit);
-  return {std::move(low.runs), std::move(fast.runs)};
+Runs Search::least(std::span<const Runs> starts) {
+  Found best = lowest(0, starts);
+  if (effort_ == Effort::thorough) best = wander(std::move(best), 0);
+  return std::move(best.runs);
 }
 
 }  // namespace ebb

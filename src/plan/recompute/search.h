@@ -22,10 +22,9 @@ class Search {
   // keeping all.
   std::optional<Runs> solve(std::int64_t limit, std::span<const Runs> starts = {});
 
-  // The fewest bytes it reaches, whatever the time. A thorough search adds a list that takes half a
-  // hundredth more and may be far faster: the last bytes cost most. `solve` finds nothing where the
-  // limit is lower, but for rare luck.
-  std::vector<Runs> least(std::span<const Runs> starts = {});
+  // The fewest bytes it reaches, whatever the time. `solve` finds nothing where the limit is lower,
+  // but for rare luck.
+  Runs least(std::span<const Runs> starts = {});
 
   std::int64_t peak_of(Runs runs);
   double ms_of(Runs runs);
@@ -56,7 +55,6 @@ class Search {
     }
   };
   Found found(Runs runs, std::int64_t limit);
-  Found descended(std::int64_t limit, std::span<const Runs> starts);
   Found lowered(Found best, std::int64_t limit, double enough, const Runs* start = nullptr);
   Found lowest(std::int64_t limit, std::span<const Runs> starts);
   Found exchange(Found best, std::int64_t limit);
