@@ -95,15 +95,18 @@ class Planner {
   }
 
   // The last bytes cost the most time, and steps that are full everywhere are hard to lay out. So
-  // a faster plan may take a little more than the lowest one's layout.
+  // a faster plan may take a little more than the lowest one's layout: one byte in so many of that,
+  // and one in so many of what it saves.
   Plan least_plan() {
-    constexpr std::int64_t a_little = 50;  // one in so many
+    constexpr std::int64_t of_taken = 50, of_saved = 10;
     Search search(model_, options_.effort);
     std::vector<Runs> starts = hand_made(question(0));
     starts.push_back(search.least(starts));
     Plan lowest = realise(starts.back());
     if (options_.effort == Effort::quick) return lowest;
-    const std::int64_t most = lowest.arena.count + lowest.arena.count / a_little;
+    const std::int64_t taken = lowest.arena.count;
+    const std::int64_t saved = search.peak_of(keep_all(model_)) - lowest.live_peak.count;
+    const std::int64_t most = taken + std::min(taken / of_taken, saved / of_saved);
     const auto runs = search.solve(most, starts);
     if (!runs) return lowest;
     Plan faster = realise(*runs);
