@@ -3,6 +3,8 @@
 // (EBB_PARALLEL=threads) runs the same pieces on ebb's own pool.
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -22,6 +24,22 @@ inline int library_threads() {
   return threads();
 #endif
 }
+
+// While it lives, libraries called from this thread use this many threads.
+class LibraryThreads {
+ public:
+  explicit LibraryThreads(int count) : before_(omp_get_max_threads()) {
+    if (before_ != count) omp_set_num_threads(count);
+  }
+  ~LibraryThreads() {
+    if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
+  }
+  LibraryThreads(const LibraryThreads&) = delete;
+  LibraryThreads& operator=(const LibraryThreads&) = delete;
+
+ private:
+  int before_;
+};
 
 // Calls body(worker, begin, end) on disjoint ranges that cover [0, count), worker < workers. Ranges
 // hold about `grain` indices or more and the split depends only on the three numbers. The body must

@@ -1,10 +1,10 @@
 // What kernels on oneDNN share. Scratchpads come from our workspace, so that they are planned.
 #pragma once
 
-#include <omp.h>
 #include <oneapi/dnnl/dnnl_debug.h>
 
 #include <array>
+#include <cstdlib>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <string_view>
@@ -14,12 +14,26 @@
 
 namespace ebb::onednn {
 
+// oneDNN 2 has convolutions that use AMX's tiles without configuring them, which ends the process.
+// The instructions before AMX serve instead, unless the environment chooses others.
+inline void leave_out_amx() {
+  static const bool done = [] {
+    const bool chosen = std::getenv("ONEDNN_MAX_CPU_ISA") || std::getenv("DNNL_MAX_CPU_ISA");
+    if (dnnl::version()->major < 3 && !chosen)
+      (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+    return true;
+  }();
+  (void)done;
+}
+
 inline bool has_isa(dnnl::cpu_isa wanted) {
+  leave_out_amx();
   const int isa = static_cast<int>(dnnl::get_effective_cpu_isa());
   return (isa & static_cast<int>(wanted)) == static_cast<int>(wanted);
 }
 
 inline const dnnl::engine& engine() {
+  leave_out_amx();
   static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
   return cpu;
 }
@@ -55,19 +69,5 @@ void refuse_loops(const PrimitiveDesc& desc) {
   if (std::string_view(desc.impl_info_str()).starts_with("ref"))
     throw dnnl::error(dnnl_unimplemented, "only a reference kernel");
 }
-
-// Runs on as many threads as the primitives were made for.
-class ThreadScope {
- public:
-  explicit ThreadScope(int count) : before_(omp_get_max_threads()) {
-    if (before_ != count) omp_set_num_threads(count);
-  }
-  ~ThreadScope() { omp_set_num_threads(before_); }
-  ThreadScope(const ThreadScope&) = delete;
-  ThreadScope& operator=(const ThreadScope&) = delete;
-
- private:
-  int before_;
-};
 
 }  // namespace ebb::onednn

@@ -130,10 +130,9 @@ struct Columns {
                  const MatrixLayout w = dense(out, rows()), taps = dense(rows(), columns());
                  const T beta = offsets ? T(1) : T(0);
                  if (g.channels_last())
-                   gemm(transposed(taps), spreaded, transposed(w), weight, beta, y,
-                        static_cast<int>(g.out));
+                   gemm(transposed(taps), spreaded, transposed(w), weight, beta, y, g.out);
                  else
-                   gemm(w, weight, taps, spreaded, beta, y, static_cast<int>(columns()));
+                   gemm(w, weight, taps, spreaded, beta, y, columns());
                });
   }
 
@@ -142,7 +141,7 @@ struct Columns {
     for_groups(args.out<T>(), args.in<T>(1), args.in<T>(0),
                [&](std::int64_t, std::int64_t, T* x, const T* y, const T* weight) {
                  gemm(transposed(dense(g.out / g.groups, rows())), weight, result(), y, T(0),
-                      spreaded, static_cast<int>(columns()));
+                      spreaded, columns());
                  gather(spreaded, x);
                });
   }
@@ -154,7 +153,7 @@ struct Columns {
                [&](std::int64_t n, std::int64_t, const T* x, const T* y, T* weight) {
                  spread(x, spreaded);
                  gemm(result(), y, transposed(dense(rows(), columns())), spreaded,
-                      n == 0 ? T(0) : T(1), weight, static_cast<int>(rows()));
+                      n == 0 ? T(0) : T(1), weight, rows());
                });
   }
 };

@@ -212,7 +212,7 @@ class OnednnConvolution {
   Bytes workspace() const { return workspace_; }
 
   void operator()(const KernelArgs& args) {
-    const ThreadScope scope(threads_);
+    const LibraryThreads as_made(threads_);
     std::byte *x_held = nullptr, *y_held = nullptr, *weight_held = nullptr;
     switch (kind_) {
       case ConvKind::forward:

@@ -50,8 +50,7 @@ struct Product {
   Bytes workspace() const { return {}; }
   void operator()(const MatrixLayout& a, const F* x, const MatrixLayout& b, const F* y,
                   BFloat16Product::Store store, F* out, std::int64_t stride, std::byte*) const {
-    gemm(a, x, b, y, store == BFloat16Product::Store::add ? F(1) : F(0), out,
-         static_cast<int>(stride));
+    gemm(a, x, b, y, store == BFloat16Product::Store::add ? F(1) : F(0), out, stride);
   }
 };
 

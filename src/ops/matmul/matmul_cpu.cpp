@@ -14,7 +14,7 @@ namespace {
 using Problem = MatmulProblem;
 
 template <class T>
-void product(const Problem& p, const T* a, const T* b, const T* bias, T* out) {
+void product(const Problem& p, const T* a, const T* b, const T* bias, T* out, int workers) {
   const std::int64_t rows = p.a.rows, columns = p.b.columns;
   if (bias)
     for (std::int64_t i = 0; i < rows; ++i) std::copy_n(bias, columns, out + i * columns);
@@ -23,7 +23,7 @@ void product(const Problem& p, const T* a, const T* b, const T* bias, T* out) {
     if (!bias) std::fill_n(out, rows * columns, T(0));
     return;
   }
-  gemm(p.a, a, p.b, b, bias ? T(1) : T(0), out, static_cast<int>(columns));
+  gemm(p.a, a, p.b, b, bias ? T(1) : T(0), out, columns, workers);
 }
 
 // Additions and multiplications of one matrix of the batch.
@@ -44,16 +44,16 @@ std::int64_t batch_grain(const Problem& p) {
 
 template <class T>
 void run(const Problem& p, const KernelArgs& args) {
-  const auto one = [&](std::int64_t i) {
+  const auto one = [&](std::int64_t i, int workers) {
     product(p, args.in<T>(0) + p.offset(p.batch_a, i), args.in<T>(1) + p.offset(p.batch_b, i),
-            p.bias ? args.in<T>(2) : nullptr, args.out<T>() + i * p.a.rows * p.b.columns);
+            p.bias ? args.in<T>(2) : nullptr, args.out<T>() + i * p.a.rows * p.b.columns, workers);
   };
   if (one_thread_each(p, threads()))
     parallel_for(p.batches, batch_grain(p), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) one(i);
+      for (std::int64_t i = begin; i < end; ++i) one(i, 1);
     });
   else
-    for (std::int64_t i = 0; i < p.batches; ++i) one(i);
+    for (std::int64_t i = 0; i < p.batches; ++i) one(i, threads());
 }
 
 // bfloat16 on a processor that multiplies it.
@@ -138,7 +138,7 @@ class HalfProduct {
           widened(p_.a, args.in<H>(0) + p_.offset(p_.batch_a, batch), row, k, rows, depth, a);
       const MatrixLayout wide_b =
           widened(p_.b, args.in<H>(1) + p_.offset(p_.batch_b, batch), k, column, depth, columns, b);
-      gemm(wide_a, a, wide_b, b, k == 0 ? 0.0f : 1.0f, out, static_cast<int>(columns));
+      gemm(wide_a, a, wide_b, b, k == 0 ? 0.0f : 1.0f, out, columns);
     }
     const H* bias = p_.bias ? args.in<H>(2) + column : nullptr;
     H* to = args.out<H>() + (batch * p_.a.rows + row) * p_.b.columns + column;

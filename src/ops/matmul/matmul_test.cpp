@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "ebb/threads.h"
 #include "support/op_check.h"
 
 namespace ebb::test {
@@ -44,6 +45,33 @@ TEST(Matmul, ReadsViewsWithoutCopies) {
                          .outputs = {matmul(permute(a, {1, 0, 2}), permute(a, {1, 2, 0}))},
                          .updates = {}});
   EXPECT_EQ(program.plan().instructions.size(), 1u);
+}
+
+// Sizes that do not divide by the threads or by the blocks of kernels.
+TEST(Matmul, TheNumberOfThreadsChangesNoBit) {
+  const int before = threads();
+  for (const auto& [rows, inner, columns] : {std::tuple{256, 128, 500},
+                                             {500, 128, 64},
+                                             {344, 256, 128},
+                                             {97, 300, 1001},
+                                             {2000, 37, 71}})
+    for (DType dtype : {f32, f64, f16, bf16})
+      for (Transpose turned : {Transpose::no, Transpose::yes}) {
+        const bool swap = turned == Transpose::yes;
+        const Tensor a = eval(random_normal(swap ? Shape{inner, rows} : Shape{rows, inner}, 0.0,
+                                            1.0, dtype, device::cpu, RandomKey{1})),
+                     b = eval(random_normal(swap ? Shape{columns, inner} : Shape{inner, columns},
+                                            0.0, 1.0, dtype, device::cpu, RandomKey{2}));
+        set_threads(1);
+        const std::vector<double> alone = values_of(eval(matmul(a, b, turned, turned)));
+        for (int count : {2, 3, 5, 8}) {
+          set_threads(count);
+          EXPECT_TRUE(values_of(eval(matmul(a, b, turned, turned))) == alone)
+              << rows << " x " << inner << " x " << columns << " " << name(dtype) << " on "
+              << count;
+        }
+      }
+  set_threads(before);
 }
 
 TEST(Matmul, EmptySizes) {

@@ -1,0 +1,116 @@
+// A BLAS that shares one product among threads cuts the result by their number. Results at the ends
+// of a part come from other instructions than those in the middle, and so get other bits. Here
+// parts begin at multiples of `step`, which kernels divide evenly, and each is a product of one
+// thread: every element is computed as in the undivided product.
+#include "ops/matmul/gemm.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+
+#include "core/parallel.h"
+
+namespace ebb {
+namespace {
+
+constexpr std::int64_t step = 96;  // of rows and columns; a multiple of all block sizes of kernels
+
+// Multiplications of a part, at the least. OpenBLAS computes products of up to 1e6 by kernels of
+// their own, which all parts of a product must agree on.
+constexpr double least_work = 1.05e6;
+
+// Rows or columns of a part, at the least: a product by one vector has kernels of its own too.
+constexpr std::int64_t thinnest = 8;
+
+// The transposed product, column by column: the same numbers in the same places. OpenBLAS has
+// further kernels for small products row by row.
+void one(const MatrixLayout& a, const float* x, const MatrixLayout& b, const float* y, float beta,
+         float* out, std::int64_t out_lead) {
+  cblas_sgemm(CblasColMajor, b.transposed() ? CblasTrans : CblasNoTrans,
+              a.transposed() ? CblasTrans : CblasNoTrans, static_cast<int>(b.columns),
+              static_cast<int>(a.rows), static_cast<int>(a.columns), 1.0f, y,
+              static_cast<int>(b.leading()), x, static_cast<int>(a.leading()), beta, out,
+              static_cast<int>(out_lead));
+}
+
+void one(const MatrixLayout& a, const double* x, const MatrixLayout& b, const double* y,
+         double beta, double* out, std::int64_t out_lead) {
+  cblas_dgemm(CblasColMajor, b.transposed() ? CblasTrans : CblasNoTrans,
+              a.transposed() ? CblasTrans : CblasNoTrans, static_cast<int>(b.columns),
+              static_cast<int>(a.rows), static_cast<int>(a.columns), 1.0, y,
+              static_cast<int>(b.leading()), x, static_cast<int>(a.leading()), beta, out,
+              static_cast<int>(out_lead));
+}
+
+// Parts of a result: `rows` of them one below the other, `columns` side by side.
+struct Grid {
+  std::int64_t rows = 1, columns = 1;
+};
+
+// A count cut into parts that begin at multiples of `step`: all of size `most` but the last.
+struct Cut {
+  std::int64_t most, last;
+  Cut(std::int64_t count, std::int64_t parts)
+      : most((count + parts * step - 1) / (parts * step) * step),
+        last(count - (parts - 1) * most) {}
+};
+
+// The grid of at most `parts` parts whose largest is smallest, and of those the one that reads
+// least: a part reads its rows and its columns. `inner`: multiplications of an element.
+Grid grid_of(std::int64_t rows, std::int64_t columns, double inner, std::int64_t parts) {
+  Grid best;
+  std::int64_t least_area = rows * columns, least_edge = rows + columns;
+  for (std::int64_t r = 1; r <= parts; ++r)
+    for (std::int64_t c = parts / r; c > 0; --c) {
+      const Cut down(rows, r), across(columns, c);
+      if ((r > 1 && down.last < thinnest) || (c > 1 && across.last < thinnest)) continue;
+      const double smallest = static_cast<double>(std::min(down.last, down.most)) *
+                              static_cast<double>(std::min(across.last, across.most)) * inner;
+      if (r * c > 1 && smallest < least_work) continue;
+      const std::int64_t area = down.most * across.most, edge = down.most + across.most;
+      if (area > least_area || (area == least_area && edge >= least_edge)) continue;
+      best = {r, c}, least_area = area, least_edge = edge;
+    }
+  return best;
+}
+
+template <class T>
+void shared(const MatrixLayout& a, const T* x, const MatrixLayout& b, const T* y, T beta, T* out,
+            std::int64_t out_lead, int workers) {
+  const double inner = static_cast<double>(a.columns);
+  const double work = static_cast<double>(a.rows) * static_cast<double>(b.columns) * inner;
+  const auto parts =
+      static_cast<std::int64_t>(std::min(static_cast<double>(workers), work / least_work));
+  const Grid grid = parts > 1 ? grid_of(a.rows, b.columns, inner, parts) : Grid{};
+  if (grid.rows * grid.columns == 1) {
+    const LibraryThreads alone(1);
+    return one(a, x, b, y, beta, out, out_lead);
+  }
+  const std::int64_t height = Cut(a.rows, grid.rows).most,
+                     width = Cut(b.columns, grid.columns).most;
+  parallel_for_workers(
+      grid.rows * grid.columns, 1, workers, [&](int, std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t row = i / grid.columns * height, column = i % grid.columns * width;
+          MatrixLayout top = a, left = b;
+          top.rows = std::min(height, a.rows - row);
+          left.columns = std::min(width, b.columns - column);
+          one(top, x + row * a.row_stride, left, y + column * b.column_stride, beta,
+              out + row * out_lead + column, out_lead);
+        }
+      });
+}
+
+}  // namespace
+
+void gemm(const MatrixLayout& a, const float* x, const MatrixLayout& b, const float* y, float beta,
+          float* out, std::int64_t out_lead, int workers) {
+  shared(a, x, b, y, beta, out, out_lead, workers);
+}
+
+void gemm(const MatrixLayout& a, const double* x, const MatrixLayout& b, const double* y,
+          double beta, double* out, std::int64_t out_lead, int workers) {
+  shared(a, x, b, y, beta, out, out_lead, workers);
+}
+
+}  // namespace ebb
