@@ -48,6 +48,11 @@ set(ebb_has_cuda TRUE)
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS src/*_cuda.cu src/*_cuda.cpp src/core/cuda/*.cpp)
 list(FILTER cuda_sources EXCLUDE REGEX "_test\\.cpp$|/absent\\.cpp$")
 
+# Several kernels compute the same losses and must agree to the bit: the compiler may not join a product and a sum in
+# one of them and not in another.
+set_source_files_properties(src/ops/linear_cross_entropy/linear_cross_entropy_cuda.cu
+  src/ops/linear_cross_entropy/one_walk_cuda.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
+
 # Device code that NVRTC compiles too, as a string in the library.
 set(device_headers cuda/group.cuh cuda/strided.cuh reduce/fold.cuh)
 list(TRANSFORM device_headers PREPEND ${CMAKE_SOURCE_DIR}/src/ops/)

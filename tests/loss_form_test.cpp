@@ -33,10 +33,10 @@ LinearCrossEntropyJointAttributes form_of(const Plan& plan) {
   return {};
 }
 
-CompileOptions options(std::optional<Bytes> budget, std::optional<LossForm> form = {}) {
+CompileOptions options(std::optional<Bytes> budget, std::optional<int> walks = {}) {
   CompileOptions result;
   result.plan.budget = budget;
-  result.loss = form;
+  result.loss_walks = walks;
   return result;
 }
 
@@ -49,36 +49,33 @@ class LossForms : public testing::Test {
 
 TEST_F(LossForms, AreWhatIsAskedFor) {
   const Graph graph = step();
-  for (const LossForm& form : {LossForm{1, {}}, LossForm{2, {}}, LossForm{2, 16_MiB}}) {
-    const auto attributes = form_of(plan_program(graph, options({}, form)));
-    EXPECT_EQ(attributes.walks, form.walks);
-    EXPECT_EQ(attributes.backward.forward.chunk, form.logits.count / (2 * classes));
-  }
+  for (int walks : {1, 2}) EXPECT_EQ(form_of(plan_program(graph, options({}, walks))).walks, walks);
 }
 
 TEST_F(LossForms, TheFastestThatKeepsTheBudgetIsTaken) {
   const Graph graph = step();
-  const auto peak = [&](const LossForm& form) {
-    return plan_program(graph, options({}, form)).peak;
-  };
-  const Bytes one = peak({1, {}}), two = peak({2, {}}), small = peak({2, 16_MiB});
+  const auto peak = [&](int walks) { return plan_program(graph, options({}, walks)).peak; };
+  const Bytes one = peak(1), two = peak(2);
   EXPECT_GT(one, two);
-  EXPECT_GT(two, small);
   EXPECT_EQ(form_of(plan_program(graph, options({}))).walks, 1);
   EXPECT_EQ(form_of(plan_program(graph, options(one))).walks, 1);
   const Plan less = plan_program(graph, options(one - 1_MiB));
   EXPECT_EQ(form_of(less).walks, 2);
-  EXPECT_EQ(form_of(less).backward.forward.chunk, 0);
   EXPECT_LE(less.peak, one - 1_MiB);
-  const Plan least = plan_program(graph, options(two - 1_MiB));
-  EXPECT_GT(form_of(least).backward.forward.chunk, 0);
-  EXPECT_LE(least.peak, two - 1_MiB);
+}
+
+// A budget may change when logits are made, and nothing that decides the order of sums.
+TEST_F(LossForms, CutTheLogitsAlike) {
+  const Graph graph = step();
+  const LinearCrossEntropyJointAttributes one = form_of(plan_program(graph, options({}, 1))),
+                                          two = form_of(plan_program(graph, options({}, 2)));
+  EXPECT_EQ(one.backward, two.backward);
 }
 
 TEST_F(LossForms, TheLeastBudgetIsThatOfTheLeanestForm) {
   const Graph graph = step();
   const Bytes least = least_budget(graph, options({}));
-  EXPECT_EQ(least, least_budget(graph, options({}, LossForm{2, 16_MiB})));
+  EXPECT_EQ(least, least_budget(graph, options({}, 2)));
   EXPECT_LE(plan_program(graph, options(least)).peak, least);
   try {
     plan_program(graph, options(least - 1_MiB));

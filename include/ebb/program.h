@@ -16,21 +16,15 @@ namespace ebb {
 class Arena;
 class Storage;
 
-// How linear_cross_entropy and its gradient make logits on a GPU. Forms differ by rounding.
-struct LossForm {
-  // 2 walks over the logits forget them in between; 1 saves one product of four and takes several
-  // times the workspace.
-  int walks = 2;
-  Bytes logits = {};  // that exist at a time; 0: what suits the products best
-};
-
 struct CompileOptions {
   PlanOptions plan = {};
   bool fuse = true;  // join elementwise chains, and a loss with its gradient
   // With `fuse`, on a GPU: small updates and sums of squares run many in one kernel. Changes no
   // bit.
   bool group = true;
-  std::optional<LossForm> loss = {};       // none: that of the fastest plan within the budget
+  // How often the logits of a fused loss are made on a GPU. 2 walks over them forget them in
+  // between; 1 saves one product of four and takes several times the workspace. Changes no bit.
+  std::optional<int> loss_walks = {};      // 1 or 2; none: that of the fastest plan
   std::uint64_t seed = 0;                  // of initial values and of random nodes
   std::shared_ptr<Arena> arena = nullptr;  // to run in, shared with others; null: one of its own
   MachineOptions machine = {};             // of that arena

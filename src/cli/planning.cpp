@@ -109,12 +109,6 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
                  "memory, auto, the default, is the fastest that keeps the budget")
       ->check(CLI::IsMember({"auto", "1", "2"}))
       ->group(group);
-  app.add_option("--loss-logits", options.loss_logits,
-                 "On a GPU: bytes of a fused loss's logits that exist at a time, with --loss-walks "
-                 "1 or 2")
-      ->check(accepted_by([](const std::string& text) { parse_bytes(text); }))
-      ->type_name("SIZE")
-      ->group(group);
   app.add_flag("--no-groups", options.no_groups,
                "On a GPU: a kernel for each small update and sum of squares, not one for many")
       ->group(group);
@@ -165,8 +159,7 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
     for (const auto& [given, option] : {std::pair{options.tf32, "--tf32"},
                                         {options.lanes.has_value(), "--lanes"},
                                         {options.no_groups, "--no-groups"},
-                                        {options.loss_walks.has_value(), "--loss-walks"},
-                                        {options.loss_logits.has_value(), "--loss-logits"}})
+                                        {options.loss_walks.has_value(), "--loss-walks"}})
       if (given)
         throw UsageError(
             fmt::format("{} is for a GPU, but the device is {}", option, options.device));
@@ -175,11 +168,7 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
   const std::string walks = options.loss_walks.value_or("auto");
   CompileOptions compile;
   compile.machine = options.machine;
-  if (walks != "auto")
-    compile.loss = {.walks = walks == "1" ? 1 : 2,
-                    .logits = options.loss_logits ? parse_bytes(*options.loss_logits) : Bytes{}};
-  else if (options.loss_logits)
-    throw UsageError("--loss-logits needs --loss-walks 1 or 2, but the walks are auto");
+  if (walks != "auto") compile.loss_walks = walks == "1" ? 1 : 2;
   compile.group = !options.no_groups;
   compile.plan.rates = rates;
   compile.plan.tf32 = options.tf32;

@@ -29,8 +29,7 @@ struct PlanningOptions {
   bool tf32 = false;                      // products of float32 on a GPU
   std::optional<int> lanes;               // of a GPU
   std::optional<std::string> loss_walks;  // over logits on a GPU: auto, 1 or 2
-  std::optional<std::string> loss_logits;
-  bool no_groups = false;   // of small kernels on a GPU
+  bool no_groups = false;                 // of small kernels on a GPU
   bool only_plans = false;  // nothing is run, so that a GPU that a file describes need not be here
   std::optional<double> clip;
   std::string clip_by = "this-norm";

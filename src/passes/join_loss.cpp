@@ -20,8 +20,8 @@ using NodePtr = std::shared_ptr<Node>;
 
 class JoinLoss {
  public:
-  JoinLoss(const Graph& graph, const LossForm& form)
-      : graph_(graph), form_(form), order_(topological_order(graph)) {
+  JoinLoss(const Graph& graph, int walks)
+      : graph_(graph), walks_(walks), order_(topological_order(graph)) {
     for (const NodePtr& node : order_)
       for (const Tensor& input : node->inputs()) readers_[input].push_back(node);
     for (const Tensor& output : graph.outputs) readers_[output].push_back(nullptr);
@@ -94,20 +94,13 @@ class JoinLoss {
 
   // A processor makes float32's logits once in the same memory, and halves' twice.
   LinearCrossEntropyJointAttributes attributes_of(const Node& backward) const {
-    LinearCrossEntropyGradAttributes a =
-        backward.attributes().as<LinearCrossEntropyGradAttributes>();
-    const Tensor &x = backward.inputs()[0], &weight = backward.inputs()[1];
-    if (backward.device().kind != Device::Kind::cuda) return {a, is_half(x.dtype()) ? 2 : 1};
-    const Bytes row = weight.shape()[0] * size_of(x.dtype());
-    if (a.forward.chunk == 0 && form_.logits.count > 0)
-      a.forward.chunk =
-          std::clamp<std::int64_t>(form_.logits.count / std::max<std::int64_t>(row.count, 1), 64,
-                                   std::max<std::int64_t>(x.shape()[0], 64));
-    return {a, form_.walks};
+    const auto& a = backward.attributes().as<LinearCrossEntropyGradAttributes>();
+    const bool cuda = backward.device().kind == Device::Kind::cuda;
+    return {a, cuda ? walks_ : is_half(backward.inputs()[0].dtype()) ? 2 : 1};
   }
 
   const Graph& graph_;
-  LossForm form_;
+  int walks_;
   std::vector<NodePtr> order_;
   std::unordered_map<Tensor, std::vector<NodePtr>> readers_;  // null: the graph itself
   std::unordered_map<const Node*, NodePtr> backward_;         // of each forward op that is joined
@@ -117,6 +110,6 @@ class JoinLoss {
 
 }  // namespace
 
-Graph join_loss(const Graph& graph, const LossForm& form) { return JoinLoss(graph, form).run(); }
+Graph join_loss(const Graph& graph, int walks) { return JoinLoss(graph, walks).run(); }
 
 }  // namespace ebb

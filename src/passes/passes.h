@@ -13,7 +13,7 @@ Graph fuse_pointwise(const Graph& graph);
 
 // Joins a linear_cross_entropy with its backward op where the gradient of the losses does not
 // depend on them. The form is that of losses on CUDA; elsewhere it is as the kernels do it.
-Graph join_loss(const Graph& graph, const LossForm& form);
+Graph join_loss(const Graph& graph, int walks);
 
 // Joins sums and slopes of activations with the product or the norm's gradient before them. Norms:
 // changes no bit. Products, on CUDA alone: they are rounded after what is joined, not before it

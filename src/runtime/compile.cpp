@@ -1,4 +1,4 @@
-// From a graph to its plan: passes, and the form of the loss where there is a choice.
+// From a graph to its plan: passes, and the walks of the loss where there is a choice.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,10 @@ const Op& linear_cross_entropy_op();
 
 namespace {
 
-void check(const Graph& graph) {
+void check(const Graph& graph, const CompileOptions& options) {
+  if (options.loss_walks && *options.loss_walks != 1 && *options.loss_walks != 2)
+    throw ValueError(
+        fmt::format("[compile] loss_walks must be 1 or 2, but is {}", *options.loss_walks));
   for (const Tensor& input : graph.inputs)
     if (!input || &input.node()->op() != &input_op())
       throw ValueError("[compile] graph inputs must be made with input()");
@@ -50,10 +53,10 @@ void check(const Graph& graph) {
                       node->attributes().as<LeafAttributes>().name));
 }
 
-Graph optimise(const Graph& graph, const CompileOptions& options, const LossForm& loss) {
+Graph optimise(const Graph& graph, const CompileOptions& options, int loss_walks) {
   if (!options.fuse) return insert_copies(graph);
-  return insert_copies(
-      fuse_pointwise(join_relu(join_sums(join_epilogues(pack_gradients(join_loss(graph, loss)))))));
+  return insert_copies(fuse_pointwise(
+      join_relu(join_sums(join_epilogues(pack_gradients(join_loss(graph, loss_walks)))))));
 }
 
 PlanOptions plan_options(const CompileOptions& options) {
@@ -82,26 +85,26 @@ Plan plan_in_groups(const Graph& separate, const CompileOptions& options,
   }
 }
 
-// The forms that a graph's loss may have, the fastest first.
-std::vector<LossForm> loss_forms(const Graph& graph, const CompileOptions& options) {
-  if (options.loss) return {*options.loss};
+// How often the logits of a graph's loss may be made, the fastest first.
+std::vector<int> loss_walks(const Graph& graph, const CompileOptions& options) {
+  if (options.loss_walks) return {*options.loss_walks};
   for (const auto& node : topological_order(graph))
     if (&node->op() == &linear_cross_entropy_op() && node->device().kind == Device::Kind::cuda)
-      return {{.walks = 1}, {.walks = 2}, {.walks = 2, .logits = 16_MiB}};
-  return {{}};  // elsewhere kernels know best
+      return {1, 2};
+  return {2};  // elsewhere kernels know best
 }
 
-// The fastest plan within a budget over all forms. A form whose step is longer without any
-// recomputation than a plan that keeps the budget needs no plan of its own.
+// The fastest plan within a budget over all forms of the loss. A form whose step is longer without
+// any recomputation than a plan that keeps the budget needs no plan of its own.
 Plan fastest_plan(const Graph& graph, const CompileOptions& options,
-                  const std::vector<LossForm>& forms) {
+                  const std::vector<int>& forms) {
   PlanOptions bounded = plan_options(options), free = bounded;
   free.budget.reset();
   free.recompute = {};
   std::optional<Plan> best;
   std::optional<BudgetError> refused;
-  for (const LossForm& form : forms) {
-    const Graph step = optimise(graph, options, form);
+  for (const int walks : forms) {
+    const Graph step = optimise(graph, options, walks);
     if (best && best->predicted_ms <= plan_in_groups(step, options, free).predicted_ms) continue;
     try {
       Plan plan = plan_in_groups(step, options, bounded);
@@ -117,9 +120,9 @@ Plan fastest_plan(const Graph& graph, const CompileOptions& options,
 }  // namespace
 
 Plan plan_program(const Graph& graph, const CompileOptions& options) {
-  check(graph);
+  check(graph, options);
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<LossForm> forms = loss_forms(graph, options);
+  const std::vector<int> forms = loss_walks(graph, options);
   Plan plan =
       options.plan.budget && forms.size() > 1
           ? fastest_plan(graph, options, forms)
@@ -130,18 +133,18 @@ Plan plan_program(const Graph& graph, const CompileOptions& options) {
 }
 
 Bytes least_budget(const Graph& graph, const CompileOptions& options) {
-  check(graph);
-  const auto least = [&](const LossForm& form, Effort effort) {
+  check(graph, options);
+  const auto least = [&](int walks, Effort effort) {
     PlanOptions planning = plan_options(options);
     planning.effort = effort;
-    return least_budget(optimise(graph, options, form), planning);
+    return least_budget(optimise(graph, options, walks), planning);
   };
-  const std::vector<LossForm> forms = loss_forms(graph, options);
+  const std::vector<int> forms = loss_walks(graph, options);
   const Effort effort = options.plan.effort;
   if (forms.size() == 1) return least(forms[0], effort);
   // A quick search tells which form is the leanest.
   std::vector<Bytes> quick;
-  for (const LossForm& form : forms) quick.push_back(least(form, Effort::quick));
+  for (const int walks : forms) quick.push_back(least(walks, Effort::quick));
   const auto best = std::min_element(quick.begin(), quick.end());
   if (effort == Effort::quick) return *best;
   return least(forms[static_cast<std::size_t>(best - quick.begin())], effort);

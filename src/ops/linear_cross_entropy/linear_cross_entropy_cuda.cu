@@ -1,13 +1,13 @@
-// The logits are made in tiles of some rows × `block` classes, in the type of x, which become their
-// gradient where they lie. The edges of a tile are chosen for the products: of the three that a
-// tile takes part in, each result fills the multiprocessors about once.
+// Two walks over the logits, which are made in tiles of some rows × `block` classes, in the type of
+// x, and become their gradient where they lie.
 //
-// Forward walks the blocks of each tile's rows, and keeps the largest logit and the sum of
-// exponentials of each row so far. Backward walks blocks in its outer loop. Products of half types
-// are summed in float: a block's gradient over all rows (block × D), and the gradient of x over all
-// blocks (N × D), each rounded once. float32 and float64 are summed in the outputs themselves.
+// Forward walks the blocks of each tile's rows and sums their exponentials. Backward walks blocks
+// in its outer loop. Products of half types are summed in float: a block's gradient over all rows
+// (block × D), and the gradient of x over all blocks (N × D), each rounded once. float32 and
+// float64 are summed in the outputs themselves. All sums have the order of one_walk_cuda.cu's, so
+// that both forms give the same bits.
 #include "ops/linear_cross_entropy/both_walks.h"
-#include "ops/linear_cross_entropy/logit_tiles.cuh"
+#include "ops/linear_cross_entropy/logit_rows.cuh"
 
 namespace ebb {
 namespace {
@@ -16,116 +16,41 @@ using namespace cuda;
 
 // --- Forward
 
-template <class T>
-struct RowState {
-  LogitSums<T> sums;
-  T at_target;
-};
-
-template <class S>
-struct FoldTile {
-  using T = Compute<S>;
-  const S* logits;
-  std::int64_t lead, first_row, first_class, width, classes;
-  bool first, last;  // block of the rows
-  Indices targets;
-  RowState<T>* states;  // of the tile's rows
-  T *losses, *logsumexps;
-  CrossEntropyAttributes a;
-  FaultSlot fault;
-
-  template <class, class Walk>
-  __device__ void row(std::int64_t r, const Walk& walk) const {
-    const S* x = logits + r * lead;
-    const LogitSums<T> part(walk, walk.open(x), a.label_smoothing != 0.0, width);
-    if (walk.lane != 0) return;
-    RowState<T> state = first ? RowState<T>{} : states[r];
-    state.sums = first ? part : state.sums.joined(part);
-    const std::int64_t row = first_row + r, target = targets[row];
-    if (target >= first_class && target < first_class + width)
-      state.at_target = widen(x[target - first_class]);
-    states[r] = state;
-    if (!last) return;
-    logsumexps[row] = state.sums.logsumexp();
-    const bool counts = row_counts(row, target, classes, a.ignore_index, fault);
-    losses[row] = counts ? state.sums.loss(state.at_target, a.label_smoothing, classes) : T(0);
-  }
-};
-
 template <class S>
 struct Forward {
   using T = Compute<S>;
   Problem p;
   GemmTable products;
   WorkspaceAreas areas;
-  Bytes logits_at, states_at, copy_at, gemm_at;
+  Bytes logits_at, copy_at, sums_at, targets_at, gemm_at;
 
   explicit Forward(const Problem& problem) : p(problem), products(logit_products(p)) {
     logits_at = areas.add<S>(p.height * p.lead);
     copy_at = WeightBlocks<S>::add_area(p, areas);
-    states_at = areas.add<RowState<T>>(p.height);
+    sums_at = RowParts<S>::add_sums(p, areas);
+    targets_at = areas.add<T>(p.height);
     gemm_at = areas.add(products.workspace());
   }
 
   void operator()(const KernelArgs& args) const {
     S* logits = args.scratch<S>(logits_at);
     const WeightBlocks<S> weight(p, args, copy_at);
-    for (std::int64_t tile = 0; tile < p.tiles(); ++tile)
+    const RowParts<S> parts{Segments::of<S>(p), args.scratch<SegmentSums<T>>(sums_at),
+                            args.scratch<T>(targets_at)};
+    const TileRows<S> rows(p, args);
+    for (std::int64_t tile = 0; tile < p.tiles(); ++tile) {
       for (std::int64_t b = 0; b < p.blocks(); ++b) {
-        const std::int64_t row = tile * p.height, v = b * p.block;
         products.at(tile, b, false)
-            .run(args, args.in<S>(0) + row * p.features, weight[b], logits,
+            .run(args, args.in<S>(0) + tile * p.height * p.features, weight[b], logits,
                  args.scratch<std::byte>(gemm_at));
-        const FoldTile<S> fold{logits,
-                               p.lead,
-                               row,
-                               v,
-                               p.width_of(b),
-                               p.classes,
-                               b == 0,
-                               b == p.blocks() - 1,
-                               Indices(args.inputs[2], p.index),
-                               args.scratch<RowState<T>>(states_at),
-                               args.out<T>(0),
-                               args.out<T>(1),
-                               p.loss,
-                               FaultSlot(args)};
-        launch_rows<S>(args, "linear_cross_entropy", fold,
-                       RowShape({p.height_of(tile), p.whole_width(b)}), aligned_for_packs(logits));
+        rows.sum(tile, b, logits, parts);
       }
+      rows.finish(tile, parts, args.out<T>(0), args.out<T>(1));
+    }
   }
 };
 
 // --- Backward
-
-// Logits of a tile become their gradients, in place; padding becomes zero.
-template <class S>
-struct DifferentiateTile {
-  using T = Compute<S>;
-  S* logits;
-  std::int64_t lead, first_row, first_class, width, classes;
-  Indices targets;
-  const T *logsumexps, *grads;
-  CrossEntropyAttributes a;
-  FaultSlot fault;
-
-  template <class, class Walk>
-  __device__ void row(std::int64_t r, const Walk& walk) const {
-    const std::int64_t row = first_row + r, target = targets[row];
-    const LogitGradient<T> gradient(
-        row_counts(row, target, classes, a.ignore_index, fault, walk.lane == 0), target,
-        logsumexps[row], grads[row], a.label_smoothing, classes);
-    walk.slots([&](int, std::int64_t column) {
-      T v[Walk::width];
-      S* at = logits + r * lead + column;
-      walk.load(at, v);
-#pragma unroll
-      for (int k = 0; k < Walk::width; ++k)
-        v[k] = column + k < width ? gradient(v[k], first_class + column + k) : T(0);
-      walk.store(at, v);
-    });
-  }
-};
 
 template <class S>
 struct Backward {
@@ -169,13 +94,14 @@ struct Backward {
     const WeightBlocks<S> weight(p, args, copy_at);
     std::byte* scratch = args.scratch<std::byte>(gemm_at);
     S* gradient = args.scratch<S>(tile_at);
+    const TileRows<S> rows(p, args);
     for (std::int64_t b = 0; b < p.blocks(); ++b) {
       S* dweight_block = weight_needed ? dweight_out + b * p.block * p.features : nullptr;
       for (std::int64_t tile = 0; tile < p.tiles(); ++tile) {
         const std::int64_t row = tile * p.height * p.features;
         const S* x = args.in<S>(0) + row;
         logits.at(tile, b, false).run(args, x, weight[b], gradient, scratch);
-        differentiate(args, tile, b);
+        rows.differentiate(tile, b, gradient, args.in<T>(3), args.in<T>(4));
         if (x_needed)
           to_x.at(tile, b, b > 0)
               .run(args, gradient, weight[b], wide_x ? static_cast<void*>(dx + row) : dx_out + row,
@@ -190,24 +116,6 @@ struct Backward {
     }
     if constexpr (half)
       if (wide_x) narrow_all(args, dx, dx_out, p.rows * p.features);
-  }
-
-  // Logits in the workspace become their gradient.
-  void differentiate(const KernelArgs& args, std::int64_t tile, std::int64_t b) const {
-    S* at = args.scratch<S>(tile_at);
-    const DifferentiateTile<S> turn{at,
-                                    p.lead,
-                                    tile * p.height,
-                                    b * p.block,
-                                    p.width_of(b),
-                                    p.classes,
-                                    Indices(args.inputs[2], p.index),
-                                    args.in<T>(3),
-                                    args.in<T>(4),
-                                    p.loss,
-                                    FaultSlot(args)};
-    launch_rows<S>(args, "linear_cross_entropy_grad", turn,
-                   RowShape({p.height_of(tile), p.whole_width(b)}), aligned_for_packs(at));
   }
 };
 
@@ -224,12 +132,12 @@ Kernel bind(const KernelRequest& request, const A&... a) {
 
 Kernel bind_linear_cross_entropy_cuda(const KernelRequest& request,
                                       const LinearCrossEntropyAttributes& a) {
-  return bind<Forward>(request, Problem::in_tiles(request, a));
+  return bind<Forward>(request, Problem(request, a));
 }
 
 Kernel bind_linear_cross_entropy_grad_cuda(const KernelRequest& request,
                                            const LinearCrossEntropyGradAttributes& a) {
-  return bind<Backward>(request, Problem::in_tiles(request, a.forward), a);
+  return bind<Backward>(request, Problem(request, a.forward), a);
 }
 
 Kernel bind_linear_cross_entropy_joint_cuda(const KernelRequest& request,
@@ -238,7 +146,7 @@ Kernel bind_linear_cross_entropy_joint_cuda(const KernelRequest& request,
   if (joint.walks == 1) return bind_linear_cross_entropy_one_walk_cuda(request, a);
   return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    const Problem p = Problem::in_tiles(request, a.forward);
+    const Problem p = Problem(request, a.forward);
     const BothWalks<Forward<S>, Backward<S>, Compute<S>> walks(Forward<S>(p), Backward<S>(p, a),
                                                                p.rows);
     return Kernel{walks, walks.areas.total()};

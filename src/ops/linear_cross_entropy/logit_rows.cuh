@@ -1,9 +1,13 @@
-// Rows of logits that become their loss and their gradient while they lie in shared memory: read
-// once, written once.
+// Losses and gradients of rows of logits, which lie in blocks of classes.
+//
+// A row's sum of exponentials is made in segments: a warp takes a segment, and the segments of a
+// row are joined in one order. So a row has the same bits whether its logits exist all at once or a
+// block at a time.
 #pragma once
 
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/cross_entropy/rows.cuh"
+#include "ops/linear_cross_entropy/logit_tiles.cuh"
 
 namespace ebb::cuda {
 
@@ -30,115 +34,373 @@ struct ExponentialFrom {
   static constexpr float log2_e = 1.4426950408889634f;
 };
 
+// --- Sums of a row
+
+template <class T>
+struct SegmentSums {
+  T most, total, logits;  // the largest logit, Σ exp(x - most), Σ x
+};
+
+// Logits of a segment: two packs for each lane of a warp.
+template <class S>
+inline constexpr int segment_width = 2 * 32 * pack<S>;
+
+// The segments of a row: those of the first block, then those of the next.
+struct Segments {
+  int in_block, in_last_block, count;
+
+  template <class S>
+  static Segments of(const Problem& p) {
+    const auto in = [&](std::int64_t b) {
+      return static_cast<int>(ceil_div(p.width_of(b), segment_width<S>));
+    };
+    const int blocks = static_cast<int>(p.blocks());
+    return {in(0), in(blocks - 1), (blocks - 1) * in(0) + in(blocks - 1)};
+  }
+};
+
+// Sums of `count` logits, called by a warp. Logits start at the address of a pack, and those that
+// fill the last pack may be read. `whole`: the count is segment_width.
+template <class S, bool whole>
+__device__ SegmentSums<Compute<S>> sum_logits(const S* logits, int count, int lane,
+                                              bool with_logits) {
+  using T = Compute<S>;
+  constexpr int width = pack<S>;
+  T v[2][width];
+  SegmentSums<T> sums{-infinity<T>(), T(0), T(0)};
+  const auto each = [&](const auto& body) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int k = 0; k < width; ++k)
+        if (whole || (i * 32 + lane) * width + k < count) body(v[i][k]);
+  };
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    if (const int column = (i * 32 + lane) * width; whole || column < count)
+      load_pack(logits + column, v[i]);
+  each([&](T x) { sums.most = Larger{}(sums.most, x); });
+  sums.most = warp_join(sums.most, Larger{});
+  // Logits of -inf alone have no difference from the largest; their exponentials are 0.
+  const ExponentialFrom<S> from_most(sums.most == -infinity<T>() ? T(0) : sums.most);
+  each([&](T x) { sums.total += from_most(x); });
+  sums.total = warp_join(sums.total, Plus{});
+  if (with_logits) {
+    each([&](T x) { sums.logits += x; });
+    sums.logits = warp_join(sums.logits, Plus{});
+  }
+  return sums;
+}
+
+template <class S>
+__device__ SegmentSums<Compute<S>> sum_segment(const S* logits, int count, int lane,
+                                               bool with_logits) {
+  return count == segment_width<S> ? sum_logits<S, true>(logits, count, lane, with_logits)
+                                   : sum_logits<S, false>(logits, count, lane, with_logits);
+}
+
+// The sums of a row from those of its segments, called by a warp.
+template <class T>
+__device__ LogitSums<T> join_segments(const SegmentSums<T>* parts, int count, int lane) {
+  LogitSums<T> sums;
+  for (int i = lane; i < count; i += 32) sums.most = Larger{}(sums.most, parts[i].most);
+  sums.most = warp_join(sums.most, Larger{});
+  for (int i = lane; i < count; i += 32) {
+    const SegmentSums<T>& part = parts[i];
+    if (part.total != T(0))
+      sums.total += static_cast<double>(part.total * exponential(part.most - sums.most));
+    sums.logits += static_cast<double>(part.logits);
+  }
+  sums.total = warp_join(sums.total, Plus{});
+  sums.logits = warp_join(sums.logits, Plus{});
+  return sums;
+}
+
+// g · (p - expected) of a row's logits.
+template <class S>
+struct RowGradient {
+  using T = Compute<S>;
+  LogitGradient<T> row;
+  ExponentialFrom<S> probability;
+
+  __device__ explicit RowGradient(const LogitGradient<T>& of) : row(of), probability(of.lse) {}
+  // Of a logit that is not the target's, in a row that counts.
+  __device__ T elsewhere(T logit) const { return (probability(logit) - row.each) * row.g; }
+  __device__ T operator()(T logit, std::int64_t column) const {
+    if (!row.counts) return T(0);
+    return column == row.target ? (probability(logit) - row.at_target) * row.g : elsewhere(logit);
+  }
+};
+
+// --- Rows whose logits come a block at a time
+
+// What is known of the rows of a tile between blocks.
+template <class S>
+struct RowParts {
+  using T = Compute<S>;
+  Segments segments;
+  SegmentSums<T>* sums;  // (rows of the tile, segments.count)
+  T* at_target;          // the logit of each row's target
+
+  static Bytes add_sums(const Problem& p, WorkspaceAreas& areas) {
+    return areas.add<SegmentSums<T>>(p.height * Segments::of<S>(p).count);
+  }
+};
+
+template <class S>
+struct SumTile {
+  const S* logits;
+  std::int64_t lead, first_row, first_class, width, rows;
+  int first_segment, segments;  // of the block
+  bool with_logits;             // sums of the logits themselves are needed
+  Indices targets;
+  RowParts<S> parts;
+};
+
+inline constexpr int warps_in_block = 8;
+
+template <class S>
+__global__ void __launch_bounds__(32 * warps_in_block) sum_tile_kernel(SumTile<S> tile) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t item =
+      static_cast<std::int64_t>(blockIdx.x) * warps_in_block + threadIdx.x / 32;
+  const std::int64_t row = item / tile.segments, segment = item % tile.segments;
+  if (row >= tile.rows) return;
+  const std::int64_t begin = segment * segment_width<S>;
+  const int count =
+      static_cast<int>(::min(static_cast<std::int64_t>(segment_width<S>), tile.width - begin));
+  const S* logits = tile.logits + row * tile.lead;
+  const auto sums = sum_segment(logits + begin, count, lane, tile.with_logits);
+  if (lane != 0) return;
+  tile.parts.sums[row * tile.parts.segments.count + tile.first_segment + segment] = sums;
+  const std::int64_t target = tile.targets[tile.first_row + row] - tile.first_class;
+  if (target >= begin && target < begin + count) tile.parts.at_target[row] = widen(logits[target]);
+}
+
+// The losses and logsumexps of a tile's rows, once all blocks are summed.
+template <class S>
+struct FinishRows {
+  using T = Compute<S>;
+  std::int64_t first_row, classes, rows;
+  Indices targets;
+  RowParts<S> parts;
+  T *losses, *logsumexps;  // of all rows
+  CrossEntropyAttributes a;
+  FaultSlot fault;
+};
+
+template <class S>
+__global__ void __launch_bounds__(32 * warps_in_block) finish_rows_kernel(FinishRows<S> f) {
+  using T = Compute<S>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * warps_in_block + threadIdx.x / 32;
+  if (r >= f.rows) return;
+  const int count = f.parts.segments.count;
+  const LogitSums<T> sums = join_segments(f.parts.sums + r * count, count, lane);
+  if (lane != 0) return;
+  const std::int64_t row = f.first_row + r, target = f.targets[row];
+  f.logsumexps[row] = sums.logsumexp();
+  const bool counts = row_counts(row, target, f.classes, f.a.ignore_index, f.fault);
+  f.losses[row] = counts ? sums.loss(f.parts.at_target[r], f.a.label_smoothing, f.classes) : T(0);
+}
+
+// Logits of a tile become their gradients, in place; padding becomes zero.
+template <class S>
+struct DifferentiateTile {
+  using T = Compute<S>;
+  S* logits;
+  std::int64_t lead, first_row, first_class, width, classes;
+  Indices targets;
+  const T *logsumexps, *grads;
+  CrossEntropyAttributes a;
+  FaultSlot fault;
+
+  template <class, class Walk>
+  __device__ void row(std::int64_t r, const Walk& walk) const {
+    const std::int64_t row = first_row + r, target = targets[row];
+    const RowGradient<S> gradient(
+        LogitGradient<T>(row_counts(row, target, classes, a.ignore_index, fault, walk.lane == 0),
+                         target, logsumexps[row], grads[row], a.label_smoothing, classes));
+    walk.slots([&](int, std::int64_t column) {
+      T v[Walk::width];
+      S* at = logits + r * lead + column;
+      walk.load(at, v);
+#pragma unroll
+      for (int k = 0; k < Walk::width; ++k)
+        v[k] = column + k < width ? gradient(v[k], first_class + column + k) : T(0);
+      walk.store(at, v);
+    });
+  }
+};
+
+// The kernels above for tiles of a problem.
+template <class S>
+struct TileRows {
+  using T = Compute<S>;
+  const Problem& p;
+  const KernelArgs& args;
+  Indices targets;
+
+  TileRows(const Problem& problem, const KernelArgs& call)
+      : p(problem), args(call), targets(call.inputs[2], problem.index) {}
+
+  void sum(std::int64_t tile, std::int64_t b, const S* logits, const RowParts<S>& parts) const {
+    const int count = b == p.blocks() - 1 ? parts.segments.in_last_block : parts.segments.in_block;
+    const SumTile<S> work{logits,
+                          p.lead,
+                          tile * p.height,
+                          b * p.block,
+                          p.width_of(b),
+                          p.height_of(tile),
+                          static_cast<int>(b) * parts.segments.in_block,
+                          count,
+                          p.loss.label_smoothing != 0.0,
+                          targets,
+                          parts};
+    start(sum_tile_kernel<S>, work, work.rows * count, "linear_cross_entropy");
+  }
+  void finish(std::int64_t tile, const RowParts<S>& parts, T* losses, T* logsumexps) const {
+    const FinishRows<S> work{tile * p.height, p.classes, p.height_of(tile), targets, parts, losses,
+                             logsumexps,      p.loss,    FaultSlot(args)};
+    start(finish_rows_kernel<S>, work, work.rows, "linear_cross_entropy");
+  }
+  void differentiate(std::int64_t tile, std::int64_t b, S* logits, const T* logsumexps,
+                     const T* grads) const {
+    const DifferentiateTile<S> work{logits,        p.lead,    tile * p.height, b * p.block,
+                                    p.width_of(b), p.classes, targets,         logsumexps,
+                                    grads,         p.loss,    FaultSlot(args)};
+    launch_rows<S>(args, "linear_cross_entropy_grad", work,
+                   RowShape({p.height_of(tile), p.whole_width(b)}), aligned_for_packs(logits));
+  }
+
+ private:
+  template <class Work>
+  void start(void (*kernel)(Work), const Work& work, std::int64_t warps, const char* name) const {
+    launch({args, name, dim3(static_cast<unsigned>(ceil_div(warps, warps_in_block))),
+            dim3(32 * warps_in_block)},
+           kernel, work);
+  }
+};
+
+// --- Rows whose logits are there all at once
+
+// A row lies in shared memory while its logits become their gradient: read once, written once.
 template <class S>
 struct LossRows {
   using T = Compute<S>;
   static constexpr int threads = 512, width = pack<S>;
-  static constexpr std::int64_t most_bytes = 220 * 1024;  // of a row: what a block may share
+  static constexpr std::int64_t most_bytes = 220 * 1024;  // of what a block may share
 
-  S* logits;               // become their gradient; padding becomes zero
-  std::int64_t lead;       // from one row to the next, whole packs
+  S* logits;  // of the tile, block by block; become their gradient, and padding becomes zero
+  int lead, block, classes;
+  std::int64_t block_stride;  // from a row's logits in one block to those in the next
+  Segments segments;
   std::int64_t first_row;  // its number among all rows
-  std::int64_t classes;
   Indices targets;
   const T* grads;
   T* losses;
   CrossEntropyAttributes a;
   FaultSlot fault;
 
-  static bool fit(std::int64_t lead) {
-    return lead % width == 0 && lead * static_cast<std::int64_t>(sizeof(S)) <= most_bytes;
+  static std::int64_t row_bytes(const Problem& p) {
+    return ceil_div(p.classes, 8) * 8 * static_cast<std::int64_t>(sizeof(S));
   }
+  static std::int64_t shared_bytes(const Problem& p) {
+    return row_bytes(p) +
+           Segments::of<S>(p).count * static_cast<std::int64_t>(sizeof(SegmentSums<T>));
+  }
+  static bool fit(const Problem& p) { return shared_bytes(p) <= most_bytes; }
 
-  // Calls body(column) for the packs of this thread: it alone ever touches them.
+  LossRows(const Problem& p, const KernelArgs& args, S* tile_logits, std::int64_t tile)
+      : logits(tile_logits),
+        lead(static_cast<int>(p.lead)),
+        block(static_cast<int>(p.block)),
+        classes(static_cast<int>(p.classes)),
+        block_stride(p.height * p.lead),
+        segments(Segments::of<S>(p)),
+        first_row(tile * p.height),
+        targets(args.inputs[2], p.index),
+        grads(args.in<T>(3)),
+        losses(args.out<T>(0)),
+        a(p.loss),
+        fault(args) {}
+
+  // Calls body(column, offset) for the packs of this thread: it alone writes them. The offset is
+  // the pack's from the row's first logit.
   template <class Body>
   __device__ void packs(const Body& body) const {
-    for (int column = static_cast<int>(threadIdx.x) * width; column < lead;
-         column += threads * width)
-      body(column);
-  }
-  // Calls body(k) for those of a pack's elements that are no padding.
-  template <class Body>
-  __device__ void elements(int column, const Body& body) const {
-    if (column + width <= classes) {
-#pragma unroll
-      for (int k = 0; k < width; ++k) body(k);
-    } else {
-#pragma unroll
-      for (int k = 0; k < width; ++k)
-        if (column + k < classes) body(k);
+    constexpr int step = threads * width;
+    int within = static_cast<int>(threadIdx.x) * width;
+    std::int64_t offset = 0;
+    for (int column = within; column < classes; column += step, within += step) {
+      for (; within >= block; within -= block) offset += block_stride;
+      body(column, offset + within);
     }
   }
 
-  __device__ void row(std::int64_t r, S* shared) const {
-    const Group<threads> group{static_cast<int>(threadIdx.x)};
+  __device__ void row(std::int64_t r, S* shared, SegmentSums<T>* parts) const {
+    const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
     S* x = logits + r * lead;
     const std::int64_t row = first_row + r, target = targets[row];
-    if (!row_counts(row, target, classes, a.ignore_index, fault, group.lane == 0)) {
+    if (!row_counts(row, target, classes, a.ignore_index, fault, thread == 0)) {
       const T zero[width] = {};
-      packs([&](int column) { store_pack(x + column, zero); });
-      if (group.lane == 0) losses[row] = T(0);
+      packs([&](int, std::int64_t offset) { store_pack(x + offset, zero); });
+      if (thread == 0) losses[row] = T(0);
       return;
     }
-    const T at_target = group.lane == 0 ? widen(x[target]) : T(0);
-    packs([&](int column) {
+    packs([&](int column, std::int64_t offset) {
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
                        static_cast<unsigned>(__cvta_generic_to_shared(shared + column))),
-                   "l"(x + column));
+                   "l"(x + offset));
     });
     asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
 
-    LogitSums<T> sums;
-    packs([&](int column) {
-      T v[width];
-      load_pack(shared + column, v);
-      elements(column, [&](int k) { sums.most = Larger{}(sums.most, v[k]); });
-    });
-    sums.most = group.largest(sums.most);
-    const ExponentialFrom<S> from_most(sums.most);
-    packs([&](int column) {
-      T v[width], part = T(0), part_logits = T(0);
-      load_pack(shared + column, v);
-      elements(column, [&](int k) {
-        part += from_most(v[k]);
-        part_logits += v[k];
-      });
-      sums.total += static_cast<double>(part);
-      sums.logits += static_cast<double>(part_logits);
-    });
-    sums.total = group.sum(sums.total);
-    if (a.label_smoothing != 0.0) sums.logits = group.sum(sums.logits);
-    if (group.lane == 0) losses[row] = sums.loss(at_target, a.label_smoothing, classes);
+    for (int i = warp; i < segments.count; i += threads / 32) {
+      const int b = i / segments.in_block;
+      const int begin = (i - b * segments.in_block) * segment_width<S>, first = b * block;
+      const int count = ::min(segment_width<S>, ::min(block, classes - first) - begin);
+      const auto sums = sum_segment(shared + first + begin, count, lane, a.label_smoothing != 0.0);
+      if (lane == 0) parts[i] = sums;
+    }
+    __syncthreads();
+    const LogitSums<T> sums = join_segments(parts, segments.count, lane);
+    if (thread == 0) losses[row] = sums.loss(widen(shared[target]), a.label_smoothing, classes);
 
-    const LogitGradient<T> gradient(true, target, sums.logsumexp(), grads[row], a.label_smoothing,
-                                    classes);
-    const ExponentialFrom<S> probability(gradient.lse);
-    packs([&](int column) {
+    const RowGradient<S> gradient(
+        LogitGradient<T>(true, target, sums.logsumexp(), grads[row], a.label_smoothing, classes));
+    const int at_target = static_cast<int>(target);
+    packs([&](int column, std::int64_t offset) {
       T v[width], result[width] = {};
       load_pack(shared + column, v);
-      elements(column,
-               [&](int k) { result[k] = (probability(v[k]) - gradient.each) * gradient.g; });
-      if (target >= column && target < column + width)
-        elements(column, [&](int k) {
-          if (column + k == target)
-            result[k] = (probability(v[k]) - gradient.at_target) * gradient.g;
-        });
-      store_pack(x + column, result);
+      if (column + width <= classes && (at_target < column || at_target >= column + width)) {
+#pragma unroll
+        for (int k = 0; k < width; ++k) result[k] = gradient.elsewhere(v[k]);
+      } else {
+#pragma unroll
+        for (int k = 0; k < width; ++k)
+          if (column + k < classes) result[k] = gradient(v[k], column + k);
+      }
+      store_pack(x + offset, result);
     });
   }
 };
 
 template <class S>
-__global__ void __launch_bounds__(LossRows<S>::threads, 2) loss_rows_kernel(LossRows<S> rows) {
+__global__ void __launch_bounds__(LossRows<S>::threads, 2)
+    loss_rows_kernel(LossRows<S> rows, int row_bytes) {
   extern __shared__ uint4 loss_row[];
-  rows.row(blockIdx.x, reinterpret_cast<S*>(loss_row));
+  auto* bytes = reinterpret_cast<unsigned char*>(loss_row);
+  rows.row(blockIdx.x, reinterpret_cast<S*>(bytes),
+           reinterpret_cast<SegmentSums<Compute<S>>*>(bytes + row_bytes));
 }
 
 template <class S>
-void launch_loss_rows(const KernelArgs& args, const LossRows<S>& rows, std::int64_t count) {
-  launch({args, "linear_cross_entropy_joint", dim3(static_cast<unsigned>(count)),
-          dim3(LossRows<S>::threads), static_cast<std::size_t>(rows.lead) * sizeof(S)},
-         loss_rows_kernel<S>, rows);
+void launch_loss_rows(const Problem& p, const KernelArgs& args, S* logits, std::int64_t tile) {
+  launch({args, "linear_cross_entropy_joint", dim3(static_cast<unsigned>(p.height_of(tile))),
+          dim3(LossRows<S>::threads), static_cast<std::size_t>(LossRows<S>::shared_bytes(p))},
+         loss_rows_kernel<S>, LossRows<S>(p, args, logits, tile),
+         static_cast<int>(LossRows<S>::row_bytes(p)));
 }
 
 }  // namespace ebb::cuda

@@ -1,4 +1,4 @@
-// Logits in parts, and the products that make them and their gradients.
+// Logits in tiles, and the products that make them and their gradients.
 //
 // Products of half types are slow where the number of classes is not one of whole packs, as 50257:
 // then the last block of the weight is copied and padded with zeros.
@@ -14,12 +14,16 @@
 
 namespace ebb::cuda {
 
-// Results of a product that occupy the multiprocessors of an H200 once, in tiles of 128 × 256.
-inline constexpr std::int64_t one_wave = 132 * 128 * 256;
+// Logits of a tile's rows with all classes, which one walk keeps from forward to backward. Fewer
+// would make products of few rows.
+inline constexpr Bytes kept_logits = 288_MiB;
 
-// Logits that are kept from forward to backward in one walk. Fewer would make products of few rows.
-inline constexpr Bytes most_logits = 288_MiB;
+// Logits of one tile, all that two walks keep, or more where x itself is large. Smaller tiles would
+// make small products, and more additions to the gradient of x.
+inline constexpr Bytes tile_logits = 32_MiB;
 
+// How the logits (rows, classes) are cut into tiles. The cut decides the order of all sums, so it
+// depends on the shapes alone, never on how much memory there is.
 struct Problem {
   std::int64_t rows, features, classes;
   std::int64_t height = 0, block = 0;  // rows and classes of a tile
@@ -44,35 +48,31 @@ struct Problem {
       if (const std::int64_t bytes = request.in(i).offset * size_of(dtype).count; bytes != 0)
         alignment = std::min(alignment, bytes & -bytes);
     pads = size_of(dtype).count == 2 && classes % 8 != 0;
+    cut(a.chunk);
   }
 
-  // Tiles of some rows by some classes, for walks that make logits and forget them.
-  static Problem in_tiles(const KernelRequest& request, const LinearCrossEntropyAttributes& a) {
-    Problem p(request, a);
-    const std::int64_t edge = std::clamp<std::int64_t>(one_wave / p.features, 1024, 5632);
-    p.block = even_part(p.classes, edge);
-    // A chunk of rows, with all classes, has as many logits as a tile may have.
-    const std::int64_t most =
-        a.chunk == 0 ? edge : std::max<std::int64_t>(1, a.chunk * p.classes / p.block);
-    p.height = even_part(std::max<std::int64_t>(p.rows, 1), most);
-    p.lead = ceil_div(p.block, 8) * 8;
-    return p;
-  }
-
-  // Some rows with all their classes, for a walk that makes logits once. Classes are one block, and
-  // a small one besides where they have to be padded.
-  static Problem in_rows(const KernelRequest& request, const LinearCrossEntropyAttributes& a) {
-    Problem p(request, a);
-    p.block = p.pads && p.classes > 64 ? p.classes / 64 * 64 : p.classes;
-    p.lead = ceil_div(p.classes, 8) * 8;
-    const std::int64_t row = p.lead * size_of(p.dtype).count;  // bytes
-    std::int64_t most =
-        a.chunk == 0 ? std::max<std::int64_t>(64, most_logits.count / row) : a.chunk;
-    // All rows at once need no place to sum the weight's gradient in float.
-    const Bytes sums = p.classes * p.features * size_of(f32);
-    if (a.chunk == 0 && p.rows * row <= most_logits.count + sums.count) most = p.rows;
-    p.height = even_part(std::max<std::int64_t>(p.rows, 1), most);
-    return p;
+  // Chooses the tiles; `chunk` rows each, unless it is 0.
+  void cut(std::int64_t chunk) {
+    constexpr std::int64_t fewest_rows = 64, fewest_classes = 1024;
+    const std::int64_t size = size_of(dtype).count, row = ceil_div(classes, 8) * 8 * size;  // bytes
+    const Bytes weight_sums = classes * features * size_of(f32),
+                x_sums = rows * features * size_of(f32);
+    const std::int64_t most_bytes = std::max(tile_logits.count, x_sums.count / 2);
+    std::int64_t most_rows = chunk;
+    if (chunk == 0) {
+      most_rows = kept_logits.count / row;
+      // All rows at once need no place to sum the weight's gradient in float.
+      if (rows * row <= kept_logits.count + weight_sums.count) most_rows = rows;
+      most_rows = std::min(most_rows, most_bytes / (std::min(classes, fewest_classes) * size));
+      most_rows = std::max(most_rows, fewest_rows);
+    }
+    height = even_part(std::max<std::int64_t>(rows, 1), most_rows);
+    std::int64_t most_classes = most_bytes / (height * size);
+    // A block's gradient of the weight is summed in float too.
+    if (height < rows)
+      most_classes = std::min(most_classes, most_bytes / (features * size_of(f32).count));
+    block = even_part(classes, std::max(fewest_classes, most_classes / 64 * 64));
+    lead = ceil_div(block, 8) * 8;
   }
 
   // The size of the fewest parts, about equal, of which none is larger than `most`.

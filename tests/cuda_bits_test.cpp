@@ -1,0 +1,106 @@
+// A budget changes no bit of a training step on a GPU, whichever form of the loss, groups and
+// recomputation it leads to.
+#include <gtest/gtest.h>
+
+#include "ebb/data/loader.h"
+#include "ebb/grad.h"
+#include "ebb/ops.h"
+#include "ebb/program.h"
+#include "ebb/train/train_step.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "support/op_check.h"
+#include "support/other_device.h"
+#include "support/small_workload.h"
+
+namespace ebb::test {
+namespace {
+
+const Device device = device::cuda(0);
+
+struct LossSize {
+  std::int64_t rows, classes, features;
+};
+
+std::vector<std::vector<double>> loss_and_gradients(const LossSize& s, DType dtype, int walks,
+                                                    const LinearCrossEntropyOptions& options) {
+  const Tensor x = random_normal({s.rows, s.features}, 0.0, 1.0, dtype, device, RandomKey{1});
+  const Tensor w = random_normal({s.classes, s.features}, 0.0, 0.3, dtype, device, RandomKey{2});
+  const Tensor targets =
+      to_device(eval(cast(random_uniform({s.rows}, 0.0, static_cast<double>(s.classes), f32,
+                                         device::cpu, RandomKey{3}),
+                          i64)),
+                device);
+  const Tensor px = eval(x), pw = eval(w);
+  const Tensor loss = linear_cross_entropy(px, pw, targets, options);
+  std::vector<Tensor> outputs = grad(loss, {px, pw});
+  outputs.push_back(loss);
+  CompileOptions compile;
+  compile.loss_walks = walks;
+  Program program({{}, outputs, {}}, compile);
+  program.run();
+  std::vector<std::vector<double>> results;
+  for (int i = 0; i < 3; ++i) results.push_back(values_of(program.output(i)));
+  return results;
+}
+
+// One block and several, one tile and several, rows of whole packs and not, rows too long to share.
+TEST(CudaBits, FormsOfTheLossAgree) {
+  if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
+  for (const LossSize& s :
+       {LossSize{5, 7, 4}, LossSize{300, 1000, 64}, LossSize{513, 5003, 48},
+        LossSize{4096, 50257, 64}, LossSize{1024, 128256, 64}, LossSize{64, 2049, 8}})
+    for (DType dtype : {bf16, f16, f32, f64})
+      for (std::int64_t chunk : {0, 100}) {
+        const LinearCrossEntropyOptions options{
+            .ignore_index = 3, .label_smoothing = chunk == 0 ? 0.0 : 0.1, .chunk = chunk};
+        EXPECT_EQ(loss_and_gradients(s, dtype, 1, options),
+                  loss_and_gradients(s, dtype, 2, options))
+            << s.rows << " x " << s.classes << " x " << s.features << " " << name(dtype);
+      }
+}
+
+struct Training {
+  std::vector<double> losses;
+  Bytes peak, least;
+};
+
+Training train(const std::string& name, Precision precision, std::optional<Bytes> budget) {
+  workloads::Options options = small_workload(name);
+  options.device = device;
+  options.dtype = parameter_dtype(precision);
+  const auto task = workloads::make_workload(options);
+  TrainOptions train;
+  train.precision = precision;
+  train.compile.plan.budget = budget;
+  train.compile.seed = 5;
+  TrainStep step(
+      task->model(), task->optimizer(), [&](const Batch& b) { return task->loss(b); }, train);
+  data::Loader loader(task->train, {.batch = task->batch_size, .seed = 3});
+  Training run;
+  const std::vector<TensorType> types = loader.types().front();
+  run.peak = step.plan(types).peak;
+  if (!budget) run.least = least_budget(step.trace(types), step.options().compile);
+  for (int i = 0; i < 12; ++i) run.losses.push_back(step(loader.next()).loss);
+  return run;
+}
+
+TEST(CudaBits, BudgetsChangeNone) {
+  if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
+  for (const std::string& name : workloads::workload_names())
+    for (Precision precision : {Precision::fp32, Precision::mixed_fp16, Precision::split_bf16}) {
+      const Training free = train(name, precision, {});
+      EXPECT_LT(free.least, free.peak) << name;
+      for (const double share : {0.0, 0.5}) {
+        const Bytes budget =
+            free.least + Bytes{static_cast<std::int64_t>(
+                             share * static_cast<double>((free.peak - free.least).count))};
+        const Training kept = train(name, precision, budget);
+        EXPECT_LE(kept.peak, budget);
+        EXPECT_EQ(kept.losses, free.losses) << name << " " << ebb::name(precision) << " in "
+                                            << to_string(budget) << " of " << to_string(free.peak);
+      }
+    }
+}
+
+}  // namespace
+}  // namespace ebb::test
