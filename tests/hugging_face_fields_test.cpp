@@ -2,6 +2,8 @@
 // known not to, and everything else is an error that names the field.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "support/model_folders.h"
 #include "support/op_check.h"
 
@@ -184,6 +186,7 @@ TEST(HuggingFaceFields, RefusedOnesAreNamed) {
       {"llama", "attention_bias", "no", "true or false"},
       {"llama", "pad_token_id", 61, "below 61"},
       {"llama", "pad_token_id", -62, "below 61"},
+      {"llama", "pad_token_id", std::numeric_limits<std::uint64_t>::max(), "below 61"},
       {"llama", "num_key_value_heads", 0, "or null"},
       {"llama", "head_dim", -1, "or null"},
       {"llama", "hidden_act", "xielu", "xielu"},
@@ -197,6 +200,7 @@ TEST(HuggingFaceFields, RefusedOnesAreNamed) {
       {"bert", "id2label", object, "{}"},
       {"bert", "id2label", {"a", "b", "c"}, "object"},
       {"bert", "id2label", {{"one", "a"}}, "one"},
+      {"bert", "id2label", {{"0", "a"}, {"00", "b"}}, "00"},
       {"bert", "label2id", 3, "object"},
       {"bert", "attention_probs_dropout_prob", "0.1", "number"},
       {"bert", "classifier_dropout", 1.5, "or null"},

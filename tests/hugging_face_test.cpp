@@ -361,6 +361,8 @@ TEST(HuggingFace, ShardedFolders) {
   expect_refused({"four.safetensors", "transformer.extra", "no part"});
   write({{"weight_map", map}, {"another", 1}});
   expect_refused({"index.json", "another"});
+  write({{"weight_map", map}, {"metadata", 3}});
+  expect_refused({"index.json", "metadata"});
   for (const Json& wrong : {Json(), Json(3), Json::array(), Json::object()}) {
     write({{"weight_map", wrong}});
     expect_refused({"index.json", "weight_map"});

@@ -28,10 +28,11 @@ std::optional<models::BertTask> read_task(Fields& f) {
   f.fail(fmt::format("\"problem_type\" must be one of {} or null, but is {}", list, value.dump()));
 }
 
-bool is_number(const std::string& text) {
+std::optional<std::int64_t> number(const std::string& text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
 }
 
 // The number of classes: that of the names in id2label, or num_labels, or two.
@@ -42,9 +43,10 @@ std::int64_t read_classes(Fields& f) {
     if (!names.is_object() || names.empty())
       f.fail(fmt::format("\"id2label\" must be an object that names each class, but is {}",
                          names.dump()));
+    std::set<std::int64_t> numbers;
     for (const auto& [id, label] : names.items())
-      if (!is_number(id) || !label.is_string())
-        f.fail(fmt::format("\"id2label\" must give names to numbers, but has \"{}\": {}", id,
+      if (!number(id) || !label.is_string() || !numbers.insert(*number(id)).second)
+        f.fail(fmt::format("\"id2label\" must give each number a name, but has \"{}\": {}", id,
                            label.dump()));
     classes = static_cast<std::int64_t>(names.size());
   }

@@ -4,12 +4,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace ebb::io {
 namespace {
 
+// The value as a whole number of 64 bits, if it is one.
+std::optional<std::int64_t> whole(const nlohmann::json& value) {
+  constexpr auto most = std::numeric_limits<std::int64_t>::max();
+  if (!value.is_number_integer() ||
+      (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(most)))
+    return std::nullopt;
+  return value.get<std::int64_t>();
+}
+
 bool is_size(const nlohmann::json& value, std::int64_t low) {
-  return value.is_number_integer() && value >= low && value <= largest_size;
+  const auto number = whole(value);
+  return number && *number >= low && *number <= largest_size;
 }
 
 std::string size_text(std::int64_t low) {
@@ -106,10 +117,10 @@ std::optional<std::int64_t> Fields::padding(std::int64_t vocabulary) {
   constexpr const char* field = "pad_token_id";
   const nlohmann::json* value = find(field);
   if (!value || value->is_null()) return std::nullopt;
-  if (!value->is_number_integer() || *value < -vocabulary || *value >= vocabulary)
+  const auto row = whole(*value);
+  if (!row || *row < -vocabulary || *row >= vocabulary)
     wrong(field, fmt::format("a token below {} or null", vocabulary));
-  const std::int64_t row = value->get<std::int64_t>();
-  return row < 0 ? row + vocabulary : row;
+  return *row < 0 ? *row + vocabulary : *row;
 }
 
 nlohmann::json Fields::value(const char* field) {

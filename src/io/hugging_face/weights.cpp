@@ -51,6 +51,9 @@ void FolderWeights::add_index(const fs::path& folder, const fs::path& index) {
     if (field != "metadata" && field != "weight_map")
       json.fail(fmt::format("the field \"{}\" is not one of an index: metadata and weight_map are",
                             field));
+  if (const auto found = json.json().find("metadata");
+      found != json.json().end() && !found->is_object())
+    json.fail(fmt::format("\"metadata\" must be an object, but is {}", found->dump()));
   const auto map = json.json().find("weight_map");
   if (map == json.json().end() || !map->is_object() || map->empty())
     json.fail("\"weight_map\" must be an object that gives each tensor's file");
