@@ -6,16 +6,40 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <set>
+#include <vector>
 
 #include "ebb/error.h"
 
 namespace ebb::io {
+namespace {
+
+constexpr int max_depth = 64;
+constexpr std::uintmax_t max_bytes = 100'000'000;  // an index of many tensors has some millions
+
+}  // namespace
 
 JsonFile::JsonFile(std::filesystem::path path) : path_(std::move(path)) {
+  std::error_code error;
+  if (std::filesystem::exists(path_, error) && !std::filesystem::is_regular_file(path_, error))
+    fail("not a regular file");  // opening a pipe would wait for its other end
+  if (const auto size = std::filesystem::file_size(path_, error); !error && size > max_bytes)
+    fail(fmt::format("{} bytes are more than a file of settings may have ({})", size, max_bytes));
   std::ifstream file(path_, std::ios::binary);
   if (!file) fail(fmt::format("cannot open the file: {}", std::strerror(errno)));
+  // Of repeated keys all but one would be dropped without a word.
+  std::vector<std::set<std::string>> keys;
+  const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    using Event = nlohmann::json::parse_event_t;
+    if (depth > max_depth) fail(fmt::format("values are nested more than {} deep", max_depth));
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && !keys.back().insert(value.get<std::string>()).second)
+      fail(fmt::format("the field \"{}\" is there twice", value.get<std::string>()));
+    return true;
+  };
   try {
-    json_ = nlohmann::json::parse(file);
+    json_ = nlohmann::json::parse(file, watch);
   } catch (const nlohmann::json::exception& e) {
     fail(fmt::format("not JSON: {}", e.what()));
   }

@@ -7,21 +7,21 @@
 namespace ebb::models {
 namespace {
 
-const nn::Initial initial = nn::Initial::normal(0.02);
+nn::Initial initial(const BertConfig& c) { return nn::Initial::normal(c.initial_deviation); }
 
-nn::Linear dense(nn::Place place, std::int64_t in, std::int64_t out) {
-  return {std::move(place), in, out, nn::Bias::yes, initial};
+nn::Linear dense(nn::Place place, std::int64_t in, std::int64_t out, const BertConfig& c) {
+  return {std::move(place), in, out, nn::Bias::yes, initial(c)};
 }
 
 }  // namespace
 
 BertEmbeddings::BertEmbeddings(nn::Place place, const BertConfig& c)
     : Module(std::move(place)),
-      word_embeddings_(at("word_embeddings"), c.vocabulary, c.width, initial),
-      position_embeddings_(at("position_embeddings"), c.context, c.width, initial),
-      token_type_embeddings_(at("token_type_embeddings"), c.types, c.width, initial),
+      word_embeddings_(at("word_embeddings"), c.vocabulary, c.width, initial(c), c.padding),
+      position_embeddings_(at("position_embeddings"), c.context, c.width, initial(c)),
+      token_type_embeddings_(at("token_type_embeddings"), c.types, c.width, initial(c)),
       layer_norm_(at("LayerNorm"), c.width, c.eps),
-      dropout_(at("dropout"), c.dropout) {}
+      dropout_(at("dropout"), c.dropout.hidden) {}
 
 Tensor BertEmbeddings::forward(const Tensor& ids) {
   const Tensor positions =
@@ -32,17 +32,17 @@ Tensor BertEmbeddings::forward(const Tensor& ids) {
 
 BertOutput::BertOutput(nn::Place place, std::int64_t in, const BertConfig& c)
     : Module(std::move(place)),
-      dense_(dense(at("dense"), in, c.width)),
+      dense_(dense(at("dense"), in, c.width, c)),
       layer_norm_(at("LayerNorm"), c.width, c.eps),
-      dropout_(at("dropout"), c.dropout) {}
+      dropout_(at("dropout"), c.dropout.hidden) {}
 
 BertSelfAttention::BertSelfAttention(nn::Place place, const BertConfig& c)
     : Module(std::move(place)),
       heads_(c.heads),
-      query_(dense(at("query"), c.width, c.width)),
-      key_(dense(at("key"), c.width, c.width)),
-      value_(dense(at("value"), c.width, c.width)),
-      dropout_(at("dropout"), c.dropout) {
+      query_(dense(at("query"), c.width, c.width, c)),
+      key_(dense(at("key"), c.width, c.width, c)),
+      value_(dense(at("value"), c.width, c.width, c)),
+      dropout_(at("dropout"), c.dropout.attention) {
   if (c.width % c.heads != 0)
     throw ValueError(
         fmt::format("BERT: a width of {} does not divide into {} heads", c.width, c.heads));
@@ -62,7 +62,9 @@ BertAttention::BertAttention(nn::Place place, const BertConfig& c)
     : Module(std::move(place)), self_(at("self"), c), output_(at("output"), c.width, c) {}
 
 BertIntermediate::BertIntermediate(nn::Place place, const BertConfig& c)
-    : Module(std::move(place)), dense_(dense(at("dense"), c.width, c.hidden)) {}
+    : Module(std::move(place)),
+      activation_(c.activation),
+      dense_(dense(at("dense"), c.width, c.hidden, c)) {}
 
 BertLayer::BertLayer(nn::Place place, const BertConfig& c)
     : Module(std::move(place)),
@@ -84,7 +86,7 @@ Tensor BertEncoder::forward(Tensor x, const Tensor& mask) {
 }
 
 BertPooler::BertPooler(nn::Place place, const BertConfig& c)
-    : Module(std::move(place)), dense_(dense(at("dense"), c.width, c.width)) {}
+    : Module(std::move(place)), dense_(dense(at("dense"), c.width, c.width, c)) {}
 
 Tensor BertPooler::forward(const Tensor& x) { return tanh(dense_(squeeze(slice(x, 1, 0, 1), 1))); }
 
@@ -101,13 +103,32 @@ Tensor BertModel::forward(const Tensor& ids, const Tensor& mask) {
 BertClassifier::BertClassifier(const BertConfig& config)
     : config_(config),
       bert_(at("bert"), config),
-      dropout_(at("dropout"), config.dropout),
-      classifier_(dense(at("classifier"), config.width, config.classes)) {}
+      dropout_(at("dropout"), config.dropout.classifier.value_or(config.dropout.hidden)),
+      classifier_(dense(at("classifier"), config.width, config.classes, config)) {
+  if (config.task == BertTask::one_of && config.classes < 2)
+    throw ValueError(fmt::format(
+        "BERT: to choose one class, at least 2 are needed, but there is {}", config.classes));
+}
 
 Tensor BertClassifier::forward(const Tensor& ids, const Tensor& mask) {
   // (B, T) → (B, 1, 1, T): every query of every head sees the real tokens.
   const Tensor seen = mask ? reshape(mask, {mask.shape()[0], 1, 1, mask.shape()[1]}) : Tensor{};
   return classifier_(dropout_(bert_(ids, seen)));
+}
+
+Tensor BertClassifier::loss(const Tensor& ids, const Tensor& labels, const Tensor& mask) {
+  Tensor y = (*this)(ids, mask);  // (B, classes)
+  const BertTask task = config_.task                  ? *config_.task
+                        : config_.classes == 1        ? BertTask::regression
+                        : is_floating(labels.dtype()) ? BertTask::any_of
+                                                      : BertTask::one_of;
+  if (task == BertTask::one_of) return cross_entropy(y, labels);
+  if (config_.classes == 1 && labels.shape().rank() == 1) y = squeeze(y, 1);
+  if (!is_floating(labels.dtype()) || labels.shape() != y.shape())
+    throw ValueError(fmt::format("BERT: this task's labels are floating of shape {}, but {} came",
+                                 to_string(y.shape()), to_string(labels.type())));
+  const Tensor wanted = cast(labels, y.dtype());
+  return task == BertTask::regression ? mse_loss(y, wanted) : bce_with_logits(y, wanted);
 }
 
 }  // namespace ebb::models

@@ -16,6 +16,17 @@ double residual_stddev(const Gpt2Config& config) {
   return stddev / std::sqrt(2.0 * static_cast<double>(config.layers));
 }
 
+std::int64_t hidden_width(const Gpt2Config& config) {
+  return config.hidden ? config.hidden : 4 * config.width;
+}
+
+double score_scale(const Gpt2Config& config, std::int64_t layer) {
+  double scale = 1.0;
+  if (config.scale_attention) scale /= std::sqrt(static_cast<double>(config.width / config.heads));
+  if (config.scale_by_inverse_layer) scale /= static_cast<double>(layer + 1);
+  return scale;
+}
+
 }  // namespace
 
 Conv1D::Conv1D(nn::Place place, std::int64_t in, std::int64_t out, double deviation)
@@ -23,10 +34,11 @@ Conv1D::Conv1D(nn::Place place, std::int64_t in, std::int64_t out, double deviat
       weight(parameter("weight", {in, out}, nn::Initial::normal(deviation))),
       bias(parameter("bias", {out}, nn::Initial::constant(0.0))) {}
 
-Gpt2Attention::Gpt2Attention(nn::Place place, const Gpt2Config& config)
+Gpt2Attention::Gpt2Attention(nn::Place place, const Gpt2Config& config, std::int64_t layer)
     : Module(std::move(place)),
       heads_(config.heads),
-      dropout_(at("attn_dropout"), config.dropout),
+      scale_(score_scale(config, layer)),
+      dropout_(at("attn_dropout"), config.dropout.attention),
       c_attn_(at("c_attn"), config.width, 3 * config.width, stddev),
       c_proj_(at("c_proj"), config.width, config.width, residual_stddev(config)) {
   if (config.width % config.heads != 0)
@@ -40,24 +52,25 @@ Tensor Gpt2Attention::forward(const Tensor& x) {
     return permute(reshape(t, {batch, length, heads_, width / heads_}), {0, 2, 1, 3});
   };
   const std::vector<Tensor> qkv = chunk(c_attn_(x), 2, 3);
-  const Tensor y =
-      scaled_dot_product_attention(heads(qkv[0]), heads(qkv[1]), heads(qkv[2]),
-                                   {.causal = true, .dropout = dropout_.probability()});
+  const Tensor y = scaled_dot_product_attention(
+      heads(qkv[0]), heads(qkv[1]), heads(qkv[2]),
+      {.causal = true, .scale = scale_, .dropout = dropout_.probability()});
   return c_proj_(reshape(permute(y, {0, 2, 1, 3}), {batch, length, width}));
 }
 
 Gpt2Mlp::Gpt2Mlp(nn::Place place, const Gpt2Config& config)
     : Module(std::move(place)),
-      c_fc_(at("c_fc"), config.width, 4 * config.width, stddev),
-      c_proj_(at("c_proj"), 4 * config.width, config.width, residual_stddev(config)) {}
+      activation_(config.activation),
+      c_fc_(at("c_fc"), config.width, hidden_width(config), stddev),
+      c_proj_(at("c_proj"), hidden_width(config), config.width, residual_stddev(config)) {}
 
-Gpt2Block::Gpt2Block(nn::Place place, const Gpt2Config& config)
+Gpt2Block::Gpt2Block(nn::Place place, const Gpt2Config& config, std::int64_t layer)
     : Module(std::move(place)),
       ln_1_(at("ln_1"), config.width, config.eps),
-      attn_(at("attn"), config),
+      attn_(at("attn"), config, layer),
       ln_2_(at("ln_2"), config.width, config.eps),
       mlp_(at("mlp"), config),
-      dropout_(at("resid_dropout"), config.dropout) {}
+      dropout_(at("resid_dropout"), config.dropout.residual) {}
 
 Tensor Gpt2Block::forward(const Tensor& x) {
   const Tensor y = x + dropout_(attn_(ln_1_(x)));
@@ -68,9 +81,11 @@ Gpt2Transformer::Gpt2Transformer(nn::Place place, const Gpt2Config& config)
     : Module(std::move(place)),
       wte(at("wte"), config.vocabulary, config.width, nn::Initial::normal(stddev)),
       wpe(at("wpe"), config.context, config.width, nn::Initial::normal(stddev)),
-      dropout_(at("drop"), config.dropout),
-      h_(at("h"), static_cast<int>(config.layers), config),
-      ln_f_(at("ln_f"), config.width, config.eps) {}
+      dropout_(at("drop"), config.dropout.embedding),
+      h_(at("h")),
+      ln_f_(at("ln_f"), config.width, config.eps) {
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) h_.add(config, layer);
+}
 
 Tensor Gpt2Transformer::forward(const Tensor& ids) {
   Tensor x = dropout_(wte(ids) + slice(wpe.weight, 0, 0, ids.shape().back()));
@@ -78,12 +93,16 @@ Tensor Gpt2Transformer::forward(const Tensor& ids) {
   return ln_f_(x);
 }
 
-Gpt2::Gpt2(const Gpt2Config& config) : config_(config), transformer_(at("transformer"), config) {}
+Gpt2::Gpt2(const Gpt2Config& config) : config_(config), transformer_(at("transformer"), config) {
+  if (!config.tied)
+    lm_head_ = std::make_unique<nn::Linear>(at("lm_head"), config.width, config.vocabulary,
+                                            nn::Bias::no, nn::Initial::normal(stddev));
+}
 
-Tensor Gpt2::logits(const Tensor& ids) { return linear((*this)(ids), transformer_.wte.weight); }
+Tensor Gpt2::logits(const Tensor& ids) { return linear((*this)(ids), head()); }
 
 Tensor Gpt2::loss(const Tensor& ids, const Tensor& targets) {
-  return linear_cross_entropy((*this)(ids), transformer_.wte.weight, targets);
+  return linear_cross_entropy((*this)(ids), head(), targets);
 }
 
 }  // namespace ebb::models

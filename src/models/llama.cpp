@@ -9,11 +9,15 @@ namespace {
 
 const nn::Initial initial = nn::Initial::normal(0.02);
 
-nn::Linear projection(nn::Place place, std::int64_t in, std::int64_t out) {
-  return {std::move(place), in, out, nn::Bias::no, initial};
+nn::Linear projection(nn::Place place, std::int64_t in, std::int64_t out, bool bias) {
+  return {std::move(place), in, out, bias ? nn::Bias::yes : nn::Bias::no, initial};
 }
 
-std::int64_t key_value_width(const LlamaConfig& c) { return c.width / c.heads * c.key_value_heads; }
+std::int64_t head_size(const LlamaConfig& c) {
+  return c.head_size ? c.head_size : c.width / c.heads;
+}
+std::int64_t query_width(const LlamaConfig& c) { return head_size(c) * c.heads; }
+std::int64_t key_value_width(const LlamaConfig& c) { return head_size(c) * c.key_value_heads; }
 
 }  // namespace
 
@@ -21,11 +25,13 @@ LlamaAttention::LlamaAttention(nn::Place place, const LlamaConfig& c)
     : Module(std::move(place)),
       heads_(c.heads),
       key_value_heads_(c.key_value_heads),
+      head_size_(models::head_size(c)),
       rope_base_(c.rope_base),
-      q_proj_(projection(at("q_proj"), c.width, c.width)),
-      k_proj_(projection(at("k_proj"), c.width, key_value_width(c))),
-      v_proj_(projection(at("v_proj"), c.width, key_value_width(c))),
-      o_proj_(projection(at("o_proj"), c.width, c.width)) {
+      dropout_(at("attention_dropout"), c.attention_dropout),
+      q_proj_(projection(at("q_proj"), c.width, query_width(c), c.attention_bias)),
+      k_proj_(projection(at("k_proj"), c.width, key_value_width(c), c.attention_bias)),
+      v_proj_(projection(at("v_proj"), c.width, key_value_width(c), c.attention_bias)),
+      o_proj_(projection(at("o_proj"), query_width(c), c.width, c.attention_bias)) {
   if (c.width % c.heads != 0 || c.heads % c.key_value_heads != 0)
     throw ValueError(
         fmt::format("Llama: a width of {} must divide into {} heads, and those into {} groups",
@@ -33,22 +39,24 @@ LlamaAttention::LlamaAttention(nn::Place place, const LlamaConfig& c)
 }
 
 Tensor LlamaAttention::forward(const Tensor& x) {
-  const std::int64_t batch = x.shape()[0], length = x.shape()[1], width = x.shape()[2];
+  const std::int64_t batch = x.shape()[0], length = x.shape()[1];
   const auto split = [&](const Tensor& t, std::int64_t heads) {  // → (B, heads, T, D), a view
-    return permute(reshape(t, {batch, length, heads, width / heads_}), {0, 2, 1, 3});
+    return permute(reshape(t, {batch, length, heads, head_size_}), {0, 2, 1, 3});
   };
   const Tensor q = rotary(split(q_proj_(x), heads_), rope_base_),
                k = rotary(split(k_proj_(x), key_value_heads_), rope_base_);
   const Tensor y =
-      scaled_dot_product_attention(q, k, split(v_proj_(x), key_value_heads_), {.causal = true});
-  return o_proj_(reshape(permute(y, {0, 2, 1, 3}), {batch, length, width}));
+      scaled_dot_product_attention(q, k, split(v_proj_(x), key_value_heads_),
+                                   {.causal = true, .dropout = dropout_.probability()});
+  return o_proj_(reshape(permute(y, {0, 2, 1, 3}), {batch, length, heads_ * head_size_}));
 }
 
 LlamaMlp::LlamaMlp(nn::Place place, const LlamaConfig& c)
     : Module(std::move(place)),
-      gate_proj_(projection(at("gate_proj"), c.width, c.hidden)),
-      up_proj_(projection(at("up_proj"), c.width, c.hidden)),
-      down_proj_(projection(at("down_proj"), c.hidden, c.width)) {}
+      activation_(c.activation),
+      gate_proj_(projection(at("gate_proj"), c.width, c.hidden, c.mlp_bias)),
+      up_proj_(projection(at("up_proj"), c.width, c.hidden, c.mlp_bias)),
+      down_proj_(projection(at("down_proj"), c.hidden, c.width, c.mlp_bias)) {}
 
 LlamaLayer::LlamaLayer(nn::Place place, const LlamaConfig& c)
     : Module(std::move(place)),
@@ -64,7 +72,7 @@ Tensor LlamaLayer::forward(const Tensor& x) {
 
 LlamaDecoder::LlamaDecoder(nn::Place place, const LlamaConfig& c)
     : Module(std::move(place)),
-      embed_tokens(at("embed_tokens"), c.vocabulary, c.width, initial),
+      embed_tokens(at("embed_tokens"), c.vocabulary, c.width, initial, c.padding),
       layers_(at("layers"), static_cast<int>(c.layers), c),
       norm_(at("norm"), c.width, c.eps) {}
 

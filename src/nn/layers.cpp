@@ -68,25 +68,17 @@ RMSNorm::RMSNorm(Place place, std::int64_t size, double eps)
       weight(parameter("weight", {size}, Initial::constant(1.0))),
       eps_(eps) {}
 
-Embedding::Embedding(Place place, std::int64_t count, std::int64_t size, const Initial& initial)
-    : Module(std::move(place)), weight(parameter("weight", {count, size}, initial, Role::table)) {}
+Embedding::Embedding(Place place, std::int64_t count, std::int64_t size, const Initial& initial,
+                     std::optional<std::int64_t> padding)
+    : Module(std::move(place)),
+      weight(parameter("weight", {count, size}, initial, Role::table)),
+      padding_(padding) {}
 
-Tensor activate(Activation activation, const Tensor& x) {
-  switch (activation) {
-    case Activation::relu:
-      return relu(x);
-    case Activation::gelu:
-      return gelu(x);
-    case Activation::gelu_tanh:
-      return gelu_tanh(x);
-    case Activation::silu:
-      return silu(x);
-    case Activation::tanh:
-      return tanh(x);
-    case Activation::sigmoid:
-      break;
-  }
-  return sigmoid(x);
+Tensor Embedding::forward(const Tensor& ids) {
+  const Tensor rows = embedding(weight, ids);
+  if (!padding_) return rows;
+  const Tensor number = full({}, static_cast<double>(*padding_), ids.dtype(), ids.device());
+  return where(unsqueeze(equal(ids, number), -1), stop_gradient(rows), rows);
 }
 
 }  // namespace ebb::nn

@@ -70,7 +70,8 @@ class BertWorkload : public Workload {
     c.heads = o.heads.value_or(c.heads);
     c.width = o.width.value_or(c.width);
     c.hidden = o.hidden.value_or(4 * c.width);
-    c.dropout = o.dropout.value_or(c.dropout);
+    if (o.dropout) c.dropout = *o.dropout;
+    c.task = models::BertTask::one_of;
     c.vocabulary = o.vocabulary.value_or(c.vocabulary);
     batch_size = o.batch.value_or(8);
     if (o.data) {

@@ -132,7 +132,7 @@ std::unique_ptr<Workload> make_gpt2(const Options& o) {
   c.layers = o.layers.value_or(c.layers);
   c.heads = o.heads.value_or(c.heads);
   c.width = o.width.value_or(c.width);
-  c.dropout = o.dropout.value_or(c.dropout);
+  if (o.dropout) c.dropout = *o.dropout;
   return std::make_unique<LanguageWorkload<models::Gpt2>>(o, c, 4, text, 3e-4);
 }
 
@@ -146,6 +146,7 @@ std::unique_ptr<Workload> make_llama(const Options& o) {
   c.key_value_heads = o.key_value_heads.value_or(o.heads ? c.heads : c.key_value_heads);
   c.width = o.width.value_or(c.width);
   c.hidden = o.hidden.value_or(c.hidden);
+  c.attention_dropout = o.dropout.value_or(c.attention_dropout);
   return std::make_unique<LanguageWorkload<models::Llama>>(o, c, 1, text, 3e-4);
 }
 

@@ -1,6 +1,9 @@
-// Folders as Hugging Face's libraries write them: config.json and model.safetensors, with the
-// published parameter names. Weights are copied one tensor at a time from the mapped file into the
-// model's own bytes.
+// Folders as Hugging Face's libraries write them: config.json and model.safetensors, or several
+// files with an index, with the published parameter names. Weights are copied one tensor at a time
+// from the mapped file into the model's own bytes.
+//
+// Nothing is ignored: every field of config.json is used, known to change no result, or refused,
+// and every tensor is used or refused. docs/hugging-face.md lists them.
 #pragma once
 
 #include <filesystem>
@@ -20,6 +23,9 @@ std::unique_ptr<models::Gpt2> load_gpt2(const std::filesystem::path& folder, Dev
                                         DType dtype);
 std::unique_ptr<models::Llama> load_llama(const std::filesystem::path& folder, Device device,
                                           DType dtype);
+// A folder without the classifier, or without the pooler too, is a start for training: what it
+// lacks starts from random values and is named in origin().initialised. Tensors of the heads for
+// pre-training are named in origin().unused.
 std::unique_ptr<models::BertClassifier> load_bert(const std::filesystem::path& folder,
                                                   Device device, DType dtype);
 
@@ -30,7 +36,8 @@ struct LoadedLm {
 };
 LoadedLm load_causal_lm(const std::filesystem::path& folder, Device device, DType dtype);
 
-// Writes config.json and model.safetensors; the folder is made if it is not there.
+// Writes config.json and model.safetensors; the folder is made if it is not there. A model that was
+// read from a folder keeps all the fields of its config.json.
 void save(const models::Gpt2& model, const std::filesystem::path& folder);
 void save(const models::Llama& model, const std::filesystem::path& folder);
 void save(const models::BertClassifier& model, const std::filesystem::path& folder);

@@ -1,14 +1,38 @@
 // BERT for sequence classification, with the parameter names of its published weights.
 #pragma once
 
+#include <optional>
+
+#include "ebb/models/origin.h"
 #include "ebb/nn/layers.h"
 
 namespace ebb::models {
 
+// Probabilities of dropout; a single number sets all of them.
+struct BertDropout {
+  double hidden = 0.1;                    // of embeddings and of each branch before it is added
+  double attention = 0.1;                 // of attention weights
+  std::optional<double> classifier = {};  // before the last layer; nothing: as `hidden`
+
+  constexpr BertDropout(double all = 0.1) : hidden(all), attention(all) {}
+};
+
+// What the outputs are trained for, and with it the loss.
+enum class BertTask : std::uint8_t {
+  one_of,      // one class of several: cross-entropy
+  any_of,      // each class by itself: binary cross-entropy
+  regression,  // numbers: mean squared error
+};
+
 struct BertConfig {
   std::int64_t vocabulary = 30522, width = 768, layers = 12, heads = 12, hidden = 3072,
                context = 512, types = 2, classes = 2;
-  double dropout = 0.1, eps = 1e-12;
+  BertDropout dropout = 0.1;
+  double eps = 1e-12;
+  nn::Activation activation = nn::Activation::gelu;
+  std::optional<BertTask> task = {};  // nothing: told by `classes` and the labels; see loss()
+  std::optional<std::int64_t> padding = {};  // a token whose embedding is not trained
+  double initial_deviation = 0.02;           // of weights that start from random values
 };
 
 class BertEmbeddings : public nn::Module<BertEmbeddings> {
@@ -61,9 +85,10 @@ class BertAttention : public nn::Module<BertAttention> {
 class BertIntermediate : public nn::Module<BertIntermediate> {
  public:
   BertIntermediate(nn::Place place, const BertConfig& config);
-  Tensor forward(const Tensor& x) { return gelu(dense_(x)); }
+  Tensor forward(const Tensor& x) { return activate(activation_, dense_(x)); }
 
  private:
+  nn::Activation activation_;
   nn::Linear dense_;
 };
 
@@ -107,14 +132,16 @@ class BertModel : public nn::Module<BertModel> {
   BertPooler pooler_;
 };
 
-class BertClassifier : public nn::Module<BertClassifier> {
+class BertClassifier : public nn::Module<BertClassifier>, public HasOrigin {
  public:
   explicit BertClassifier(const BertConfig& config);
   // ids (B, T) → logits (B, classes). `mask` (B, T) is true for real tokens; empty: all are.
   Tensor forward(const Tensor& ids, const Tensor& mask = {});
-  Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& mask = {}) {
-    return cross_entropy((*this)(ids, mask), labels);
-  }
+  // The mean loss of the config's task. `labels` are class numbers (B) for one_of, floating
+  // (B, classes) for any_of, and floating (B, classes) for regression, where (B) does for one
+  // class. Without a task in the config, one class means regression; otherwise whole numbers mean
+  // one_of and floating ones any_of.
+  Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& mask = {});
   const BertConfig& config() const { return config_; }
 
  private:

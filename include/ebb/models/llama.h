@@ -2,7 +2,11 @@
 // are those of the published weights.
 #pragma once
 
+#include <memory>
+#include <optional>
+
 #include "ebb/models/causal_lm.h"
+#include "ebb/models/origin.h"
 #include "ebb/nn/layers.h"
 
 namespace ebb::models {
@@ -11,7 +15,12 @@ struct LlamaConfig {
   std::int64_t vocabulary = 32000, width = 2048, hidden = 5632, layers = 22, heads = 32,
                key_value_heads = 4, context = 2048;
   double eps = 1e-5, rope_base = 10000.0;
-  bool tied = false;  // whether the output uses the token embedding
+  bool tied = false;               // whether the output uses the token embedding
+  std::int64_t head_size = 0;      // 0: width / heads
+  double attention_dropout = 0.0;  // probability for attention weights
+  nn::Activation activation = nn::Activation::silu;
+  bool attention_bias = false, mlp_bias = false;  // of the linear layers of each part
+  std::optional<std::int64_t> padding = {};       // a token whose embedding is not trained
 };
 
 class LlamaAttention : public nn::Module<LlamaAttention> {
@@ -20,17 +29,21 @@ class LlamaAttention : public nn::Module<LlamaAttention> {
   Tensor forward(const Tensor& x);  // (B, T, width)
 
  private:
-  std::int64_t heads_, key_value_heads_;
+  std::int64_t heads_, key_value_heads_, head_size_;
   double rope_base_;
+  nn::Dropout dropout_;
   nn::Linear q_proj_, k_proj_, v_proj_, o_proj_;
 };
 
 class LlamaMlp : public nn::Module<LlamaMlp> {
  public:
   LlamaMlp(nn::Place place, const LlamaConfig& config);
-  Tensor forward(const Tensor& x) { return down_proj_(silu(gate_proj_(x)) * up_proj_(x)); }
+  Tensor forward(const Tensor& x) {
+    return down_proj_(activate(activation_, gate_proj_(x)) * up_proj_(x));
+  }
 
  private:
+  nn::Activation activation_;
   nn::Linear gate_proj_, up_proj_, down_proj_;
 };
 
@@ -57,7 +70,7 @@ class LlamaDecoder : public nn::Module<LlamaDecoder> {
   nn::RMSNorm norm_;
 };
 
-class Llama : public nn::Module<Llama>, public CausalLm {
+class Llama : public nn::Module<Llama>, public CausalLm, public HasOrigin {
  public:
   explicit Llama(const LlamaConfig& config);
   Tensor forward(const Tensor& ids) { return model_(ids); }

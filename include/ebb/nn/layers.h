@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "ebb/nn/module.h"
@@ -78,11 +80,16 @@ class RMSNorm : public Module<RMSNorm> {
 // ids (...) → (..., size)
 class Embedding : public Module<Embedding> {
  public:
+  // The row of `padding` gets no gradient from here.
   Embedding(Place place, std::int64_t count, std::int64_t size,
-            const Initial& initial = Initial::normal(1.0));
-  Tensor forward(const Tensor& ids) { return embedding(weight, ids); }
+            const Initial& initial = Initial::normal(1.0),
+            std::optional<std::int64_t> padding = {});
+  Tensor forward(const Tensor& ids);
 
   Variable weight;  // (count, size)
+
+ private:
+  std::optional<std::int64_t> padding_;
 };
 
 class Dropout : public Module<Dropout> {
@@ -95,8 +102,28 @@ class Dropout : public Module<Dropout> {
   double p_;
 };
 
-enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, tanh, sigmoid };
+enum class Activation : std::uint8_t {
+  relu,
+  gelu,
+  gelu_tanh,
+  silu,
+  tanh,
+  sigmoid,
+  linear,         // x itself
+  leaky_relu,     // 0.01 x below 0
+  relu6,          // relu, at most 6
+  relu2,          // relu, squared
+  gelu_10,        // gelu, within [-10, 10]
+  quick_gelu,     // x · sigmoid(1.702 x)
+  hardswish,      // x · relu6(x + 3) / 6
+  mish,           // x · tanh(softplus(x))
+  laplace,        // (1 + erf((x - 0.707107) / (0.282095 √2))) / 2
+  sqrt_softplus,  // √softplus(x)
+};
 Tensor activate(Activation activation, const Tensor& x);
+// By the names that Hugging Face's configurations use ("gelu_new", "swish"); some have several.
+std::optional<Activation> activation_named(std::string_view name);
+std::string_view name(Activation activation);  // the first of its names
 
 struct MultiHeadOptions {
   std::int64_t heads = 1;

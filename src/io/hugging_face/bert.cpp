@@ -1,0 +1,143 @@
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "io/hugging_face/family.h"
+
+namespace ebb::io {
+namespace {
+
+struct TaskName {
+  const char* name;
+  models::BertTask task;
+};
+constexpr TaskName task_names[] = {
+    {"single_label_classification", models::BertTask::one_of},
+    {"multi_label_classification", models::BertTask::any_of},
+    {"regression", models::BertTask::regression},
+};
+
+std::optional<models::BertTask> read_task(Fields& f) {
+  const nlohmann::json value = f.value("problem_type");
+  if (value.is_null()) return std::nullopt;
+  std::string list;
+  for (const TaskName& row : task_names) {
+    if (value == row.name) return row.task;
+    list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", row.name);
+  }
+  f.fail(fmt::format("\"problem_type\" must be one of {} or null, but is {}", list, value.dump()));
+}
+
+std::optional<std::int64_t> number(const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// The number of classes: that of the names in id2label, or num_labels, or two.
+std::int64_t read_classes(Fields& f) {
+  const nlohmann::json names = f.value("id2label"), ids = f.value("label2id");
+  std::optional<std::int64_t> classes;
+  if (!names.is_null()) {
+    if (!names.is_object() || names.empty())
+      f.fail(fmt::format("\"id2label\" must be an object that names each class, but is {}",
+                         names.dump()));
+    std::set<std::int64_t> numbers;
+    for (const auto& [id, label] : names.items())
+      if (!number(id) || !label.is_string() || !numbers.insert(*number(id)).second)
+        f.fail(fmt::format("\"id2label\" must give each number a name, but has \"{}\": {}", id,
+                           label.dump()));
+    classes = static_cast<std::int64_t>(names.size());
+  }
+  if (!ids.is_null() && !ids.is_object())
+    f.fail(fmt::format("\"label2id\" must be an object or null, but is {}", ids.dump()));
+  for (const char* field : {"num_labels", "_num_labels"}) {
+    const auto said = f.size_or_null(field, 1);
+    if (said && classes && *said != *classes)
+      f.fail(fmt::format("\"{}\" is {}, but there are {} classes", field, *said, *classes));
+    if (said) classes = said;
+  }
+  return classes.value_or(2);
+}
+
+}  // namespace
+
+models::BertConfig read_bert(Fields& f) {
+  f.common();
+  models::BertConfig c;
+  c.vocabulary = f.size("vocab_size", 1, 30522);
+  c.width = f.size("hidden_size", 1, 768);
+  c.layers = f.layers("num_hidden_layers", 12);
+  c.heads = f.size("num_attention_heads", 1, 12);
+  c.hidden = f.size("intermediate_size", 1, 3072);
+  c.context = f.size("max_position_embeddings", 1, 512);
+  c.types = f.size("type_vocab_size", 1, 2);
+  c.eps = f.positive("layer_norm_eps", 1e-12);
+  c.activation = f.activation("hidden_act", nn::Activation::gelu);
+  c.dropout.hidden = f.probability("hidden_dropout_prob", 0.1);
+  c.dropout.attention = f.probability("attention_probs_dropout_prob", 0.1);
+  c.dropout.classifier = f.probability_or_null("classifier_dropout");
+  c.initial_deviation = f.positive("initializer_range", 0.02);
+  c.padding = f.file().json().contains("pad_token_id") ? f.padding(c.vocabulary) : 0;
+  c.classes = read_classes(f);
+  c.task = read_task(f);
+  if (c.task == models::BertTask::one_of && c.classes < 2)
+    f.fail("\"problem_type\" \"single_label_classification\" needs at least 2 classes");
+  f.only("position_embedding_type", {"absolute"});
+  f.only("is_decoder", {false});
+  f.only("is_causal", {false});
+  f.only("directionality", {"bidi"});
+  f.only("pooler_type", {"first_token_transform"});
+  // The other sizes of the pooler are of old files, and nothing reads them. Embeddings can only be
+  // tied to the head for pre-training.
+  f.harmless({"pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+              "pooler_size_per_head", "tie_word_embeddings"});
+  return c;
+}
+
+Names bert_names() {
+  Names names{.prefix = "bert.", .heads = {"classifier", "cls"}, .old_norms = true};
+  names.buffers = {"bert.embeddings.position_ids", "bert.embeddings.token_type_ids"};
+  names.may_start = {"bert.pooler.dense", "classifier"};
+  for (const char* part :
+       {"predictions.bias", "predictions.transform.dense.weight",
+        "predictions.transform.dense.bias", "predictions.transform.LayerNorm.weight",
+        "predictions.transform.LayerNorm.bias", "predictions.decoder.weight",
+        "predictions.decoder.bias", "seq_relationship.weight", "seq_relationship.bias"})
+    names.other_heads.insert(fmt::format("cls.{}", part));
+  return names;
+}
+
+nlohmann::json write_bert(const models::BertConfig& c) {
+  nlohmann::json labels = nlohmann::json::object(), ids = labels, task;
+  for (std::int64_t i = 0; i < c.classes; ++i) {
+    labels[std::to_string(i)] = fmt::format("LABEL_{}", i);
+    ids[fmt::format("LABEL_{}", i)] = i;
+  }
+  for (const TaskName& row : task_names)
+    if (c.task == row.task) task = row.name;
+  return {{"architectures", {"BertForSequenceClassification"}},
+          {"model_type", "bert"},
+          {"position_embedding_type", "absolute"},
+          {"vocab_size", c.vocabulary},
+          {"hidden_size", c.width},
+          {"num_hidden_layers", c.layers},
+          {"num_attention_heads", c.heads},
+          {"intermediate_size", c.hidden},
+          {"max_position_embeddings", c.context},
+          {"type_vocab_size", c.types},
+          {"layer_norm_eps", c.eps},
+          {"hidden_act", nn::name(c.activation)},
+          {"hidden_dropout_prob", c.dropout.hidden},
+          {"attention_probs_dropout_prob", c.dropout.attention},
+          {"classifier_dropout",
+           c.dropout.classifier ? nlohmann::json(*c.dropout.classifier) : nlohmann::json()},
+          {"initializer_range", c.initial_deviation},
+          {"pad_token_id", c.padding ? nlohmann::json(*c.padding) : nlohmann::json()},
+          {"problem_type", task},
+          {"id2label", labels},
+          {"label2id", ids}};
+}
+
+}  // namespace ebb::io

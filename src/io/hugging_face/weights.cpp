@@ -1,0 +1,142 @@
+#include "io/hugging_face/weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ebb/error.h"
+#include "io/json_file.h"
+
+namespace ebb::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A name is all that an index may say of a file: no folder, so no path leaves the model's own.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
+}
+
+}  // namespace
+
+FolderWeights::FolderWeights(const fs::path& folder, Names names) : names_(std::move(names)) {
+  const fs::path single = folder / "model.safetensors",
+                 index = folder / "model.safetensors.index.json";
+  if (!fs::exists(single) && fs::exists(index))
+    add_index(folder, index);
+  else
+    files_.push_back(std::make_unique<SafetensorsFile>(single)), path_ = single;
+
+  const auto prefixed = [&](const auto& file) {
+    return std::any_of(file->entries().begin(), file->entries().end(),
+                       [&](const auto& e) { return e.first.starts_with(names_.prefix); });
+  };
+  const bool bare = std::none_of(files_.begin(), files_.end(), prefixed);
+  for (const auto& file : files_)
+    for (const auto& [stored, entry] : file->entries()) {
+      const auto [place, added] =
+          tensors_.try_emplace(canonical(stored, bare), Tensor{file.get(), stored});
+      if (!added)
+        throw FileError(
+            fmt::format("{}: tensor \"{}\" is also in {} as \"{}\"", file->path().string(), stored,
+                        place->second.file->path().filename().string(), place->second.stored));
+    }
+}
+
+void FolderWeights::add_index(const fs::path& folder, const fs::path& index) {
+  path_ = index;
+  const JsonFile json(index);
+  for (const auto& [field, value] : json.json().items())
+    if (field != "metadata" && field != "weight_map")
+      json.fail(fmt::format("the field \"{}\" is not one of an index: metadata and weight_map are",
+                            field));
+  if (const auto found = json.json().find("metadata");
+      found != json.json().end() && !found->is_object())
+    json.fail(fmt::format("\"metadata\" must be an object, but is {}", found->dump()));
+  const auto map = json.json().find("weight_map");
+  if (map == json.json().end() || !map->is_object() || map->empty())
+    json.fail("\"weight_map\" must be an object that gives each tensor's file");
+  std::map<std::string, std::set<std::string>> listed;  // the tensors of each file
+  for (const auto& [name, file] : map->items()) {
+    if (!file.is_string() || !is_plain_name(file.get<std::string>()))
+      json.fail(fmt::format(
+          "tensor \"{}\" must be given the name of a file in this folder, but is given {}", name,
+          file.dump()));
+    listed[file.get<std::string>()].insert(name);
+  }
+  for (const auto& [name, tensors] : listed) {
+    files_.push_back(std::make_unique<SafetensorsFile>(folder / name));
+    for (const std::string& tensor : tensors)
+      if (!files_.back()->entries().contains(tensor))
+        json.fail(fmt::format("tensor \"{}\" should be in {}, but is not there", tensor, name));
+    for (const auto& [tensor, entry] : files_.back()->entries())
+      if (!tensors.contains(tensor))
+        json.fail(fmt::format("{} has a tensor \"{}\" that the index {}", name, tensor,
+                              map->contains(tensor) ? "gives to another file" : "does not list"));
+  }
+}
+
+std::string FolderWeights::canonical(std::string name, bool bare) const {
+  const auto replace_end = [&](std::string_view from, std::string_view to) {
+    if (name.ends_with(from)) name.replace(name.size() - from.size(), from.size(), to);
+  };
+  if (names_.old_norms) {
+    replace_end("LayerNorm.gamma", "LayerNorm.weight");
+    replace_end("LayerNorm.beta", "LayerNorm.bias");
+  }
+  const bool head = std::any_of(names_.heads.begin(), names_.heads.end(),
+                                [&](const std::string& h) { return name.starts_with(h + "."); });
+  return bare && !head ? names_.prefix + name : name;
+}
+
+void FolderWeights::missing(const std::string& name) const {
+  const auto next = tensors_.lower_bound(name);
+  throw FileError(fmt::format(
+      "{}: there is no tensor \"{}\" among its {}{}", path_.string(), name, tensors_.size(),
+      next == tensors_.end() ? "" : fmt::format("; the next by name is \"{}\"", next->first)));
+}
+
+const SafetensorsFile::Entry& FolderWeights::at(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) missing(name);
+  return found->second.file->at(found->second.stored);
+}
+
+void FolderWeights::rename(const std::string& from, const std::string& to) {
+  auto node = tensors_.extract(from);
+  if (node.empty()) return;
+  node.key() = to;
+  tensors_.insert(std::move(node));
+}
+
+bool FolderWeights::starts(const std::string& parameter) const {
+  return std::any_of(names_.may_start.begin(), names_.may_start.end(), [&](const std::string& m) {
+    const std::string first = m + ".";
+    const auto any = tensors_.lower_bound(first);
+    return parameter.starts_with(first) &&
+           (any == tensors_.end() || !any->first.starts_with(first));
+  });
+}
+
+void FolderWeights::load(const nn::ModuleBase& model, models::Origin& origin) const {
+  std::set<std::string> wanted;
+  for (const nn::NamedVariable& p : model.parameters()) {
+    wanted.insert(p.path);
+    if (const auto found = tensors_.find(p.path); found != tensors_.end())
+      found->second.file->load(found->second.stored, p.variable);
+    else if (starts(p.path))
+      origin.initialised.push_back(p.path);
+    else
+      missing(p.path);
+  }
+  for (const auto& [name, tensor] : tensors_) {
+    if (wanted.contains(name) || names_.buffers.contains(name)) continue;
+    if (!names_.other_heads.contains(name))
+      throw FileError(fmt::format("{}: tensor \"{}\" belongs to no part of the model",
+                                  tensor.file->path().string(), tensor.stored));
+    origin.unused.push_back(tensor.stored);
+  }
+}
+
+}  // namespace ebb::io

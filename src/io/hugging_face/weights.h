@@ -1,0 +1,59 @@
+// The tensors of a model folder: model.safetensors, or several files and an index of them.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ebb/io/safetensors.h"
+#include "ebb/models/origin.h"
+#include "ebb/nn/module.h"
+
+namespace ebb::io {
+
+// How a family's files name their tensors.
+struct Names {
+  std::string prefix = {};  // of all but the heads = {}; missing in files of the bare model
+  std::vector<std::string> heads = {};  // first parts of names that never have the prefix
+  bool old_norms = false;               // LayerNorm.gamma and .beta stand for .weight and .bias
+  std::set<std::string> buffers = {};   // tensors that old files hold and that are always the same
+  std::set<std::string> other_heads = {};   // tensors of heads that ebb's model does not have
+  std::vector<std::string> may_start = {};  // modules that may be missing as a whole
+};
+
+class FolderWeights {
+ public:
+  // A single file is taken before an index, as transformers does.
+  FolderWeights(const std::filesystem::path& folder, Names names);
+
+  bool has(const std::string& name) const { return tensors_.contains(name); }
+  // An error if the tensor is not there.
+  const SafetensorsFile::Entry& at(const std::string& name) const;
+  void drop(const std::string& name) { tensors_.erase(name); }
+  void rename(const std::string& from, const std::string& to);
+
+  // Fills the model's parameters. Every parameter must be in the folder or belong to a module that
+  // may start anew, and every tensor of the folder must be known. What is left to say goes to
+  // `origin`.
+  void load(const nn::ModuleBase& model, models::Origin& origin) const;
+
+ private:
+  struct Tensor {
+    const SafetensorsFile* file;
+    std::string stored;  // its name in the file
+  };
+  void add_index(const std::filesystem::path& folder, const std::filesystem::path& index);
+  std::string canonical(std::string name, bool bare) const;
+  bool starts(const std::string& parameter) const;
+  [[noreturn]] void missing(const std::string& name) const;
+
+  std::filesystem::path path_;  // of the single file or the index
+  Names names_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, Tensor> tensors_;  // by the names of the model's parameters
+};
+
+}  // namespace ebb::io
