@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 
+#include "core/json.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
 #include "ebb/io/safetensors.h"
@@ -124,18 +125,29 @@ void load_weights(nn::ModuleBase& model, const fs::path& folder, const std::stri
     file.load(stored(p.path), p.variable);
   }
   for (const auto& [name, entry] : entries) {
-    const bool known = wanted.contains(name) ||
-                       std::any_of(ignored.begin(), ignored.end(),
-                                   [&](std::string_view end) { return name.ends_with(end); });
+    const bool known = wanted.contains(name) || std::any_of(ignored.begin(), ignored.end(),
+                                                            [&name = name](std::string_view end) {
+                                                              return name.ends_with(end);
+                                                            });
     if (!known)
       throw FileError(fmt::format("{}: tensor \"{}\" belongs to no part of the model",
                                   file.path().string(), name));
   }
 }
 
+// A number of layers that the file has no tensors for would be believed until memory runs out.
+void check_layers(const fs::path& folder, std::int64_t layers) {
+  const SafetensorsFile file(folder / "model.safetensors");
+  if (layers > static_cast<std::int64_t>(file.entries().size()))
+    throw FileError(fmt::format("{}: {} layers are expected, but {} has only {} tensors",
+                                (folder / "config.json").string(), layers, file.path().string(),
+                                file.entries().size()));
+}
+
 template <class Model, class Config>
 std::unique_ptr<Model> load(const fs::path& folder, Device device, DType dtype,
                             const Config& config, const std::string& prefix, Ignored ignored) {
+  check_layers(folder, config.layers);
   const nn::MakeScope scope(device, dtype);
   auto model = std::make_unique<Model>(config);
   load_weights(*model, folder, prefix, ignored);
@@ -155,7 +167,7 @@ void write(const nn::ModuleBase& model, const fs::path& folder, const Json& conf
   }
   write_safetensors(folder / "model.safetensors", std::move(tensors), {{"format", "pt"}});
   AtomicFile file(folder / "config.json");
-  file.write(config.dump(2) + "\n");
+  file.write(json_text(config, 2) + "\n");
   file.commit();
 }
 

@@ -2,22 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 
+#include "core/json.h"
+#include "data/file.h"
 #include "ebb/error.h"
 
 namespace ebb::io {
 
 JsonFile::JsonFile(std::filesystem::path path) : path_(std::move(path)) {
-  std::ifstream file(path_, std::ios::binary);
-  if (!file) fail(fmt::format("cannot open the file: {}", std::strerror(errno)));
+  const std::string text = data::File(path_).text(max_json_file);
   try {
-    json_ = nlohmann::json::parse(file);
-  } catch (const nlohmann::json::exception& e) {
-    fail(fmt::format("not JSON: {}", e.what()));
+    json_ = parse_json(text);
+  } catch (const ValueError& e) {
+    fail(e.what());
   }
   if (!json_.is_object()) fail("expected a JSON object");
 }
@@ -40,7 +38,7 @@ std::int64_t JsonFile::integer(const char* field, std::int64_t low,
   if (!value->is_number_integer() || value->get<std::int64_t>() < low ||
       value->get<std::int64_t>() > (std::int64_t{1} << 40))
     fail(fmt::format("\"{}\" must be a whole number of at least {}, but is {}", field, low,
-                     value->dump()));
+                     json_excerpt(*value)));
   return value->get<std::int64_t>();
 }
 
@@ -48,7 +46,7 @@ double JsonFile::real(const char* field, std::optional<double> otherwise) const 
   const auto* value = find(field, !otherwise);
   if (!value) return *otherwise;
   if (!value->is_number() || !std::isfinite(value->get<double>()))
-    fail(fmt::format("\"{}\" must be a number, but is {}", field, value->dump()));
+    fail(fmt::format("\"{}\" must be a number, but is {}", field, json_excerpt(*value)));
   return value->get<double>();
 }
 
@@ -56,7 +54,7 @@ bool JsonFile::flag(const char* field, bool otherwise) const {
   const auto* value = find(field, false);
   if (!value) return otherwise;
   if (!value->is_boolean())
-    fail(fmt::format("\"{}\" must be true or false, but is {}", field, value->dump()));
+    fail(fmt::format("\"{}\" must be true or false, but is {}", field, json_excerpt(*value)));
   return value->get<bool>();
 }
 
@@ -64,7 +62,7 @@ std::string JsonFile::text(const char* field, std::optional<std::string> otherwi
   const auto* value = find(field, !otherwise);
   if (!value) return *otherwise;
   if (!value->is_string())
-    fail(fmt::format("\"{}\" must be a string, but is {}", field, value->dump()));
+    fail(fmt::format("\"{}\" must be a string, but is {}", field, json_excerpt(*value)));
   return value->get<std::string>();
 }
 

@@ -1,6 +1,5 @@
 // Folders as Hugging Face's libraries write them: config.json and model.safetensors, with the
-// published parameter names. Weights are copied one tensor at a time from the mapped file into the
-// model's own bytes.
+// published parameter names. Weights are read one tensor at a time into the model's own bytes.
 #pragma once
 
 #include <filesystem>
