@@ -70,7 +70,7 @@ TEST(DataLabelledText, NamesTheLineOfBadJson) {
   error("{", {"not JSON"});
   error("\xff", {"not JSON"});
   error("{\"text\": \"\xff\", \"label\": 1}", {"not JSON"});
-  error(std::string(100'000, '['), {"not JSON"});
+  error(std::string(100'000, '['), {"nested"});
   error("[1]", {"no \"text\""});
   error("{\"text\": \"a\"}", {"no \"label\""});
   error("{\"text\": 1, \"label\": 1}", {"string", "number"});
@@ -78,7 +78,7 @@ TEST(DataLabelledText, NamesTheLineOfBadJson) {
   error("{\"text\": \"a\", \"label\": -1}", {"-1"});
   error("{\"text\": \"a\", \"label\": 1.0}", {"1.0"});
   error("{\"text\": \"a\", \"label\": 18446744073709551615}", {"18446744073709551615"});
-  error("{\"text\": \"a\", \"label\": \"1\"}", {"string"});
+  error("{\"text\": \"a\", \"label\": \"1\"}", {"label of 0 to 1", "\"1\""});
   const auto empty = folder.write("empty.jsonl", "\n");
   expect_error([&] { read_labelled_jsonl(empty, 2); }, {"empty.jsonl", "none"});
 }

@@ -4,6 +4,7 @@
 
 #include "ebb/arena.h"
 #include "ebb/data/generated.h"
+#include "ebb/io/safetensors.h"
 #include "ebb/mlo/engine.h"
 #include "ebb/models/mlp.h"
 #include "ebb/nn/layers.h"
@@ -144,6 +145,31 @@ TEST(MloState, CheckpointsThatDoNotFit) {
   Classifier alone("alone", net, optim::SGD{});
   mlo::Engine engine({&alone}, {}, {.seed = 3});
   expect_error([&] { engine.load(file); }, {"belongs to no problem"});
+}
+
+// Counts of batches that the file does not have are errors at once, however large they are.
+TEST(MloState, CountsThatTheFileDoesNotHold) {
+  const TemporaryFolder folder;
+  const auto path = folder / "run.safetensors";
+  Reweighting({}, {}).engine.save(path);
+  const io::SafetensorsFile file(path);
+  const std::map<std::string, std::string> good = file.metadata();
+  const auto expect_bad = [&](const std::string& key, const std::string& value,
+                              const std::vector<std::string>& parts) {
+    std::map<std::string, std::string> metadata = good;
+    metadata.at(key) = value;
+    std::vector<io::NamedTensor> tensors;
+    for (const auto& [name, entry] : file.entries())
+      tensors.push_back({name, Tensor::from_bytes(file.bytes(name), entry.type)});
+    io::write_safetensors(folder / "bad.safetensors", tensors, metadata);
+    expect_error([&] { Reweighting({}, {}).engine.load(folder / "bad.safetensors"); }, parts);
+  };
+  expect_bad("classifier/pending", "9000000000000000", {"classifier/pending.0.0.0"});
+  expect_bad("classifier/pending", "-1", {"classifier/pending", "-1"});
+  expect_bad("classifier/pending", "nan", {"classifier/pending", "nan"});
+  expect_bad("classifier/taken", "9e15 0 0", {"classifier/taken.0."});
+  expect_bad("classifier/taken", "1 0", {"classifier/taken", "three numbers"});
+  expect_bad("engine", "1e300 0 0 0", {"engine", "1e+300"});
 }
 
 TEST(MloState, LevelsShareOneArena) {

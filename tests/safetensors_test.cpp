@@ -43,7 +43,7 @@ TEST(Safetensors, RoundTripOfEveryDtype) {
   EXPECT_EQ(file.metadata().at("a"), "b");
   for (const io::NamedTensor& t : tensors) {
     ASSERT_EQ(file.at(t.name).type, t.tensor.type()) << t.name;
-    EXPECT_EQ(values_of(Tensor::from_bytes(file.at(t.name).bytes, t.tensor.type())),
+    EXPECT_EQ(values_of(Tensor::from_bytes(file.bytes(t.name), t.tensor.type())),
               values_of(t.tensor))
         << t.name;
   }
@@ -107,6 +107,15 @@ TEST(Safetensors, BrokenFiles) {
           R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
           data),
       {"\"x\" twice"});
+  expect_bad(framed(entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,8],"scale":2)"), data),
+             {"\"x\"", "dtype, shape and data_offsets"});
+  expect_bad(framed(entry(R"("dtype":"F32","shape":[2],"shape":[2],"data_offsets":[0,8])"), data),
+             {"\"shape\" of \"x\" twice"});
+  std::string many = "0";
+  for (int i = 0; i < 100000; ++i) many += ",0";
+  expect_bad(framed(entry(R"("dtype":"F32","shape":[)" + many + R"(],"data_offsets":[0,8])"), data),
+             {"at most 8"});
+  expect_bad(framed(R"({"__metadata__":{},"__metadata__":{}})", ""), {"__metadata__", "twice"});
   expect_bad(framed(R"({"__metadata__":3})", ""), {"__metadata__"});
   expect_bad(framed(R"({"__metadata__":{"a":3}})", ""), {"\"a\"", "string"});
   expect_bad(framed(std::string(20000, '['), ""), {"bad.safetensors"});
@@ -130,7 +139,7 @@ TEST(Safetensors, SurvivesRandomDamage) {
     try {
       const io::SafetensorsFile file(folder / "bad.safetensors");
       for (const auto& [name, entry] : file.entries())
-        EXPECT_EQ(static_cast<std::int64_t>(entry.bytes.size()), entry.type.bytes().count);
+        EXPECT_EQ(static_cast<std::int64_t>(file.bytes(name).size()), entry.type.bytes().count);
     } catch (const FileError& error) {
       EXPECT_NE(std::string(error.what()).find("bad.safetensors"), std::string::npos);
     }

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "cli/verb.h"
+#include "core/json.h"
 #include "ebb/data/text.h"
 #include "ebb/ebb.h"
 #include "ebb/io/hugging_face.h"
@@ -57,7 +58,7 @@ class Eval : public Verb {
     if (predicted > whole * context) add(whole * context, 1, predicted - whole * context);
     const double loss = total / static_cast<double>(predicted);
     if (json())
-      std::cout << nlohmann::ordered_json{{"loss", loss}, {"tokens", predicted}}.dump() << "\n";
+      std::cout << json_text(nlohmann::ordered_json{{"loss", loss}, {"tokens", predicted}}) << "\n";
     else
       fmt::print("loss {:.6f} over {} tokens\n", loss, predicted);
     return success;

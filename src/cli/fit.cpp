@@ -7,6 +7,7 @@
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
+#include "core/json.h"
 
 namespace ebb::cli {
 namespace {
@@ -93,7 +94,7 @@ class Fit : public Verb {
                                   {"largest", largest}};
     result.update(plan_fields(plan));
     result["curve"] = to_json(curve);
-    std::cout << result.dump() << "\n";
+    std::cout << json_text(result) << "\n";
   }
 
   void print(std::int64_t largest, const Plan& plan, const std::vector<CurvePoint>& curve) const {

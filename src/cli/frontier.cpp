@@ -9,6 +9,7 @@
 #include "cli/run_facts.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
+#include "core/json.h"
 #include "ebb/report/timeline.h"
 
 namespace ebb::cli {
@@ -57,13 +58,13 @@ class Frontier : public Verb {
     }
     page.add_curve("", to_json(curve));
     make_folder(out_);
-    write_file(out_ / "frontier.json", page.study().dump(1) + "\n");
+    write_file(out_ / "frontier.json", json_text(page.study(), 1) + "\n");
     write_file(out_ / "frontier.svg",
                to_svg(curve, fmt::format("{}, batch {}: less memory for more time", workload_.name,
                                          traced.batch)));
     write_file(out_ / "report.html", page.html(fmt::format("ebb: frontier of {}", workload_.name)));
     if (json())
-      std::cout << page.study().dump() << "\n";
+      std::cout << json_text(page.study()) << "\n";
     else
       fmt::print(
           "{}: {} parameters, batch {}, on {}\n{}\n{}; also frontier.svg and frontier.json there\n",

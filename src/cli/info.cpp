@@ -5,6 +5,7 @@
 
 #include "cli/run_facts.h"
 #include "cli/verb.h"
+#include "core/json.h"
 #include "ebb/bytes.h"
 #include "ebb/threads.h"
 #include "ebb/version.h"
@@ -21,11 +22,11 @@ class Info : public Verb {
 
   int run() override {
     if (json())
-      std::cout << nlohmann::ordered_json{{"version", version()},
-                                          {"physical_cores", physical_cores()},
-                                          {"threads", threads()},
-                                          {"memory_bytes", physical_memory().count}}
-                       .dump(2)
+      std::cout << json_text(nlohmann::ordered_json{{"version", version()},
+                                                    {"physical_cores", physical_cores()},
+                                                    {"threads", threads()},
+                                                    {"memory_bytes", physical_memory().count}},
+                             2)
                 << '\n';
     else
       std::cout << fmt::format("version  {}\ncores    {}\nthreads  {}\nmemory   {}\n", version(),

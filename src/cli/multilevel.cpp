@@ -11,6 +11,7 @@
 #include "cli/measure.h"
 #include "cli/process_memory.h"
 #include "cli/verb.h"
+#include "core/json.h"
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/optim/by_name.h"
@@ -320,7 +321,7 @@ int train_multilevel(const workloads::MultilevelOptions& options, const Planning
   Training training(options, planning, run);
   training.run();
   if (output == Output::json)
-    std::cout << training.as_json().dump() << "\n";
+    std::cout << json_text(training.as_json()) << "\n";
   else
     training.print();
   return success;
@@ -342,7 +343,7 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
                 {"params", parameters_of(*task)},
                 {"batch", task->batch_size}};
     result.update(plan_as_json(plan));
-    std::cout << result.dump() << "\n";
+    std::cout << json_text(result) << "\n";
     return success;
   }
   fmt::print("{}: {} parameters, batch {}, on {}\n", options.common.name, parameters_of(*task),

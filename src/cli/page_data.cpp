@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/json.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
 #include "ebb/report/page.h"
@@ -16,7 +17,7 @@ PageData::PageData(std::string kind, Json facts, Json settings)
 
 void PageData::add_row(Json row, std::string timeline) {
   if (!timeline.empty())
-    timelines_ += fmt::format("{}{}:{}", timelines_.empty() ? "" : ",\n", row.at("name").dump(),
+    timelines_ += fmt::format("{}{}:{}", timelines_.empty() ? "" : ",\n", json_text(row.at("name")),
                               std::move(timeline));
   rows_.push_back(std::move(row));
 }
@@ -36,7 +37,7 @@ Json PageData::study() const {
 std::string PageData::html(const std::string& title) const {
   return report::html_page(
       title, fmt::format("{{\"kind\":\"{}\",\"study\":{},\"timelines\":{{\n{}\n}}}}", kind_,
-                         study().dump(), timelines_));
+                         json_text(study()), timelines_));
 }
 
 Json by_category(const CategoryBytes& bytes) {

@@ -8,6 +8,7 @@
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
+#include "core/json.h"
 #include "ebb/io/atomic_file.h"
 #include "ebb/report/memory_profile.h"
 
@@ -70,7 +71,7 @@ class PlanVerb : public Verb {
       if (planning_.whole_process) result["fixed_bytes"] = fixed.count;
       result.update(plan_fields(plan));
       result["min_feasible_bytes"] = least.count;
-      std::cout << result.dump() << "\n";
+      std::cout << json_text(result) << "\n";
       return success;
     }
     fmt::print(

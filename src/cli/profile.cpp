@@ -13,6 +13,7 @@
 #include "cli/run_facts.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
+#include "core/json.h"
 #include "ebb/data/loader.h"
 #include "ebb/report/memory_profile.h"
 #include "ebb/report/timeline.h"
@@ -108,11 +109,11 @@ class Profile : public Verb {
     if (budget_) row["budget_bytes"] = budget_->count;
     page.add_row(std::move(row), report::timeline_json(plan, kernel_ms_));
     make_folder(out_);
-    write_file(out_ / "profile.json", page.study().dump(1) + "\n");
+    write_file(out_ / "profile.json", json_text(page.study(), 1) + "\n");
     write_file(out_ / "trace.json", report::chrome_trace(plan, kernel_ms_));
     write_file(out_ / "report.html", page.html(fmt::format("ebb: profile of {}", workload_.name)));
     if (json()) {
-      std::cout << page.study().dump() << "\n";
+      std::cout << json_text(page.study()) << "\n";
       return;
     }
     fmt::print(

@@ -13,6 +13,7 @@
 #include "cli/process_memory.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
+#include "core/json.h"
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/ebb.h"
@@ -259,7 +260,7 @@ class Train : public Verb {
 
   void report(const Plan& plan, Bytes measured, Bytes fixed) const {
     if (json()) {
-      std::cout << as_json(plan, measured, fixed).dump() << "\n";
+      std::cout << json_text(as_json(plan, measured, fixed)) << "\n";
       return;
     }
     fmt::print("{}: {} parameters, batch {}, {} steps of {:.1f} ms\n", workload_.name,

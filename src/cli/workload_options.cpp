@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <limits>
+
 #include "cli/verb.h"
 #include "ebb/workloads/multilevel.h"
 
@@ -11,6 +14,15 @@ namespace {
 void add_size(CLI::App& app, const char* name, std::optional<std::int64_t>& value,
               const char* help) {
   app.add_option(name, value, help)->check(CLI::PositiveNumber)->group("Sizes");
+}
+
+// Empty for a seed. The parser alone would take larger numbers for the largest one there is.
+std::string seed_problem(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc{} && end == text.data() + text.size()) return {};
+  return fmt::format("a seed is a whole number of 0 to {}, but \"{}\" came",
+                     std::numeric_limits<std::uint64_t>::max(), text);
 }
 
 }  // namespace
@@ -26,7 +38,9 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
   app.add_option("--data", options.data,
                  "A folder or file in the real format; without it, data is generated")
       ->check(CLI::ExistingPath);
-  app.add_option("--seed", options.seed, "Of weights, data and dropout")->capture_default_str();
+  app.add_option("--seed", options.seed, "Of weights, data and dropout")
+      ->check(CLI::Validator(seed_problem, ""))
+      ->capture_default_str();
   add_size(app, "--layers", options.layers, "Blocks or layers");
   add_size(app, "--width", options.width, "Width of the model");
   add_size(app, "--hidden", options.hidden, "Width of the feed-forward parts");

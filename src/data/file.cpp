@@ -49,4 +49,13 @@ void File::each_piece(const std::function<void(std::string_view)>& take) const {
   }
 }
 
+std::string File::text(std::int64_t most) const {
+  if (size_ > most)
+    fail_file(path_, "at most {} bytes are expected, but the file has {}", most, size_);
+  std::string all;
+  all.reserve(static_cast<std::size_t>(size_));
+  each_piece([&](std::string_view piece) { all += piece; });
+  return all;
+}
+
 }  // namespace ebb::data

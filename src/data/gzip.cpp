@@ -1,10 +1,13 @@
 #include "data/gzip.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "data/file.h"
 
@@ -21,8 +24,13 @@ GzipFile::GzipFile(std::filesystem::path path) : path_(std::move(path)) {
   const File plain(path_);  // a regular file, or an error that says why not
   if (__builtin_mul_overflow(plain.size(), most_expansion, &most_bytes_))
     fail_file(path_, "{} bytes are more than a file of images has", plain.size());
-  handle_ = gzopen(path_.c_str(), "rb");
-  if (handle_ == nullptr) fail_file(path_, "cannot open the file: {}", std::strerror(errno));
+  const int descriptor = fcntl(plain.descriptor(), F_DUPFD_CLOEXEC, 0);
+  if (descriptor < 0) fail_file(path_, "cannot open the file: {}", std::strerror(errno));
+  handle_ = gzdopen(descriptor, "rb");
+  if (handle_ == nullptr) {
+    close(descriptor);
+    throw std::bad_alloc();  // the one reason there is
+  }
   if (gzdirect(zlib(handle_)) != 0) most_bytes_ = plain.size();
 }
 

@@ -60,9 +60,15 @@ std::array<std::uint32_t, rank> idx_sizes(GzipFile& file) {
   return sizes;
 }
 
+// Memory is touched as the data come: a packed file may claim a thousand times its own size.
 void read_all(GzipFile& file, std::vector<std::uint8_t>& out, std::int64_t bytes) {
-  out.resize(static_cast<std::size_t>(bytes));
-  file.read(std::as_writable_bytes(std::span(out)));
+  constexpr std::size_t piece = 1 << 20;
+  const auto all = static_cast<std::size_t>(bytes);
+  out.reserve(all);
+  for (std::size_t at = 0; at < all; at = out.size()) {
+    out.resize(std::min(all, at + piece));
+    file.read(std::as_writable_bytes(std::span(out)).subspan(at));
+  }
   file.expect_end();
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "core/json.h"
 #include "data/csv.h"
 #include "data/file.h"
 #include "data/items.h"
@@ -11,14 +12,6 @@
 
 namespace ebb::data {
 namespace {
-
-std::string read_text(const std::filesystem::path& path) {
-  const File file(path);
-  std::string text;
-  text.reserve(static_cast<std::size_t>(file.size()));
-  file.each_piece([&](std::string_view piece) { text += piece; });
-  return text;
-}
 
 void check_classes(std::int64_t classes) {
   require(classes > 0 && classes <= std::numeric_limits<std::int32_t>::max(), "LabelledTexts",
@@ -41,7 +34,7 @@ std::string shown(std::string_view field) {
 
 LabelledTextsPtr read_labelled_csv(const std::filesystem::path& path, std::int64_t classes) {
   check_classes(classes);
-  const std::string text = read_text(path);
+  const std::string text = File(path).text();
   CsvReader reader(text, path);
   LabelledTexts result{classes, {}, {}};
   std::vector<std::string> fields;
@@ -74,7 +67,7 @@ LabelledTextsPtr read_labelled_csv(const std::filesystem::path& path, std::int64
 LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int64_t classes) {
   using Json = nlohmann::json;
   check_classes(classes);
-  const std::string text = read_text(path);
+  const std::string text = File(path).text();
   LabelledTexts result{classes, {}, {}};
   std::int64_t line = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -85,9 +78,9 @@ LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int
     if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     Json json;
     try {
-      json = Json::parse(one);
-    } catch (const Json::exception& e) {
-      fail_file(path, "line {}: not JSON: {}", line, e.what());
+      json = parse_json(one);
+    } catch (const ValueError& e) {
+      fail_file(path, "line {}: {}", line, e.what());
     }
     const auto field = [&](const char* key) -> const Json& {
       const auto found = json.is_object() ? json.find(key) : json.end();
@@ -107,7 +100,7 @@ LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int
                          label.get<std::uint64_t>() > static_cast<std::uint64_t>(classes));
     if (!whole || label.get<std::int64_t>() < 0 || label.get<std::int64_t>() >= classes)
       fail_file(path, "line {}: a label of 0 to {} is expected, but {} came", line, classes - 1,
-                label.is_number() ? label.dump() : label.type_name());
+                json_excerpt(label));
     result.texts.push_back(words.get<std::string>());
     result.labels.push_back(label.get<std::int32_t>());
   }

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view end_of_line = "<eos>", unknown_word = "<unk>";
 constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
+constexpr std::size_t longest_word = 1 << 16;  // bytes; a file with longer ones is no text
 
 // Every word of a text and "<eos>" after every line; a last line without a line end counts too.
 template <class Take>
@@ -25,6 +26,9 @@ void each_word(const File& file, Take&& take) {
       if (c != ' ' && c != '\t' && c != '\r' && c != '\v' && c != '\f' && c != '\n') {
         word += c;
         open_line = true;
+        if (word.size() > longest_word)
+          fail_file(file.path(), "words are expected, but one is longer than {} bytes",
+                    longest_word);
         continue;
       }
       if (!word.empty()) take(word);

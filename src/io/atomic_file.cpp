@@ -2,36 +2,120 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "core/no_pipe_signal.h"
 #include "ebb/error.h"
+#include "io/write_target.h"
 
 namespace ebb::io {
 namespace {
 
-[[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& path, const char* what) {
   throw FileError(fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(errno)));
+}
+
+// NAME.PID.tmp or NAME.PID-K.tmp.
+bool is_temporary_of(const std::string& target, std::string_view name) {
+  if (!name.starts_with(target + ".") || !name.ends_with(".tmp")) return false;
+  name.remove_prefix(target.size() + 1);
+  if (name.size() < 5) return false;
+  name.remove_suffix(4);
+  return name.find_first_not_of("0123456789-") == std::string_view::npos;
+}
+
+// Removes a temporary file whose writer is gone: nobody holds its lock.
+void remove_if_abandoned(const fs::path& file) {
+  const int descriptor = open(file.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor < 0) return;
+  struct stat status {};
+  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
+      flock(descriptor, LOCK_EX | LOCK_NB) == 0)
+    unlink(file.c_str());
+  close(descriptor);
+}
+
+void sweep(const fs::path& target) {
+  const std::string name = target.filename().string();
+  std::error_code error;
+  for (fs::directory_iterator at(folder_of(target), error), end; !error && at != end;
+       at.increment(error))
+    if (is_temporary_of(name, at->path().filename().string())) remove_if_abandoned(at->path());
+}
+
+struct Temporary {
+  fs::path path;
+  int descriptor = -1;
+};
+
+// A locked file that was not there before; other threads of this process may write the same target.
+Temporary make_temporary(const fs::path& file, mode_t mode) {
+  for (int i = 0;; ++i) {
+    Temporary made{file, -1};
+    made.path += i == 0 ? fmt::format(".{}.tmp", getpid()) : fmt::format(".{}-{}.tmp", getpid(), i);
+    made.descriptor = open(made.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (made.descriptor < 0 && errno == EEXIST) continue;
+    if (made.descriptor < 0) return made;
+    // File systems without locks have no sweep either: it removes what it could lock. A sweep may
+    // have come between the two calls.
+    flock(made.descriptor, LOCK_EX | LOCK_NB);
+    struct stat status {};
+    if (fstat(made.descriptor, &status) == 0 && status.st_nlink > 0) return made;
+    close(made.descriptor);
+  }
+}
+
+// As far as the system allows it: only root may give files away.
+void take_over(int descriptor, const struct stat& old) {
+  if (fchown(descriptor, old.st_uid, old.st_gid) != 0) errno = 0;
+  if (fchmod(descriptor, old.st_mode & 07777) != 0) errno = 0;
+}
+
+int open_in_place(const WriteTarget& target) {
+  if (target.descriptor) return fcntl(*target.descriptor, F_DUPFD_CLOEXEC, 0);
+  // Without O_NONBLOCK, opening a pipe would wait for a reader.
+  const int descriptor = open(target.file.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor >= 0) fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);
+  return descriptor;
 }
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {
-  temporary_ = target_;
-  temporary_ += fmt::format(".{}.tmp", getpid());
-  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) fail(target_, "create the file");
+AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
+  const WriteTarget place = write_target(target_);
+  file_ = place.file;
+  if (!place.is_regular()) {
+    descriptor_ = open_in_place(place);
+    if (descriptor_ < 0 && errno == ENXIO)
+      throw FileError(
+          fmt::format("{}: cannot write: nobody reads from the pipe", target_.string()));
+    if (descriptor_ < 0) fail(target_, "open it for writing");
+    return;
+  }
+  sweep(file_);
+  Temporary made = make_temporary(file_, place.found ? 0600 : 0666);
+  if (made.descriptor < 0) fail(target_, "create the file");
+  if (place.found) take_over(made.descriptor, *place.found);
+  temporary_ = std::move(made.path);
+  descriptor_ = made.descriptor;
 }
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ < 0) return;
+  if (!temporary_.empty()) unlink(temporary_.c_str());
   close(descriptor_);
-  unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
+  const NoPipeSignal guard;
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
@@ -41,19 +125,17 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::commit() {
-  if (fsync(descriptor_) != 0) fail(target_, "flush to disk");
-  const int closing = descriptor_;
-  descriptor_ = -1;
-  if (close(closing) != 0 || rename(temporary_.c_str(), target_.c_str()) != 0) {
-    const int error = errno;
-    unlink(temporary_.c_str());
-    errno = error;
-    fail(target_, "put the file in place");
+  if (temporary_.empty()) {
+    if (close(std::exchange(descriptor_, -1)) != 0) fail(target_, "write");
+    return;
   }
+  // Renamed while the lock is still held: without it, a sweep could remove the file before.
+  if (fsync(descriptor_) != 0) fail(target_, "flush to disk");
+  if (rename(temporary_.c_str(), file_.c_str()) != 0) fail(target_, "put the file in place");
+  temporary_.clear();
+  if (close(std::exchange(descriptor_, -1)) != 0) fail(target_, "write");
   // The rename itself must survive a crash too.
-  const std::filesystem::path folder =
-      target_.has_parent_path() ? target_.parent_path() : std::filesystem::path(".");
-  const int directory = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int directory = open(folder_of(file_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return;
   fsync(directory);
   close(directory);

@@ -36,12 +36,13 @@ const std::string& required(const SafetensorsFile& file, const std::string& key)
   return found->second;
 }
 
-std::int64_t number(const SafetensorsFile& file, const std::string& key) {
+template <class Number>
+Number number(const SafetensorsFile& file, const std::string& key) {
   const std::string& text = required(file, key);
-  std::int64_t value = 0;
+  Number value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 0)
-    throw FileError(fmt::format("{}: \"{}\" must be a whole number, but is \"{}\"",
+  if (error != std::errc{} || end != text.data() + text.size() || text.starts_with('-'))
+    throw FileError(fmt::format("{}: \"{}\" must be a whole number, but is \"{:.100}\"",
                                 file.path().string(), key, text));
   return value;
 }
@@ -87,8 +88,8 @@ Notes load_checkpoint(const std::filesystem::path& path, nn::ModuleBase& model, 
   const SafetensorsFile file(path);
   const std::map<std::string, Variable> variables = model_variables(model);
   check_fits(file, variables);
-  const std::int64_t steps = number(file, "step");
-  if (number(file, "seed") != static_cast<std::int64_t>(step.options().compile.seed))
+  const std::int64_t steps = number<std::int64_t>(file, "step");
+  if (number<std::uint64_t>(file, "seed") != step.options().compile.seed)
     throw FileError(fmt::format("{}: the run was started with seed {}, not {}", path.string(),
                                 required(file, "seed"), step.options().compile.seed));
   // All that can fail comes before the first byte is written.

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "core/json.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
 #include "ebb/probe.h"
@@ -29,7 +30,7 @@ double positive(const JsonFile& file, const nlohmann::json& object, const char* 
   const auto found = object.find(field);
   if (found == object.end() || !found->is_number() || !(found->get<double>() > 0.0))
     file.fail(fmt::format("\"{}\" must be a number above 0, but is {}", field,
-                          found == object.end() ? "missing" : found->dump()));
+                          found == object.end() ? "missing" : json_excerpt(*found)));
   return found->get<double>();
 }
 
@@ -38,7 +39,7 @@ const nlohmann::json& object_in(const JsonFile& file, const nlohmann::json& obje
   const auto found = object.find(field);
   if (found == object.end() || !found->is_object())
     file.fail(fmt::format("\"{}\" must be an object, but is {}", field,
-                          found == object.end() ? "missing" : found->dump()));
+                          found == object.end() ? "missing" : json_excerpt(*found)));
   return *found;
 }
 
@@ -105,18 +106,19 @@ std::string describe_device(const Rates& rates) {
   }
   all[work_field] = work;
   all[version_field] = version;
-  return all.dump();
+  return json_text(all);
 }
 
 void save_device(const Rates& rates, const fs::path& path) {
   AtomicFile file(path);
-  file.write(Json::parse(describe_device(rates)).dump(2) + "\n");
+  file.write(json_text(parse_ordered_json(describe_device(rates)), 2) + "\n");
   file.commit();
 }
 
 Rates rates_here(Device device) {
   const std::optional<fs::path> path = cache_file(device);
-  if (path && fs::exists(*path)) {
+  std::error_code none;
+  if (path && fs::exists(*path, none)) {
     try {
       if (JsonFile(*path).integer(version_field, 0, 0) == version) return load_device(*path);
     } catch (const FileError&) {  // damaged: measured anew

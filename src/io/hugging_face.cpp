@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/json.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
 #include "io/hugging_face/family.h"
@@ -43,8 +44,7 @@ bool resolve_tied(bool said, FolderWeights& weights, const std::string& embeddin
     weights.rename(head, embedding);
     return true;
   }
-  const SafetensorsFile::Entry &own = weights.at(head), &table = weights.at(embedding);
-  if (own.type != table.type || !std::ranges::equal(own.bytes, table.bytes)) return false;
+  if (!weights.equal(head, embedding)) return false;
   weights.drop(head);
   return true;
 }
@@ -90,7 +90,7 @@ void write(const Model& model, const fs::path& folder, const nlohmann::json& fie
   config.erase("torch_dtype");  // where both are there, "dtype" counts
   config[dtype] = name(model.dtype());
   AtomicFile file(folder / "config.json");
-  file.write(config.dump(2) + "\n");
+  file.write(json_text(config, 2) + "\n");
   file.commit();
 }
 

@@ -2,46 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <set>
-#include <vector>
 
+#include "core/json.h"
+#include "data/file.h"
 #include "ebb/error.h"
 
 namespace ebb::io {
-namespace {
-
-constexpr int max_depth = 64;
-constexpr std::uintmax_t max_bytes = 100'000'000;  // an index of many tensors has some millions
-
-}  // namespace
-
 JsonFile::JsonFile(std::filesystem::path path) : path_(std::move(path)) {
-  std::error_code error;
-  if (std::filesystem::exists(path_, error) && !std::filesystem::is_regular_file(path_, error))
-    fail("not a regular file");  // opening a pipe would wait for its other end
-  if (const auto size = std::filesystem::file_size(path_, error); !error && size > max_bytes)
-    fail(fmt::format("{} bytes are more than a file of settings may have ({})", size, max_bytes));
-  std::ifstream file(path_, std::ios::binary);
-  if (!file) fail(fmt::format("cannot open the file: {}", std::strerror(errno)));
-  // Of repeated keys all but one would be dropped without a word.
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-    using Event = nlohmann::json::parse_event_t;
-    if (depth > max_depth) fail(fmt::format("values are nested more than {} deep", max_depth));
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key && !keys.back().insert(value.get<std::string>()).second)
-      fail(fmt::format("the field \"{}\" is there twice", value.get<std::string>()));
-    return true;
-  };
+  const std::string text = data::File(path_).text(max_json_file);
   try {
-    json_ = nlohmann::json::parse(file, watch);
-  } catch (const nlohmann::json::exception& e) {
-    fail(fmt::format("not JSON: {}", e.what()));
+    json_ = parse_json(text);
+  } catch (const ValueError& e) {
+    fail(e.what());
   }
   if (!json_.is_object()) fail("expected a JSON object");
 }
@@ -64,7 +37,7 @@ std::int64_t JsonFile::integer(const char* field, std::int64_t low,
   if (!value->is_number_integer() || value->get<std::int64_t>() < low ||
       value->get<std::int64_t>() > (std::int64_t{1} << 40))
     fail(fmt::format("\"{}\" must be a whole number of at least {}, but is {}", field, low,
-                     value->dump()));
+                     json_excerpt(*value)));
   return value->get<std::int64_t>();
 }
 
@@ -72,7 +45,7 @@ double JsonFile::real(const char* field, std::optional<double> otherwise) const 
   const auto* value = find(field, !otherwise);
   if (!value) return *otherwise;
   if (!value->is_number() || !std::isfinite(value->get<double>()))
-    fail(fmt::format("\"{}\" must be a number, but is {}", field, value->dump()));
+    fail(fmt::format("\"{}\" must be a number, but is {}", field, json_excerpt(*value)));
   return value->get<double>();
 }
 
@@ -80,7 +53,7 @@ bool JsonFile::flag(const char* field, bool otherwise) const {
   const auto* value = find(field, false);
   if (!value) return otherwise;
   if (!value->is_boolean())
-    fail(fmt::format("\"{}\" must be true or false, but is {}", field, value->dump()));
+    fail(fmt::format("\"{}\" must be true or false, but is {}", field, json_excerpt(*value)));
   return value->get<bool>();
 }
 
@@ -88,7 +61,7 @@ std::string JsonFile::text(const char* field, std::optional<std::string> otherwi
   const auto* value = find(field, !otherwise);
   if (!value) return *otherwise;
   if (!value->is_string())
-    fail(fmt::format("\"{}\" must be a string, but is {}", field, value->dump()));
+    fail(fmt::format("\"{}\" must be a string, but is {}", field, json_excerpt(*value)));
   return value->get<std::string>();
 }
 

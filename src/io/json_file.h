@@ -8,6 +8,9 @@
 
 namespace ebb::io {
 
+// Settings are short; the list of a sharded model's tensors is the longest.
+inline constexpr std::int64_t max_json_file = 64 << 20;  // bytes
+
 class JsonFile {
  public:
   explicit JsonFile(std::filesystem::path path);

@@ -1,252 +1,81 @@
 #include "ebb/io/safetensors.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
 
+#include "core/json.h"
+#include "data/file.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
-#include "ebb/ops.h"
-#include "ebb/program.h"
 #include "ebb/storage.h"
+#include "io/safetensors_header.h"
 #include "ops/pointwise/convert.h"
 
 namespace ebb::io {
 namespace {
 
-using Json = nlohmann::json;
+constexpr std::int64_t piece_bytes = 1 << 20;  // a multiple of every dtype's size
 
-struct DTypeName {
-  std::string_view name;
-  DType dtype;
-};
-constexpr DTypeName dtype_names[] = {{"F64", f64}, {"F32", f32}, {"F16", f16}, {"BF16", bf16},
-                                     {"I64", i64}, {"I32", i32}, {"U8", u8},   {"BOOL", b8}};
-
-std::string_view safetensors_name(DType dtype) {
-  for (const DTypeName& row : dtype_names)
-    if (row.dtype == dtype) return row.name;
-  return {};
-}
-
-constexpr std::uint64_t max_header = 100'000'000;  // the format's own limit
-
-// Sizes multiplied without overflow, or nothing.
-std::optional<std::int64_t> checked_bytes(const Shape& shape, DType dtype) {
-  std::int64_t total = size_of(dtype).count;
-  for (std::int64_t extent : shape)
-    if (__builtin_mul_overflow(total, extent, &total)) return std::nullopt;
-  return total;
-}
-
-std::uint64_t little_endian(std::span<const std::byte> bytes) {
-  std::uint64_t value = 0;
-  for (std::size_t i = 8; i-- > 0;) value = value << 8 | std::to_integer<std::uint64_t>(bytes[i]);
-  return value;
-}
-
-class Parser {
+// Floating values in another floating dtype, one piece after the other.
+class Converter {
  public:
-  Parser(const std::filesystem::path& path, std::span<const std::byte> file)
-      : path_(path), file_(file) {}
+  Converter(DType from, DType to)
+      : from_(from),
+        to_(to),
+        gather_(gather_tile(from)),
+        convert_(cast_tile(from, to)),
+        store_(store_tile(to)) {}
 
-  Json header() {
-    if (file_.size() < 8)
-      fail(
-          fmt::format("a safetensors file starts with 8 bytes of length, but this one has {} bytes",
-                      file_.size()));
-    const std::uint64_t length = little_endian(file_);
-    if (length > max_header || length > file_.size() - 8)
-      fail(fmt::format("the header should be {} bytes long, but {} follow (and {} are allowed)",
-                       length, file_.size() - 8, max_header));
-    const auto* text = reinterpret_cast<const char*>(file_.data() + 8);
-    data_ = file_.subspan(8 + length);
-    // Repeated keys would otherwise be dropped without a word.
-    std::vector<std::map<std::string, bool>> keys;
-    const auto watch = [&](int, Json::parse_event_t event, Json& value) {
-      if (event == Json::parse_event_t::object_start) keys.emplace_back();
-      if (event == Json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
-      if (event == Json::parse_event_t::key && !keys.empty() &&
-          !keys.back().emplace(value.get<std::string>(), true).second)
-        fail(fmt::format("the header names \"{}\" twice", value.get<std::string>()));
-      return true;
-    };
-    try {
-      Json json = Json::parse(text, text + length, watch);
-      if (!json.is_object()) fail("the header must be a JSON object");
-      return json;
-    } catch (const Json::exception& e) {
-      fail(fmt::format("the header is not JSON: {}", e.what()));
-    }
-  }
-
-  SafetensorsFile::Entry entry(const std::string& name, const Json& json) {
-    const auto wrong = [&](const std::string& what) {
-      fail(fmt::format("tensor \"{}\": {}", name, what));
-    };
-    if (!json.is_object() || !json.contains("dtype") || !json.contains("shape") ||
-        !json.contains("data_offsets"))
-      wrong("expected an object with dtype, shape and data_offsets");
-    if (!json["dtype"].is_string()) wrong("dtype must be a string");
-    const auto row = std::find_if(std::begin(dtype_names), std::end(dtype_names),
-                                  [&](const DTypeName& r) { return r.name == json["dtype"]; });
-    if (row == std::end(dtype_names))
-      wrong(fmt::format("dtype {} is not one ebb has", json["dtype"].dump()));
-    SafetensorsFile::Entry result;
-    result.type.dtype = row->dtype;
-    if (!json["shape"].is_array() || json["shape"].size() > max_rank)
-      wrong(fmt::format("shape must be a list of at most {} sizes", max_rank));
-    for (const Json& extent : json["shape"]) {
-      if (!extent.is_number_integer() || extent.get<std::int64_t>() < 0)
-        wrong(fmt::format("size {} is not a whole number", extent.dump()));
-      result.type.shape.push_back(extent.get<std::int64_t>());
-    }
-    const Json& offsets = json["data_offsets"];
-    if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
-        !offsets[1].is_number_unsigned())
-      wrong("data_offsets must be two whole numbers");
-    const std::uint64_t begin = offsets[0], end = offsets[1];
-    if (begin > end || end > data_.size())
-      wrong(fmt::format("bytes [{}, {}) are not within the {} bytes of data", begin, end,
-                        data_.size()));
-    const auto wanted = checked_bytes(result.type.shape, result.type.dtype);
-    if (!wanted || static_cast<std::uint64_t>(*wanted) != end - begin)
-      wrong(fmt::format("{} needs {} bytes, but data_offsets give {}", to_string(result.type),
-                        wanted ? std::to_string(*wanted) : "too many", end - begin));
-    result.bytes = data_.subspan(begin, end - begin);
-    ranges_.push_back({begin, end, name});
-    return result;
-  }
-
-  // The data must be covered without gaps or overlaps, as the format demands.
-  void check_coverage() {
-    std::sort(ranges_.begin(), ranges_.end());
-    std::uint64_t at = 0;
-    for (const auto& [begin, end, name] : ranges_) {
-      if (begin != at)
-        fail(fmt::format(
-            "tensor \"{}\" begins at byte {} of the data, but {} is expected: a gap or an overlap",
-            name, begin, at));
-      at = end;
-    }
-    if (at != data_.size())
-      fail(fmt::format("{} bytes of data belong to no tensor", data_.size() - at));
-  }
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw FileError(fmt::format("{}: {}", path_.string(), what));
+  // Fills the beginning of `out`; how many bytes of it.
+  std::size_t operator()(std::span<const std::byte> piece, std::span<std::byte> out) {
+    const std::int64_t count = static_cast<std::int64_t>(piece.size()) / size_of(from_).count;
+    const auto size = static_cast<std::size_t>(count);
+    read_.resize(size), cast_.resize(size);
+    gather_(piece.data(), 1, read_.data(), count);
+    TileArgs args;
+    args.in[0] = read_.data(), args.out = cast_.data(), args.count = count;
+    convert_(args);
+    store_(cast_.data(), out.data(), count);
+    return size * static_cast<std::size_t>(size_of(to_).count);
   }
 
  private:
-  const std::filesystem::path& path_;
-  std::span<const std::byte> file_, data_;
-  std::vector<std::tuple<std::uint64_t, std::uint64_t, std::string>> ranges_;
+  DType from_, to_;
+  GatherFunction gather_;
+  TileFunction convert_;
+  StoreFunction store_;
+  std::vector<double> read_, cast_;  // room for any tile type
 };
 
-std::span<const std::byte> map_file(const std::filesystem::path& path) {
-  const auto fail = [&](const char* what) {
-    throw FileError(fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(errno)));
-  };
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail("open the file");
-  struct stat status {};
-  const bool known = fstat(descriptor, &status) == 0;
-  if (known && !S_ISREG(status.st_mode)) {
-    close(descriptor);
-    throw FileError(fmt::format("{}: not a regular file", path.string()));
-  }
-  void* address = nullptr;
-  if (known && status.st_size > 0)
-    address = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE,
-                   descriptor, 0);
-  const int error = errno;
-  close(descriptor);
-  errno = error;
-  if (!known || address == MAP_FAILED) fail("map the file");
-  return {static_cast<const std::byte*>(address), static_cast<std::size_t>(status.st_size)};
-}
-
-// Lets the operating system have back the whole pages of mapped bytes: they have been read, and can
-// be read from the file again.
-void forget_pages(std::span<const std::byte> bytes) {
-  const std::uintptr_t page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page * page;
-  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size());
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
-// An entry's values in another floating dtype, a tile at a time, so that no more than the result is
-// held beside the file.
-std::vector<std::byte> converted(const SafetensorsFile::Entry& entry, DType dtype) {
-  constexpr std::int64_t tile = 1 << 16;  // elements
-  const std::int64_t count = entry.type.shape.elements();
-  const std::int64_t from_size = size_of(entry.type.dtype).count, to_size = size_of(dtype).count;
-  std::vector<std::byte> result(static_cast<std::size_t>(count * to_size));
-  std::vector<double> read(tile), cast(tile);  // room for any tile type
-  const GatherFunction gather = gather_tile(entry.type.dtype);
-  const TileFunction convert = cast_tile(entry.type.dtype, dtype);
-  const StoreFunction store = store_tile(dtype);
-  for (std::int64_t at = 0; at < count; at += tile) {
-    const std::int64_t size = std::min(tile, count - at);
-    const auto part = entry.bytes.subspan(static_cast<std::size_t>(at * from_size),
-                                          static_cast<std::size_t>(size * from_size));
-    gather(part.data(), 1, read.data(), size);
-    TileArgs args;
-    args.in[0] = read.data(), args.out = cast.data(), args.count = size;
-    convert(args);
-    store(cast.data(), result.data() + at * to_size, size);
-    forget_pages(part);
-  }
-  return result;
+// Of a variable on the CPU, for a caller that overwrites all of them: the initial value is given
+// up.
+std::span<std::byte> own_bytes(Variable& variable) {
+  const Bytes size = variable.type().bytes();
+  if (!variable.has_value())
+    variable.node()->set_storage(Storage::allocate(variable.device(), size));
+  variable.node()->set_initial({});
+  return {variable.node()->storage()->data(), static_cast<std::size_t>(size.count)};
 }
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(std::filesystem::path path)
-    : path_(std::move(path)), file_(map_file(path_)) {
-  try {
-    parse();
-  } catch (...) {
-    if (!file_.empty()) munmap(const_cast<std::byte*>(file_.data()), file_.size());
-    throw;
-  }
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : file_(std::make_shared<data::File>(path)) {
+  SafetensorsHeader header = read_safetensors_header(*file_);
+  entries_ = std::move(header.entries);
+  metadata_ = std::move(header.metadata);
 }
 
-SafetensorsFile::~SafetensorsFile() {
-  if (!file_.empty()) munmap(const_cast<std::byte*>(file_.data()), file_.size());
-}
-
-void SafetensorsFile::parse() {
-  Parser parser(path_, file_);
-  const Json header = parser.header();
-  for (const auto& [name, json] : header.items()) {
-    if (name != "__metadata__") {
-      entries_.emplace(name, parser.entry(name, json));
-      continue;
-    }
-    if (!json.is_object()) parser.fail("__metadata__ must be an object of strings");
-    for (const auto& [key, value] : json.items()) {
-      if (!value.is_string()) parser.fail(fmt::format("metadata \"{}\" must be a string", key));
-      metadata_.emplace(key, value.get<std::string>());
-    }
-  }
-  parser.check_coverage();
-}
+const std::filesystem::path& SafetensorsFile::path() const { return file_->path(); }
 
 const SafetensorsFile::Entry& SafetensorsFile::at(const std::string& name) const {
   const auto found = entries_.find(name);
   if (found != entries_.end()) return found->second;
   const auto near = entries_.lower_bound(name);
   throw FileError(fmt::format(
-      "{}: there is no tensor \"{}\" among its {}{}", path_.string(), name, entries_.size(),
+      "{}: there is no tensor \"{}\" among its {}{}", path().string(), name, entries_.size(),
       near == entries_.end() ? "" : fmt::format("; the next by name is \"{}\"", near->first)));
 }
 
@@ -254,25 +83,54 @@ void SafetensorsFile::load(const std::string& name, Variable variable) const {
   const Entry& entry = at(name);
   if (entry.type.shape != variable.shape())
     throw FileError(fmt::format("{}: tensor \"{}\" has shape {}, but {} is expected",
-                                path_.string(), name, to_string(entry.type.shape),
+                                path().string(), name, to_string(entry.type.shape),
                                 to_string(variable.shape())));
-  if (entry.type.dtype == variable.dtype()) {
-    variable.assign_bytes(entry.bytes);
-    forget_pages(file_);
-    return;
+  const DType from = entry.type.dtype, to = variable.dtype();
+  if (from != to && !(is_floating(from) && is_floating(to)))
+    throw FileError(fmt::format("{}: tensor \"{}\" is {}, but {} is expected", path().string(),
+                                name, ebb::name(from), ebb::name(to)));
+  // On the CPU straight into the variable's own bytes; elsewhere they pass through one copy.
+  const bool direct = variable.device().kind == Device::Kind::cpu;
+  std::vector<std::byte> copy(direct ? 0 : static_cast<std::size_t>(variable.type().bytes().count));
+  const std::span<std::byte> values = direct ? own_bytes(variable) : std::span(copy);
+  if (from == to)
+    file_->read(entry.begin, values);
+  else
+    convert(name, to, values);
+  if (!direct) variable.assign_bytes(copy);
+}
+
+void SafetensorsFile::convert(const std::string& name, DType to, std::span<std::byte> out) const {
+  Converter converted(at(name).type.dtype, to);
+  each_piece(name,
+             [&](std::span<const std::byte> piece) { out = out.subspan(converted(piece, out)); });
+}
+
+std::vector<std::byte> SafetensorsFile::bytes(const std::string& name) const {
+  const Entry& entry = at(name);
+  std::vector<std::byte> result(static_cast<std::size_t>(entry.type.bytes().count));
+  file_->read(entry.begin, result);
+  return result;
+}
+
+void SafetensorsFile::each_piece(
+    const std::string& name, const std::function<void(std::span<const std::byte>)>& take) const {
+  const Entry& entry = at(name);
+  const std::int64_t size = entry.type.bytes().count;
+  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(size, piece_bytes)));
+  for (std::int64_t at = 0; at < size; at += piece_bytes) {
+    const auto piece =
+        std::span(buffer).first(static_cast<std::size_t>(std::min(piece_bytes, size - at)));
+    file_->read(entry.begin + at, piece);
+    take(piece);
   }
-  if (!is_floating(entry.type.dtype) || !is_floating(variable.dtype()))
-    throw FileError(fmt::format("{}: tensor \"{}\" is {}, but {} is expected", path_.string(), name,
-                                ebb::name(entry.type.dtype), ebb::name(variable.dtype())));
-  variable.assign_bytes(converted(entry, variable.dtype()));
-  forget_pages(file_);  // all: the system maps some around those that were asked for
 }
 
 void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata) {
   std::sort(tensors.begin(), tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
-  Json header = Json::object();
+  nlohmann::json header = nlohmann::json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::int64_t offset = 0;
   for (const NamedTensor& t : tensors) {
@@ -287,7 +145,7 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
         {"data_offsets", {offset, offset + size}}};
     offset += size;
   }
-  std::string text = header.dump();
+  std::string text = json_text(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');  // data starts at a multiple of 8
   std::string length(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
@@ -295,11 +153,17 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
   AtomicFile file(path);
   file.write(length);
   file.write(text);
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> buffer;
   for (const NamedTensor& t : tensors) {
-    bytes.resize(static_cast<std::size_t>(t.tensor.type().bytes().count));
-    t.tensor.node()->storage()->read(bytes);
-    file.write(bytes);
+    const Storage& storage = *t.tensor.node()->storage();
+    const std::int64_t size = t.tensor.type().bytes().count;
+    if (storage.device().kind == Device::Kind::cpu) {
+      file.write({storage.data(), static_cast<std::size_t>(size)});
+      continue;
+    }
+    buffer.resize(static_cast<std::size_t>(size));
+    storage.read(buffer);
+    file.write(buffer);
   }
   file.commit();
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <sstream>
 
@@ -107,15 +108,27 @@ class Reader {
     return result;
   }
 
-  // The tensors of a batch, as many as there are.
+  // One of the numbers of a text as a count.
+  std::int64_t whole(const std::string& key, double value) const {
+    constexpr double most = 9007199254740992.0;  // 2^53: larger doubles skip whole numbers
+    if (!(value >= 0.0 && value <= most) || std::floor(value) != value)
+      fail(fmt::format("\"{}\" holds {}, but a whole number is expected there", key, value));
+    return static_cast<std::int64_t>(value);
+  }
+
+  // The tensors of a batch, as many as there are, but at least one: a count of batches that the
+  // file does not have must not be believed.
   Batch batch(const std::string& problem, std::string_view kind, std::size_t update,
               std::size_t number) const {
     Batch result;
     for (std::size_t t = 0;; ++t) {
       const auto found = file_.entries().find(problem + batch_name(kind, update, number, t));
       if (found == file_.entries().end()) break;
-      result.tensors.push_back(Tensor::from_bytes(found->second.bytes, found->second.type));
+      result.tensors.push_back(Tensor::from_bytes(file_.bytes(found->first), found->second.type));
     }
+    if (result.tensors.empty())
+      fail(fmt::format("there is no tensor \"{}\", though the counts of batches ask for it",
+                       problem + batch_name(kind, update, number, 0)));
     return result;
   }
 
@@ -132,15 +145,14 @@ struct Restored {
   std::map<std::string, Variable> variables;  // by name in the file
 };
 
-std::int64_t whole(double value) { return static_cast<std::int64_t>(value); }
-
 Level::Counters read_counters(const Reader& reader, const std::string& name, const Level& level) {
-  const std::vector<double> n = reader.numbers(name + "counters");
+  const std::string key = name + "counters";
+  const std::vector<double> n = reader.numbers(key);
   if (n.size() != 6 && n.size() != 6 + level.lowers.size())
     reader.fail(fmt::format("\"{}counters\" must hold 6 or {} numbers, but holds {}", name,
                             6 + level.lowers.size(), n.size()));
-  Level::Counters c{whole(n[0]), whole(n[1]), whole(n[2]), whole(n[3]),
-                    n[4] != 0.0, n[5] != 0.0, {}};
+  const auto count = [&](std::size_t i) { return reader.whole(key, n[i]); };
+  Level::Counters c{count(0), count(1), count(2), count(3), n[4] != 0.0, n[5] != 0.0, {}};
   for (std::size_t i = 6; i < n.size(); ++i) c.ready.push_back(n[i] != 0.0);
   return c;
 }
@@ -185,14 +197,20 @@ Restored read_level(const Reader& reader, Level& level) {
   Restored result;
   result.counters = read_counters(reader, name, level);
   result.loaders = read_loaders(reader, name, level);
-  const std::size_t waiting = static_cast<std::size_t>(reader.numbers(name + "pending", 1)[0]);
-  for (std::size_t b = 0; b < waiting; ++b)
-    result.pending.push_back(reader.batch(name, pending, 0, b));
+  const auto batches = [&](const char* key, std::string_view kind, double count,
+                           std::size_t update) {
+    const auto number = static_cast<std::size_t>(reader.whole(name + key, count));
+    std::vector<Batch> all;
+    for (std::size_t b = 0; b < number; ++b) all.push_back(reader.batch(name, kind, update, b));
+    return all;
+  };
+  result.pending = batches("pending", pending, reader.numbers(name + "pending", 1)[0], 0);
   const std::vector<double> updates = reader.numbers(name + "taken");
-  for (std::size_t u = 0; u + 2 < updates.size(); u += 3) {
-    Taken update{{}, updates[u + 1], updates[u + 2]};
-    for (std::size_t b = 0; b < static_cast<std::size_t>(updates[u]); ++b)
-      update.batches.push_back(reader.batch(name, taken, u / 3, b));
+  if (updates.size() % 3 != 0)
+    reader.fail(fmt::format("\"{}taken\" must hold three numbers for each update, but holds {}",
+                            name, updates.size()));
+  for (std::size_t u = 0; u < updates.size(); u += 3) {
+    Taken update{batches("taken", taken, updates[u], u / 3), updates[u + 1], updates[u + 2]};
     result.history.push_back(std::move(update));
   }
   for (const auto& [variable_name, variable] : stepped(level))
@@ -258,9 +276,12 @@ void Engine::load(const std::filesystem::path& file) {
     reader.fail(
         fmt::format("the run was started with seed {}, not {}", reader.text("seed"), config_.seed));
   const std::vector<double> engine = reader.numbers("engine", 4);
+  const std::int64_t global_step = reader.whole("engine", engine[0]),
+                     waited = reader.whole("engine", engine[2]);
   for (const auto& [name, entry] : reader.file().entries())
-    if (std::none_of(s.levels.begin(), s.levels.end(),
-                     [&](const auto& level) { return name.starts_with(level->name() + "/"); }))
+    if (std::none_of(s.levels.begin(), s.levels.end(), [&name = name](const auto& level) {
+          return name.starts_with(level->name() + "/");
+        }))
       reader.fail(fmt::format("\"{}\" belongs to no problem of the engine", name));
   std::vector<Restored> restored;
   for (const auto& level : s.levels) restored.push_back(read_level(reader, *level));
@@ -277,9 +298,9 @@ void Engine::load(const std::filesystem::path& file) {
     level.restore(restored[i].counters);
     level.problem().restore_state(reader.text(level.name() + "/state"));
   }
-  s.global_step = whole(engine[0]);
+  s.global_step = global_step;
   s.best = engine[1];
-  s.waited = whole(engine[2]);
+  s.waited = waited;
   s.stopped = engine[3] != 0.0;
   s.materialised = true;
 }

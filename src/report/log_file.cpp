@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/no_pipe_signal.h"
 #include "ebb/error.h"
 
 namespace ebb::report {
@@ -48,8 +49,13 @@ LogFile::LogFile(LogFile&& other) noexcept
 
 LogFile LogFile::append_lines(const std::filesystem::path& path) {
   make_folder_of(path);
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  // Without O_NONBLOCK, opening a pipe would wait for a reader.
+  const int descriptor =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (descriptor < 0 && errno == ENXIO)
+    throw FileError(fmt::format("{}: cannot open the log: nobody reads from it", path.string()));
   if (descriptor < 0) fail(path, "open the log", errno);
+  fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);
   LogFile file(path, descriptor);
   if (last_line_has_no_end(path, descriptor)) file.write("\n");
   return file;
@@ -61,7 +67,7 @@ LogFile LogFile::create(const std::filesystem::path& path) {
     std::filesystem::path free = path;
     if (i > 0) free += fmt::format(".{}", i);
     const int descriptor =
-        open(free.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+        open(free.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     if (descriptor >= 0) return LogFile(std::move(free), descriptor);
     if (errno != EEXIST) fail(path, "create the log", errno);
   }
@@ -69,6 +75,7 @@ LogFile LogFile::create(const std::filesystem::path& path) {
 
 void LogFile::write(std::string_view record) {
   if (!is_open()) return;
+  const NoPipeSignal guard;
   std::size_t written = 0;
   while (written < record.size()) {
     const ssize_t got = ::write(descriptor_, record.data() + written, record.size() - written);

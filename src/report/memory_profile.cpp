@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/json.h"
 #include "ebb/storage.h"
 
 namespace ebb::report {
@@ -193,14 +194,13 @@ std::string to_json(const MemoryProfile& profile, const Plan& plan) {
                             {"path", i.node->path()},
                             {"ms", i.predicted_ms},
                             {"recomputed", i.recomputed}});
-  return Json{{"peak_instruction", profile.peak_instruction},
-              {"live_bytes", live},
-              {"at_peak", at_peak},
-              {"modules_at_peak", modules},
-              {"decisions", decisions},
-              {"buffers", buffers},
-              {"instructions", instructions}}
-      .dump();
+  return json_text(Json{{"peak_instruction", profile.peak_instruction},
+                        {"live_bytes", live},
+                        {"at_peak", at_peak},
+                        {"modules_at_peak", modules},
+                        {"decisions", decisions},
+                        {"buffers", buffers},
+                        {"instructions", instructions}});
 }
 
 }  // namespace ebb::report

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "core/json.h"
 #include "ebb/report/memory_profile.h"
 #include "ebb/storage.h"
 
@@ -144,7 +145,7 @@ std::string timeline_json(const Plan& plan, std::span<const double> measured_ms)
       {"decisions", decisions},
       {"modules", modules}};
   result["names"] = names.all();
-  return result.dump();
+  return json_text(result);
 }
 
 std::string chrome_trace(const Plan& plan, std::span<const double> measured_ms) {
@@ -184,7 +185,7 @@ std::string chrome_trace(const Plan& plan, std::span<const double> measured_ms) 
                         {"predicted_ms", to_microseconds(instruction.predicted_ms)}}}});
     at += us;
   }
-  return Json{{"displayTimeUnit", "ms"}, {"traceEvents", events}}.dump();
+  return json_text(Json{{"displayTimeUnit", "ms"}, {"traceEvents", events}});
 }
 
 }  // namespace ebb::report

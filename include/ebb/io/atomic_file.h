@@ -8,8 +8,19 @@
 
 namespace ebb::io {
 
-// Written beside its target under a temporary name, flushed to disk, then renamed into place by
-// commit(). Without a commit the target is untouched and the temporary file is removed.
+// Written beside its target under a temporary name (NAME.PID.tmp), flushed to disk, then renamed
+// into place by commit(). Without a commit the target is untouched and the temporary file is
+// removed.
+//
+// - An existing file keeps its permissions and, where the system allows it, its owner. A file that
+//   this process may not write is an error.
+// - A symbolic link stays: the file it points at is replaced, or made where the link dangles.
+// - A pipe or a character device (/dev/null, a terminal) is written into, as are the files that the
+//   process was started with (/dev/stdout, /dev/fd/3). What comes there cannot be taken back. A
+//   pipe that nobody reads from is an error.
+// - A folder, a socket and a block device are errors.
+// - Temporary files of the same target whose writer is gone are removed. A writer holds a lock on
+//   its temporary file, so one that is at work, in this process or another, loses nothing.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path target);
@@ -22,7 +33,9 @@ class AtomicFile {
   void commit();
 
  private:
-  std::filesystem::path target_, temporary_;
+  std::filesystem::path target_;     // as it was named, for messages
+  std::filesystem::path file_;       // the target without its symbolic links
+  std::filesystem::path temporary_;  // empty where the target itself is written
   int descriptor_ = -1;
 };
 

@@ -1,6 +1,6 @@
 // Folders as Hugging Face's libraries write them: config.json and model.safetensors, or several
-// files with an index, with the published parameter names. Weights are copied one tensor at a time
-// from the mapped file into the model's own bytes.
+// files with an index, with the published parameter names. Weights are read one tensor at a time
+// into the model's own bytes.
 //
 // Nothing is ignored: every field of config.json is used, known to change no result, or refused,
 // and every tensor is used or refused. docs/hugging-face.md lists them.

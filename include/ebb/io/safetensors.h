@@ -1,10 +1,13 @@
-// Tensors in safetensors files: a JSON header, then the bytes. Files are read by memory map, one
-// tensor at a time, and every byte of a header is treated as hostile.
+// Tensors in safetensors files: a JSON header, then the bytes. Tensors are read when they are asked
+// for, straight into their final bytes; nothing is mapped, so that a file that shrinks meanwhile is
+// an error and never a signal. Every byte of a header is treated as hostile.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,21 +15,22 @@
 #include "ebb/tensor.h"
 #include "ebb/variable.h"
 
+namespace ebb::data {
+class File;
+}
+
 namespace ebb::io {
 
 class SafetensorsFile {
  public:
   struct Entry {
     TensorType type;
-    std::span<const std::byte> bytes;  // in the mapped file
+    std::int64_t begin = 0;  // of its bytes, from the start of the file
   };
 
-  explicit SafetensorsFile(std::filesystem::path path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+  explicit SafetensorsFile(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const;
   const std::map<std::string, Entry>& entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
@@ -36,11 +40,15 @@ class SafetensorsFile {
   // Copies an entry into a variable, converting between floating dtypes. Shapes must match.
   void load(const std::string& name, Variable variable) const;
 
- private:
-  void parse();
+  // The bytes of an entry: all at once, or one piece of at most a mebibyte after the other.
+  std::vector<std::byte> bytes(const std::string& name) const;
+  void each_piece(const std::string& name,
+                  const std::function<void(std::span<const std::byte>)>& take) const;
 
-  std::filesystem::path path_;
-  std::span<const std::byte> file_;
+ private:
+  void convert(const std::string& name, DType to, std::span<std::byte> out) const;
+
+  std::shared_ptr<const data::File> file_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;
 };
@@ -50,7 +58,8 @@ struct NamedTensor {
   Tensor tensor;  // with a value: a constant or a variable
 };
 
-// Writes the file whole or not at all. Entries are stored in order of name.
+// Writes the file whole or not at all. Entries are stored in order of name. Bytes of names and
+// metadata that are not UTF-8 become U+FFFD.
 void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

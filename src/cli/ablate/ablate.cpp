@@ -15,6 +15,7 @@
 #include "cli/run_facts.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
+#include "core/json.h"
 #include "ebb/report/progress.h"
 #include "ebb/threads.h"
 
@@ -85,7 +86,7 @@ class Ablate : public Verb {
     if (!ended_early && points_ > 1) add_curves();
     save(results_, out_);
     if (json())
-      std::cout << to_json(results_).dump() << "\n";
+      std::cout << json_text(to_json(results_)) << "\n";
     else
       fmt::print("{}\n{}\n", to_table(results_), farewell(ended_early));
     return ended_early ? interrupted : success;

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 
 #include "cli/page_data.h"
+#include "core/json.h"
+#include "data/file.h"
 #include "ebb/error.h"
 
 namespace ebb::cli {
@@ -87,20 +88,21 @@ std::string timelines_text(const std::vector<Row>& rows) {
   std::string text = "{";
   for (const Row& row : rows)
     if (row.done())
-      text += fmt::format("{}{}:{}", text.size() > 1 ? ",\n" : "\n", Json(row.name).dump(),
+      text += fmt::format("{}{}:{}", text.size() > 1 ? ",\n" : "\n", json_text(Json(row.name)),
                           row.planned.timeline);
   return text + "\n}\n";
 }
 
 Json read(const fs::path& path) {
-  std::ifstream file(path);
-  if (!file)
+  std::error_code error;
+  if (!fs::exists(path, error))
     throw FileError(
         fmt::format("{}: cannot be read; is there a study to go on with?", path.string()));
+  const std::string text = data::File(path).text();
   try {
-    return Json::parse(file);
-  } catch (const Json::exception& error) {
-    throw FileError(fmt::format("{}: not JSON: {}", path.string(), error.what()));
+    return parse_ordered_json(text);
+  } catch (const ValueError& e) {
+    throw FileError(fmt::format("{}: {}", path.string(), e.what()));
   }
 }
 
@@ -132,7 +134,7 @@ std::string to_page(const Results& results) {
 
 void save_rows(const Results& results, const fs::path& folder) {
   make_folder(folder);
-  write_file(folder / "results.json", to_json(results).dump(1) + "\n");
+  write_file(folder / "results.json", json_text(to_json(results), 1) + "\n");
   write_file(folder / "timelines.json", timelines_text(results.rows));
 }
 
@@ -150,16 +152,18 @@ std::vector<Row> load_rows(const fs::path& folder, const Json& settings) {
   try {
     if (old.at("format") != format_name)
       throw FileError(fmt::format("{}: expected the format \"{}\", but it says {}", path.string(),
-                                  format_name, old.at("format").dump()));
-    for (const auto& [key, value] : settings.items())
-      if (!old.at("settings").contains(key) || old.at("settings")[key] != value)
+                                  format_name, json_text(old.at("format"))));
+    for (const auto& [key, value] : settings.items())  // as text: paths may not be UTF-8
+      if (!old.at("settings").contains(key) ||
+          json_text(old.at("settings")[key]) != json_text(value))
         throw FileError(fmt::format(
             "{}: cannot go on with it: it was made with another {}: {}, "
             "not {}",
-            path.string(), key, old["settings"].value(key, Json()).dump(), value.dump()));
+            path.string(), key, json_text(old["settings"].value(key, Json())), json_text(value)));
     for (const Json& object : old.at("rows")) {
       rows.push_back(row_from(object));
-      if (rows.back().done()) rows.back().planned.timeline = timelines.at(rows.back().name).dump();
+      if (rows.back().done())
+        rows.back().planned.timeline = json_text(timelines.at(rows.back().name));
     }
   } catch (const Json::exception& error) {
     throw FileError(fmt::format("{}: not a study's results: {}", path.string(), error.what()));

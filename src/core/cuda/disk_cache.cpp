@@ -36,6 +36,8 @@ DiskCache::DiskCache(const std::string& folder, const std::string& key) : key_(k
 }
 
 std::optional<std::string> DiskCache::read() const {
+  std::error_code error;
+  if (!fs::is_regular_file(file_, error)) return std::nullopt;  // a pipe would be waited for
   std::ifstream in(file_, std::ios::binary);
   std::size_t key_size = 0, value_size = 0;
   if (!(in >> key_size >> value_size) || in.get() != '\n' || key_size != key_.size() ||

@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "core/json.h"
 #include "io/hugging_face/family.h"
 
 namespace ebb::io {
@@ -25,7 +26,8 @@ std::optional<models::BertTask> read_task(Fields& f) {
     if (value == row.name) return row.task;
     list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", row.name);
   }
-  f.fail(fmt::format("\"problem_type\" must be one of {} or null, but is {}", list, value.dump()));
+  f.fail(fmt::format("\"problem_type\" must be one of {} or null, but is {}", list,
+                     json_excerpt(value)));
 }
 
 std::optional<std::int64_t> number(const std::string& text) {
@@ -42,16 +44,16 @@ std::int64_t read_classes(Fields& f) {
   if (!names.is_null()) {
     if (!names.is_object() || names.empty())
       f.fail(fmt::format("\"id2label\" must be an object that names each class, but is {}",
-                         names.dump()));
+                         json_excerpt(names)));
     std::set<std::int64_t> numbers;
     for (const auto& [id, label] : names.items())
       if (!number(id) || !label.is_string() || !numbers.insert(*number(id)).second)
         f.fail(fmt::format("\"id2label\" must give each number a name, but has \"{}\": {}", id,
-                           label.dump()));
+                           json_excerpt(label)));
     classes = static_cast<std::int64_t>(names.size());
   }
   if (!ids.is_null() && !ids.is_object())
-    f.fail(fmt::format("\"label2id\" must be an object or null, but is {}", ids.dump()));
+    f.fail(fmt::format("\"label2id\" must be an object or null, but is {}", json_excerpt(ids)));
   for (const char* field : {"num_labels", "_num_labels"}) {
     const auto said = f.size_or_null(field, 1);
     if (said && classes && *said != *classes)

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/json.h"
+
 namespace ebb::io {
 namespace {
 
@@ -42,7 +44,8 @@ const nlohmann::json* Fields::find(const char* field) {
 }
 
 void Fields::wrong(const char* field, const std::string& expected) const {
-  fail(fmt::format("\"{}\" must be {}, but is {}", field, expected, file_.json()[field].dump()));
+  fail(fmt::format("\"{}\" must be {}, but is {}", field, expected,
+                   json_excerpt(file_.json()[field])));
 }
 
 std::int64_t Fields::size(const char* field, std::int64_t low, std::int64_t otherwise) {
@@ -61,8 +64,8 @@ std::int64_t Fields::layers(const char* field, std::int64_t otherwise) {
 const char* Fields::either(const char* field, const char* other) {
   const nlohmann::json *own = find(field), *second = find(other);
   if (own && second && *own != *second)
-    fail(fmt::format("\"{}\" is {}, but \"{}\", another name for it, is {}", field, own->dump(),
-                     other, second->dump()));
+    fail(fmt::format("\"{}\" is {}, but \"{}\", another name for it, is {}", field,
+                     json_excerpt(*own), other, json_excerpt(*second)));
   return second ? other : field;
 }
 
@@ -108,8 +111,8 @@ nn::Activation Fields::activation(const char* field, nn::Activation otherwise) {
   if (!value->is_string()) wrong(field, "the name of an activation");
   const auto found = nn::activation_named(value->get<std::string>());
   if (!found)
-    fail(
-        fmt::format("\"{}\" is {}, which is not an activation that ebb has", field, value->dump()));
+    fail(fmt::format("\"{}\" is {}, which is not an activation that ebb has", field,
+                     json_excerpt(*value)));
   return *found;
 }
 
@@ -132,8 +135,9 @@ void Fields::only(const char* field, std::initializer_list<nlohmann::json> accep
   const nlohmann::json* value = find(field);
   if (!value || std::find(accepted.begin(), accepted.end(), *value) != accepted.end()) return;
   std::string list;
-  for (const nlohmann::json& each : accepted) list += (list.empty() ? "" : " or ") + each.dump();
-  fail(fmt::format("\"{}\" is {}, but ebb supports only {}", field, value->dump(), list));
+  for (const nlohmann::json& each : accepted)
+    list += (list.empty() ? "" : " or ") + json_excerpt(each);
+  fail(fmt::format("\"{}\" is {}, but ebb supports only {}", field, json_excerpt(*value), list));
 }
 
 void Fields::harmless(std::initializer_list<const char*> fields) {
@@ -222,12 +226,10 @@ void Fields::common() {
 void Fields::finish() const {
   for (const auto& [field, value] : file_.json().items())
     if (!known_.contains(field)) {
-      std::string text = value.dump();
-      if (text.size() > 60) text = text.substr(0, 60) + " ...";
       fail(
           fmt::format("the field \"{}\" (here {}) is not one ebb knows, and might change what the "
                       "model computes; if it does not, remove it from the file",
-                      field, text));
+                      field, json_excerpt(value)));
     }
 }
 

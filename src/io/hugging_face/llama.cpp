@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/json.h"
 #include "io/hugging_face/family.h"
 
 namespace ebb::io {
@@ -9,7 +10,7 @@ namespace {
 
 double rope_base(const Fields& f, const std::string& field, const nlohmann::json& value) {
   if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= 0.0)
-    f.fail(fmt::format("\"{}\" must be a number above 0, but is {}", field, value.dump()));
+    f.fail(fmt::format("\"{}\" must be a number above 0, but is {}", field, json_excerpt(value)));
   return value.get<double>();
 }
 
@@ -18,7 +19,7 @@ std::optional<double> rope_object(const Fields& f, const std::string& field,
                                   const nlohmann::json& object) {
   if (object.is_null()) return std::nullopt;
   if (!object.is_object())
-    f.fail(fmt::format("\"{}\" must be an object or null, but is {}", field, object.dump()));
+    f.fail(fmt::format("\"{}\" must be an object or null, but is {}", field, json_excerpt(object)));
   std::optional<double> base;
   for (const auto& [key, value] : object.items()) {
     const std::string path = field + "." + key;
@@ -26,15 +27,16 @@ std::optional<double> rope_object(const Fields& f, const std::string& field,
       base = rope_base(f, path, value);
     } else if (key == "rope_type" || key == "type") {
       if (value != "default")
-        f.fail(fmt::format("\"{}\" is {}, but ebb supports only \"default\"", path, value.dump()));
+        f.fail(fmt::format("\"{}\" is {}, but ebb supports only \"default\"", path,
+                           json_excerpt(value)));
     } else if (key == "partial_rotary_factor") {
       if (value != 1.0)
-        f.fail(fmt::format("\"{}\" is {}, but ebb supports only 1.0", path, value.dump()));
+        f.fail(fmt::format("\"{}\" is {}, but ebb supports only 1.0", path, json_excerpt(value)));
     } else {
       f.fail(
           fmt::format("\"{}\" (here {}) is not a setting of rotary embeddings of type "
                       "\"default\", the only ones ebb has",
-                      path, value.dump()));
+                      path, json_excerpt(value)));
     }
   }
   return base;

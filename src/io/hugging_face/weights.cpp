@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/json.h"
 #include "ebb/error.h"
 #include "io/json_file.h"
 
@@ -53,7 +54,7 @@ void FolderWeights::add_index(const fs::path& folder, const fs::path& index) {
                             field));
   if (const auto found = json.json().find("metadata");
       found != json.json().end() && !found->is_object())
-    json.fail(fmt::format("\"metadata\" must be an object, but is {}", found->dump()));
+    json.fail(fmt::format("\"metadata\" must be an object, but is {}", json_excerpt(*found)));
   const auto map = json.json().find("weight_map");
   if (map == json.json().end() || !map->is_object() || map->empty())
     json.fail("\"weight_map\" must be an object that gives each tensor's file");
@@ -62,7 +63,7 @@ void FolderWeights::add_index(const fs::path& folder, const fs::path& index) {
     if (!file.is_string() || !is_plain_name(file.get<std::string>()))
       json.fail(fmt::format(
           "tensor \"{}\" must be given the name of a file in this folder, but is given {}", name,
-          file.dump()));
+          json_excerpt(file)));
     listed[file.get<std::string>()].insert(name);
   }
   for (const auto& [name, tensors] : listed) {
@@ -101,6 +102,20 @@ const SafetensorsFile::Entry& FolderWeights::at(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) missing(name);
   return found->second.file->at(found->second.stored);
+}
+
+bool FolderWeights::equal(const std::string& first, const std::string& second) const {
+  if (at(first).type != at(second).type) return false;
+  const Tensor &a = tensors_.at(first), &b = tensors_.at(second);
+  const std::vector<std::byte> expected = a.file->bytes(a.stored);
+  bool same = true;
+  std::size_t seen = 0;
+  b.file->each_piece(b.stored, [&](std::span<const std::byte> piece) {
+    same = same && std::equal(piece.begin(), piece.end(),
+                              expected.begin() + static_cast<std::ptrdiff_t>(seen));
+    seen += piece.size();
+  });
+  return same;
 }
 
 void FolderWeights::rename(const std::string& from, const std::string& to) {

@@ -32,6 +32,8 @@ class FolderWeights {
   bool has(const std::string& name) const { return tensors_.contains(name); }
   // An error if the tensor is not there.
   const SafetensorsFile::Entry& at(const std::string& name) const;
+  // Whether two tensors have the same type and the same bytes.
+  bool equal(const std::string& first, const std::string& second) const;
   void drop(const std::string& name) { tensors_.erase(name); }
   void rename(const std::string& from, const std::string& to);
 

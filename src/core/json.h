@@ -1,0 +1,25 @@
+// JSON as ebb reads and writes it. Text from files is hostile: nesting is bounded, as printing and
+// copying a value recurse, and a repeated key is an error, as all but one of its values would be
+// ignored. Text that ebb writes is valid UTF-8, whatever bytes a path or a name has.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace ebb {
+
+inline constexpr int max_json_depth = 64;
+
+// Throw ValueError, whose message tells what is wrong with the text.
+nlohmann::json parse_json(std::string_view text);
+nlohmann::ordered_json parse_ordered_json(std::string_view text);
+
+// One line, or lines indented by `indent` spaces. Bytes that are not UTF-8 become U+FFFD.
+std::string json_text(const nlohmann::json& value, int indent = -1);
+std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
+
+// For error messages: at most about a hundred characters of the value's text.
+std::string json_excerpt(const nlohmann::json& value);
+
+}  // namespace ebb

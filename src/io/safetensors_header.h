@@ -1,0 +1,25 @@
+// The header of a safetensors file: 8 bytes of length, then a JSON object that gives every tensor a
+// dtype, a shape and a range of the data that follows.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "data/file.h"
+#include "ebb/io/safetensors.h"
+
+namespace ebb::io {
+
+struct SafetensorsHeader {
+  std::map<std::string, SafetensorsFile::Entry> entries;
+  std::map<std::string, std::string> metadata;
+};
+
+// Checks everything that the format demands: tensors fill the data without gaps or overlaps. The
+// memory it takes is bounded by a small multiple of the header's own size.
+SafetensorsHeader read_safetensors_header(const data::File& file);
+
+// As the format spells a dtype: "F32".
+std::string_view safetensors_name(DType dtype);
+
+}  // namespace ebb::io
