@@ -1,10 +1,8 @@
 #include "ebb/models/gpt2.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
-#include "ebb/error.h"
+#include "models/check_config.h"
 
 namespace ebb::models {
 namespace {
@@ -14,6 +12,15 @@ constexpr double stddev = 0.02;
 // Projections that end a residual branch start smaller, so that the sum over layers keeps its size.
 double residual_stddev(const Gpt2Config& config) {
   return stddev / std::sqrt(2.0 * static_cast<double>(config.layers));
+}
+
+const Gpt2Config& checked(const Gpt2Config& c) {
+  check_sizes("GPT-2", {{"vocabulary", c.vocabulary}, {"context", c.context}, {"width", c.width}});
+  check_heads("GPT-2", c.width, c.heads, c.heads);
+  block_count("GPT-2", c.layers);
+  check_dropout("GPT-2", c.dropout);
+  check_positive("GPT-2", "eps", c.eps);
+  return c;
 }
 
 }  // namespace
@@ -29,9 +36,7 @@ Gpt2Attention::Gpt2Attention(nn::Place place, const Gpt2Config& config)
       dropout_(at("attn_dropout"), config.dropout),
       c_attn_(at("c_attn"), config.width, 3 * config.width, stddev),
       c_proj_(at("c_proj"), config.width, config.width, residual_stddev(config)) {
-  if (config.width % config.heads != 0)
-    throw ValueError(fmt::format("GPT-2: a width of {} does not divide into {} heads", config.width,
-                                 config.heads));
+  check_heads("GPT-2", config.width, config.heads, config.heads);
 }
 
 Tensor Gpt2Attention::forward(const Tensor& x) {
@@ -69,7 +74,7 @@ Gpt2Transformer::Gpt2Transformer(nn::Place place, const Gpt2Config& config)
       wte(at("wte"), config.vocabulary, config.width, nn::Initial::normal(stddev)),
       wpe(at("wpe"), config.context, config.width, nn::Initial::normal(stddev)),
       dropout_(at("drop"), config.dropout),
-      h_(at("h"), static_cast<int>(config.layers), config),
+      h_(at("h"), block_count("GPT-2", config.layers), config),
       ln_f_(at("ln_f"), config.width, config.eps) {}
 
 Tensor Gpt2Transformer::forward(const Tensor& ids) {
@@ -78,7 +83,8 @@ Tensor Gpt2Transformer::forward(const Tensor& ids) {
   return ln_f_(x);
 }
 
-Gpt2::Gpt2(const Gpt2Config& config) : config_(config), transformer_(at("transformer"), config) {}
+Gpt2::Gpt2(const Gpt2Config& config)
+    : config_(checked(config)), transformer_(at("transformer"), config) {}
 
 Tensor Gpt2::logits(const Tensor& ids) { return linear((*this)(ids), transformer_.wte.weight); }
 
