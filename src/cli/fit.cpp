@@ -8,6 +8,7 @@
 #include "cli/verb.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
+#include "ebb/error.h"
 
 namespace ebb::cli {
 namespace {
@@ -22,6 +23,7 @@ class Fit : public Verb {
   void configure(CLI::App& app) override {
     add_workload_options(app, workload_);
     add_planning_options(app, planning_);
+    remove_running_options(app);
     app.get_option("--budget")->required();
     app.add_option("--vary", vary_, "What to make as large as possible")
         ->check(CLI::IsMember({"batch", "sequence", "layers"}))
@@ -36,6 +38,7 @@ class Fit : public Verb {
 
   int run() override {
     planning_.only_plans = true;
+    check_options();
     rates_ = rates_for(planning_);
     fixed_ = planning_.whole_process ? measure_fixed_cost() : Bytes{};
     compile_ = compile_options(planning_, workload_.seed, rates_, fixed_);
@@ -50,6 +53,18 @@ class Fit : public Verb {
   }
 
  private:
+  void check_options() const {
+    check_workload_options(workload_);
+    if (planning_.budget == "least")
+      throw UsageError("fit needs a size for --budget: the least of every step would fit");
+    const std::string option = "--" + vary_;
+    if (app().get_option(option)->count() > 0)
+      throw UsageError(
+          fmt::format("{} is what --vary {} looks for: give one of them", option, vary_));
+    if (const auto wrong = workloads::misfit(sized(2)))
+      throw UsageError(fmt::format("--vary {}: {} {}", vary_, option, wrong->why));
+  }
+
   workloads::Options sized(std::int64_t size) const {
     workloads::Options options = workload_;
     (vary_ == "batch"      ? options.batch
@@ -63,21 +78,33 @@ class Fit : public Verb {
     return trace_workload(options, planning_, accumulation(options, planning_, compile_)).graph;
   }
 
-  bool fits(std::int64_t size) const {
+  bool fits(std::int64_t size) {
     try {
       plan_program(graph_of(size), compile_);
       return true;
     } catch (const BudgetError&) {
       return false;
+    } catch (const ValueError& error) {  // the data or the model has an end before the budget
+      ends_ = error.what();
+      return false;
     }
   }
 
+  // The smallest size that can be: a batch has an item for every micro-batch, a sequence a token to
+  // begin with and one to predict.
+  std::int64_t smallest() const {
+    if (vary_ == "batch" && planning_.accumulate != "auto") return std::stoll(planning_.accumulate);
+    return vary_ == "sequence" ? 2 : 1;
+  }
+
   // Doubles until it no longer fits, then halves the interval.
-  std::int64_t find_largest() const {
-    if (!fits(1)) plan_or_explain(sized(1), planning_, graph_of(1), compile_);  // throws
-    std::int64_t good = 1, bad = most_ + 1;
-    while (good * 2 <= most_ && fits(good * 2)) good *= 2;
-    bad = std::min(bad, good * 2);
+  std::int64_t find_largest() {
+    std::int64_t good = smallest(), bad = most_ + 1;
+    if (good > most_)
+      throw UsageError(fmt::format("--most {} is below the smallest {}, {}", most_, vary_, good));
+    if (!fits(good)) plan_or_explain(sized(good), planning_, graph_of(good), compile_);  // throws
+    while (good <= most_ / 2 && fits(good * 2)) good *= 2;
+    bad = good <= most_ / 2 ? good * 2 : bad;
     while (bad - good > 1) {
       const std::int64_t middle = good + (bad - good) / 2;
       (fits(middle) ? good : bad) = middle;
@@ -92,6 +119,7 @@ class Fit : public Verb {
                                   {"budget_bytes", parse_bytes(*planning_.budget).count},
                                   {"vary", vary_},
                                   {"largest", largest}};
+    if (ends_) result["larger_cannot_be_made"] = *ends_;
     result.update(plan_fields(plan));
     result["curve"] = to_json(curve);
     std::cout << json_text(result) << "\n";
@@ -100,7 +128,10 @@ class Fit : public Verb {
   void print(std::int64_t largest, const Plan& plan, const std::vector<CurvePoint>& curve) const {
     fmt::print("{}: the largest {} within {} is {}{}\n{}\n", workload_.name, vary_,
                to_string(parse_bytes(*planning_.budget)), largest,
-               largest == most_ ? ", the most that was tried" : "", plan_summary(plan));
+               largest == most_ ? ", the most that was tried"
+               : ends_          ? fmt::format("; what was larger could not be made: {}", *ends_)
+                                : "",
+               plan_summary(plan));
     fmt::print("at that size, less memory for more time\n{}", to_table(curve));
   }
 
@@ -109,6 +140,7 @@ class Fit : public Verb {
   std::string vary_ = "batch";
   std::int64_t most_ = 65536;
   int points_ = 8;
+  std::optional<std::string> ends_;  // why larger sizes cannot be made, whatever the budget
   Rates rates_;
   Bytes fixed_;
   CompileOptions compile_;

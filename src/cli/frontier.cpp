@@ -27,6 +27,7 @@ class Frontier : public Verb {
   void configure(CLI::App& app) override {
     add_workload_options(app, workload_);
     add_planning_options(app, planning_);
+    remove_running_options(app);
     // Budgets and recomputation are what the curve is made of.
     for (const char* name : {"--whole-process", "--budget", "--recompute"})
       app.remove_option(app.get_option(name));
@@ -40,6 +41,7 @@ class Frontier : public Verb {
 
   int run() override {
     planning_.only_plans = true;
+    check_workload_options(workload_);
     const Rates rates = rates_for(planning_);
     const CompileOptions compile = compile_options(planning_, workload_.seed, rates, {});
     const std::int64_t parts = accumulation(workload_, planning_, compile);

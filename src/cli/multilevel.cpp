@@ -9,19 +9,25 @@
 #include <utility>
 
 #include "cli/measure.h"
+#include "cli/numbers.h"
 #include "cli/process_memory.h"
 #include "cli/verb.h"
 #include "core/json.h"
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
+#include "ebb/machine.h"
 #include "ebb/optim/by_name.h"
 #include "ebb/report/progress.h"
 #include "ebb/report/run_log.h"
 #include "ebb/threads.h"
 #include "ebb/train/eval_step.h"
+#include "ebb/workloads/settings.h"
 
 namespace ebb::cli {
 namespace {
+
+// Groups of the options that only workloads of several levels have.
+const std::string several_group = "Several levels", level_group = "Level ";
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
@@ -45,12 +51,12 @@ CLI::Option* add_read(CLI::App& app, const std::string& name, const std::string&
 
 void add_level_options(CLI::App& app, const std::string& level, workloads::LevelOptions& o,
                        LevelSettings settings) {
-  const std::string prefix = "--" + level + ".", group = "Level " + level;
+  const std::string prefix = "--" + level + ".", group = level_group + level;
   const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* help) {
     app.add_option(prefix + name, value, help)->check(CLI::NonNegativeNumber)->group(group);
   };
   const auto number = [&](const char* name, std::optional<double>& value, const char* help) {
-    app.add_option(prefix + name, value, help)->check(CLI::NonNegativeNumber)->group(group);
+    app.add_option(prefix + name, value, help)->check(FiniteNumber::not_negative())->group(group);
   };
   add_read(app, prefix + "method", "How levels above differentiate through it",
            [&o](const std::string& text) { o.method = mlo::method_by_name(text); })
@@ -89,6 +95,15 @@ workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
     throw UsageError(fmt::format(
         "{} has several levels: say --LEVEL.optimizer and --LEVEL.accumulate, with LEVEL one of {}",
         options.common.name, fmt::join(workloads::level_names(options.common.name), ", ")));
+  for (const auto& [given, option] : {std::pair{planning.clip.has_value(), "--clip"},
+                                      {planning.rounding.has_value(), "--rounding"},
+                                      {planning.master_bits.has_value(), "--master-bits"},
+                                      {planning.loss_walks.has_value(), "--loss-walks"},
+                                      {planning.loss_logits.has_value(), "--loss-logits"}})
+    if (given)
+      throw UsageError(fmt::format("{} is for workloads of one level, but {} has several{}", option,
+                                   options.common.name,
+                                   option == std::string("--clip") ? ": say --LEVEL.clip" : ""));
   options.common.device = device_of(planning);
   for (const std::string& name : workloads::level_names(options.common.name)) {
     workloads::LevelOptions& level = options.levels[name];
@@ -96,9 +111,12 @@ workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
       level.recompute = Recompute::parse(*planning.recompute);
     if (planning.precision != "fp32" && !level.precision)
       level.precision = precision_by_name(planning.precision);
-    if (planning.budget && !level.budget) level.budget = parse_bytes(*planning.budget) - fixed;
+    if (planning.budget && planning.budget != "least" && !level.budget)
+      level.budget = parse_bytes(*planning.budget) - fixed;
   }
-  if (!options.common.layout) {  // as suits the lowest level, where the classifier is trained
+  if (!options.common.layout &&
+      uses(options, workloads::Setting::layout)) {  // as suits the lowest level, where the
+                                                    // classifier is trained
     const std::string lowest = workloads::level_names(options.common.name).front();
     options.common.layout =
         fastest_layout(options.common.device,
@@ -113,6 +131,20 @@ mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t s
   config.seed = seed;
   config.compile = device_options(planning, rates);
   return config;
+}
+
+// Where the least budget is asked for, finds it and gives it to every level without one of its own.
+void settle_budget(workloads::MultilevelOptions& options, const PlanningOptions& planning,
+                   const Rates& rates) {
+  if (planning.budget != "least") return;
+  const auto task = workloads::make_multilevel(options);
+  mlo::Engine engine(task->problems(), task->dependencies(),
+                     engine_config(planning, options.common.seed, rates));
+  const Bytes least = engine.least_budget();
+  for (const std::string& name : workloads::level_names(options.common.name)) {
+    std::optional<Bytes>& budget = options.levels[name].budget;
+    if (!budget) budget = least;
+  }
 }
 
 Json plan_as_json(const mlo::Engine::WholePlan& plan) {
@@ -151,7 +183,10 @@ class Training {
   void run() {
     const Rates rates = planning_.needs_rates() ? rates_for(planning_) : Rates{};
     const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
-    const workloads::MultilevelOptions all = resolved(options_, planning_, fixed);
+    std::optional<PinnedThreads> pinned;
+    if (planning_.machine.pin_threads) pinned.emplace();
+    workloads::MultilevelOptions all = resolved(options_, planning_, fixed);
+    settle_budget(all, planning_, rates);
     const MemoryMeter meter(all.common.device);
     task_ = workloads::make_multilevel(all);
     mlo::EngineConfig config = engine_config(planning_, all.common.seed, rates);
@@ -167,11 +202,14 @@ class Training {
     measured_ = taken.total, fixed_ = meter.beside(taken);
     if (run_.checkpoint) keep();
     evaluate();
+    machine_ = engine_->arena()->report();
+    if (pinned) machine_.pinned_threads = pinned->grant();
   }
 
   void print() const {
     fmt::print("{}: {} parameters, batch {}, {} updates of {:.1f} ms\n", options_.common.name,
                parameters_of(*task_), task_->batch_size, losses_.size(), step_ms_);
+    for (const auto& [name, part] : task_->parts) fmt::print("{}: {}\n", name, to_string(part));
     fmt::print("loss {:.6g} at first, {:.6g} at last\n", losses_.front(), losses_.back());
     if (!eval_.empty())
       fmt::print("test loss {:.6g}, accuracy {:.2f}%\n", eval_[0], 100.0 * eval_[1]);
@@ -181,6 +219,9 @@ class Training {
     for (const auto& level : plan_.levels)
       fmt::print("  {:<12} peak {}, predicted {:.2f} ms an update\n", level.problem,
                  to_string(level.plan.peak), level.plan.predicted_ms);
+    const MachineOptions& asked = planning_.machine;
+    if (asked.huge_pages || asked.lock_memory || asked.pin_threads)
+      fmt::print("{}", to_string(machine_));
   }
 
   Json as_json() const {
@@ -190,6 +231,7 @@ class Training {
                 {"threads", threads()},
                 {"params", parameters_of(*task_)},
                 {"batch", task_->batch_size},
+                {"data", data_fields(task_->parts)},
                 {"steps", run_.steps},
                 {"losses", losses_},
                 {"step_ms", step_ms_},
@@ -276,6 +318,7 @@ class Training {
   std::unique_ptr<workloads::MultilevelWorkload> task_;
   std::unique_ptr<mlo::Engine> engine_;
   mlo::Engine::WholePlan plan_;
+  MachineReport machine_;
   Bytes measured_, fixed_;
   std::vector<double> losses_, eval_;
   double step_ms_ = 0.0;
@@ -290,7 +333,7 @@ bool is_multilevel(const std::string& workload) {
 
 void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options,
                             LevelSettings settings) {
-  const char* group = "Several levels";
+  const std::string& group = several_group;
   app.add_option("--classifier", options.classifier,
                  fmt::format("What is trained on weighted data: {}",
                              fmt::join(workloads::classifier_names(), ", ")))
@@ -298,7 +341,7 @@ void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options
       ->group(group);
   app.add_option("--imbalance", options.imbalance,
                  "How many times fewer items the rarest class has")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(FiniteNumber::between(1.0, 1e6))
       ->capture_default_str()
       ->group(group);
   app.add_option("--meta", options.meta, "Items of the balanced set")
@@ -316,6 +359,15 @@ void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options
       ->group(group);
 }
 
+void refuse_multilevel_options(const CLI::App& app, const std::string& workload) {
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() > 0 &&
+        (option->get_group() == several_group || option->get_group().starts_with(level_group)))
+      throw UsageError(fmt::format("{} is for workloads of several levels ({}), but {} has one",
+                                   option->get_name(),
+                                   fmt::join(workloads::multilevel_names(), ", "), workload));
+}
+
 int train_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
                      const MultilevelRun& run, Output output) {
   Training training(options, planning, run);
@@ -331,7 +383,8 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
                     Output output) {
   const Rates rates = rates_for(planning);
   const Bytes fixed = planning.whole_process ? measure_fixed_cost() : Bytes{};
-  const workloads::MultilevelOptions all = resolved(options, planning, fixed);
+  workloads::MultilevelOptions all = resolved(options, planning, fixed);
+  settle_budget(all, planning, rates);
   const auto task = workloads::make_multilevel(all);
   mlo::Engine engine(task->problems(), task->dependencies(),
                      engine_config(planning, all.common.seed, rates));

@@ -22,6 +22,9 @@ enum class LevelSettings : bool { problem, all };
 void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options,
                             LevelSettings settings = LevelSettings::all);
 
+// A usage error where any of them is given for a workload of one level.
+void refuse_multilevel_options(const CLI::App& app, const std::string& workload);
+
 // How a multilevel workload is trained; the rest of its options are of its levels.
 struct MultilevelRun {
   std::int64_t steps = 100, eval_batches = 8;

@@ -26,6 +26,7 @@ class PlanVerb : public Verb {
     add_workload_options(app, workload_, Levels::several);
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
+    remove_running_options(app);
     app.add_option("--profile", profile_,
                    "Write every buffer and instruction to this file, as JSON")
         ->type_name("FILE");
@@ -37,8 +38,11 @@ class PlanVerb : public Verb {
       if (profile_)
         throw UsageError("--profile writes one program; " + workload_.name + " has several");
       multilevel_.common = workload_;
+      check_workload_options(multilevel_);
       return plan_multilevel(multilevel_, planning_, json() ? Output::json : Output::text);
     }
+    refuse_multilevel_options(app(), workload_.name);
+    check_workload_options(workload_);
     const Rates rates = rates_for(planning_);
     const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
     CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed);

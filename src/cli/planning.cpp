@@ -8,6 +8,7 @@
 #include <iostream>
 #include <limits>
 
+#include "cli/numbers.h"
 #include "cli/process_memory.h"
 #include "cli/verb.h"
 #include "core/cuda/cuda.h"
@@ -16,6 +17,7 @@
 #include "ebb/io/device_file.h"
 #include "ebb/ops.h"
 #include "ebb/optim/by_name.h"
+#include "ebb/workloads/settings.h"
 
 namespace ebb::cli {
 namespace {
@@ -121,7 +123,7 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->check(CLI::IsMember({8, 16}))
       ->group(group);
   app.add_option("--clip", options.clip, "Scale gradients down to this norm")
-      ->check(CLI::PositiveNumber)
+      ->check(FiniteNumber::positive())
       ->group(group);
   app.add_option("--clip-by", options.clip_by,
                  "Whose norm: this-norm (gradients wait for it), two-backwards (backward is run "
@@ -147,6 +149,11 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->group(group);
 }
 
+void remove_running_options(CLI::App& app) {
+  for (const char* name : {"--lock-memory", "--pin-threads"})
+    app.remove_option(app.get_option(name));
+}
+
 Device device_of(const PlanningOptions& options) {
   if (const std::optional<Device> here = named_device(options.device)) return *here;
   const bool planned_as_it_is = options.only_plans && cuda::built() &&
@@ -163,6 +170,8 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
       if (given)
         throw UsageError(
             fmt::format("{} is for a GPU, but the device is {}", option, options.device));
+  if (options.whole_process && options.budget == "least")
+    throw UsageError("--whole-process needs a size: --budget least is of the step alone");
   if (options.only_plans && rates.kind == Device::Kind::cuda && !cuda::built())
     std::cerr << "ebb: this build has no CUDA; plans are of the CPU's kernels" << std::endl;
   const std::string walks = options.loss_walks.value_or("auto");
@@ -187,7 +196,14 @@ workloads::Options placed(const workloads::Options& options, const PlanningOptio
   workloads::Options result = options;
   result.device = device_of(planning);
   result.dtype = parameter_dtype(precision);
-  if (!result.layout) result.layout = fastest_layout(result.device, precision, planning.tf32);
+  if (!result.layout && uses(result, workloads::Setting::layout))
+    result.layout = fastest_layout(result.device, precision, planning.tf32);
+  if ((planning.loss_walks || planning.loss_logits) &&
+      !uses(result, workloads::Setting::fused_loss))
+    throw UsageError(fmt::format("{} is of a fused loss, which {} does not have; it is for {}",
+                                 planning.loss_walks ? "--loss-walks" : "--loss-logits",
+                                 result.name,
+                                 fmt::join(users_of(workloads::Setting::fused_loss), ", ")));
   return result;
 }
 
@@ -265,10 +281,19 @@ void settle_budget(const PlanningOptions& options, const Graph& graph, CompileOp
   if (options.budget == "least") compile.plan.budget = least_budget(graph, compile);
 }
 
+void check_accumulation(std::int64_t parts, std::int64_t batch) {
+  if (parts > batch)
+    throw UsageError(
+        fmt::format("--accumulate {} is more than the batch has items: a batch of {} is cut into "
+                    "at most {} micro-batches",
+                    parts, batch, batch));
+}
+
 TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,
                               std::int64_t accumulate) {
   std::unique_ptr<workloads::Workload> made = workloads::make_workload(placed(options, planning));
   workloads::Workload& task = *made;
+  check_accumulation(accumulate, task.batch_size);
   const data::Loader loader(task.train, {.batch = task.batch_size,
                                          .shuffle = false,
                                          .seed = options.seed,
@@ -314,7 +339,7 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
   for (const std::int64_t factor : {2, 4, 8})
     if (batch >= factor * parts)
       offer(fmt::format("--accumulate {}", factor * parts), options, planning, factor * parts);
-  if (batch >= 2) {
+  if (batch >= 2 && batch / 2 >= parts) {
     workloads::Options smaller = options;
     smaller.batch = batch / 2;
     offer(fmt::format("--batch {}", *smaller.batch), smaller, planning, parts);
@@ -369,6 +394,15 @@ nlohmann::ordered_json plan_fields(const Plan& plan) {
           {"fragmentation", plan.fragmentation()},
           {"recomputed_nodes", plan.recomputed_nodes()},
           {"plan_ms", plan.made_in_ms}};
+}
+
+nlohmann::ordered_json data_fields(const std::map<std::string, workloads::DataPart>& parts) {
+  nlohmann::ordered_json all;
+  for (const auto& [name, part] : parts) {
+    all[name] = {{"source", part.source}, {"items", part.items}};
+    if (part.tokens) all[name]["tokens"] = *part.tokens;
+  }
+  return all;
 }
 
 std::string plan_summary(const Plan& plan) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -43,6 +44,9 @@ struct PlanningOptions {
 // Adds --budget, --whole-process, --recompute, --optimizer, --accumulate, --precision, --clip,
 // --device and the wishes for the machine.
 void add_planning_options(CLI::App& app, PlanningOptions& options);
+
+// Takes away those that only running can show, from a verb that runs nothing.
+void remove_running_options(CLI::App& app);
 
 // The device that "cpu", "cuda" or "cuda:1" names.
 std::optional<Device> named_device(const std::string& text);
@@ -94,6 +98,8 @@ struct TracedWorkload {
   optim::Optimizer optimizer;  // with the form parameters are kept in
   Graph graph;
 };
+// An error where a batch has fewer items than micro-batches are asked for.
+void check_accumulation(std::int64_t parts, std::int64_t batch);
 TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,
                               std::int64_t accumulate);
 
@@ -117,6 +123,8 @@ Plan plan_or_explain(const workloads::Options& options, const PlanningOptions& p
 
 // The fields that tell of a plan.
 nlohmann::ordered_json plan_fields(const Plan& plan);
+// What is trained and tested on: source, items and tokens of each part.
+nlohmann::ordered_json data_fields(const std::map<std::string, workloads::DataPart>& parts);
 std::string plan_summary(const Plan& plan);  // the same for people: a few lines
 
 }  // namespace ebb::cli

@@ -14,6 +14,7 @@
 #include "cli/verb.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
+#include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/report/memory_profile.h"
 #include "ebb/report/timeline.h"
@@ -48,6 +49,9 @@ class Profile : public Verb {
     if (!named_device(planning_.device))
       throw UsageError(
           "a profile runs the step: --device is cpu or cuda, not a file (see ebb plan)");
+    check_workload_options(workload_);
+    std::optional<PinnedThreads> pinned;
+    if (planning_.machine.pin_threads) pinned.emplace();
     const Rates rates = rates_for(planning_);
     const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
     TrainOptions train = step_options(planning_);
@@ -69,6 +73,12 @@ class Profile : public Verb {
     time_steps(step, loader);
     const Measured measured = meter.read(step.plan(types), step.resident(types));
     report(step.plan(types), measured, task, rates);
+    const MachineOptions& asked = planning_.machine;
+    if (!json() && (asked.huge_pages || asked.lock_memory || asked.pin_threads)) {
+      MachineReport machine = step.arena()->report();
+      if (pinned) machine.pinned_threads = pinned->grant();
+      fmt::print("{}", to_string(machine));
+    }
     return success;
   }
 

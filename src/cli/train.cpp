@@ -9,6 +9,7 @@
 
 #include "cli/measure.h"
 #include "cli/multilevel.h"
+#include "cli/numbers.h"
 #include "cli/planning.h"
 #include "cli/process_memory.h"
 #include "cli/verb.h"
@@ -50,7 +51,7 @@ class Train : public Verb {
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
     app.add_option("--lr", rate_, "Learning rate; default: the workload's own")
-        ->check(CLI::NonNegativeNumber);
+        ->check(FiniteNumber::not_negative());
     app.add_option("--warmup", warmup_, "Steps over which the rate rises from 0")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
@@ -82,6 +83,8 @@ class Train : public Verb {
                       resume_->string(), checkpoint_->string()));
     if (resume_) checkpoint_ = resume_;
     if (is_multilevel(workload_.name)) return run_multilevel();
+    refuse_multilevel_options(app(), workload_.name);
+    check_workload_options(workload_);
     workload_ = placed(workload_, planning_);
     if (planning_.needs_rates()) rates_ = rates_for(planning_);
     if (planning_.whole_process) fixed_ = measure_fixed_cost();
@@ -89,6 +92,8 @@ class Train : public Verb {
     if (planning_.machine.pin_threads) pinned.emplace();
     const MemoryMeter meter(workload_.device);
     task_ = workloads::make_workload(workload_);
+    if (planning_.accumulate != "auto")
+      check_accumulation(std::stoll(planning_.accumulate), task_->batch_size);
     data::Loader loader(task_->train, workloads::training_loader(task_->batch_size, workload_.seed,
                                                                  workload_.device));
     TrainStep step(
@@ -125,6 +130,7 @@ class Train : public Verb {
         throw UsageError(fmt::format("{} has several levels, which {} does not tell apart",
                                      workload_.name, option));
     multilevel_.common = workload_;
+    check_workload_options(multilevel_);
     return train_multilevel(multilevel_, planning_,
                             {.steps = steps_,
                              .eval_batches = eval_batches_,
@@ -265,6 +271,8 @@ class Train : public Verb {
     }
     fmt::print("{}: {} parameters, batch {}, {} steps of {:.1f} ms\n", workload_.name,
                task_->model().parameter_count(), task_->batch_size, losses_.size(), step_ms_);
+    fmt::print("trained on {}\ntested on {}\n", to_string(task_->train_part),
+               to_string(task_->test_part));
     fmt::print("loss {:.6g} at first, {:.6g} at last\n", losses_.front(), losses_.back());
     if (planning_.precision == "fp16")
       fmt::print("{} of the steps skipped, loss scale {} at last\n", skipped_, loss_scale_);
@@ -296,6 +304,7 @@ class Train : public Verb {
                 {"params", task_->model().parameter_count()},
                 {"batch", task_->batch_size},
                 {"precision", planning_.precision},
+                {"data", data_fields({{"train", task_->train_part}, {"test", task_->test_part}})},
                 {"steps", steps_},
                 {"losses", losses},
                 {"step_ms", step_ms_},

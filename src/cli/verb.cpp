@@ -22,6 +22,7 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
 CLI::App& Verb::attach(CLI::App& program) {
   CLI::App& app = *program.add_subcommand(name_, summary_);
   app.group("Verbs");
+  app_ = &app;
   configure(app);
   app.add_flag("--json", json_, "Print one JSON document instead of text")->group("Shared options");
   app.add_option("--threads", threads_,

@@ -48,11 +48,15 @@ class Verb {
   // prints them.
   virtual int run() = 0;
 
+  // What was typed, once it has been parsed.
+  const CLI::App& app() const { return *app_; }
+
   // Whether results go to standard output as one JSON document instead of as text for people.
   bool json() const { return json_; }
 
  private:
   std::string name_, summary_, example_;
+  const CLI::App* app_ = nullptr;
   bool json_ = false;
   int threads_ = 0;  // 0: the library's default
 };

@@ -5,8 +5,9 @@
 #include <charconv>
 #include <limits>
 
+#include "cli/numbers.h"
 #include "cli/verb.h"
-#include "ebb/workloads/multilevel.h"
+#include "ebb/workloads/settings.h"
 
 namespace ebb::cli {
 namespace {
@@ -61,9 +62,31 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
          "Of images inside convolutional models; by default channels-last where a GPU's "
          "tensor cores multiply")
       ->check(CLI::IsMember({first, last}));
-  app.add_option("--dropout", options.dropout, "Probability of dropout")
-      ->check(CLI::Range(0.0, 0.999))
+  app.add_option("--dropout", options.dropout, "Probability of dropout (lm, gpt2, bert)")
+      ->check(FiniteNumber::between(0.0, 0.999))
       ->group("Sizes");
+}
+
+std::string option_of(workloads::Setting setting) {
+  if (setting == workloads::Setting::key_value_heads) return "--kv-heads";
+  return fmt::format("--{}", name(setting));
+}
+
+namespace {
+
+void refuse(const std::optional<workloads::Misfit>& wrong) {
+  if (wrong) throw UsageError(fmt::format("{} {}", option_of(wrong->setting), wrong->why));
+}
+
+}  // namespace
+
+void check_workload_options(const workloads::Options& options) {
+  refuse(workloads::misfit(options));
+}
+
+void check_workload_options(const workloads::MultilevelOptions& options) {
+  refuse(workloads::misfit(options));
+  if (const auto wrong = workloads::level_misfit(options)) throw UsageError("--" + *wrong);
 }
 
 }  // namespace ebb::cli

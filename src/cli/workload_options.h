@@ -3,7 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "ebb/workloads/workload.h"
+#include "ebb/workloads/settings.h"
 
 namespace ebb::cli {
 
@@ -11,5 +11,12 @@ namespace ebb::cli {
 // levels are offered by verbs that know what to do with them.
 enum class Levels : bool { one, several };
 void add_workload_options(CLI::App& app, workloads::Options& options, Levels levels = Levels::one);
+
+// The option that sets it, such as "--kv-heads".
+std::string option_of(workloads::Setting setting);
+
+// A usage error for options that the workload has no use for.
+void check_workload_options(const workloads::Options& options);
+void check_workload_options(const workloads::MultilevelOptions& options);
 
 }  // namespace ebb::cli

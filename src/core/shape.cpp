@@ -35,8 +35,14 @@ void IntList::erase(int position) {
 }
 
 std::int64_t Shape::elements() const {
+  // Elements have at most 8 bytes, so that no tensor's bytes overflow either.
+  constexpr std::int64_t most = std::int64_t{1} << 59;
+  if (contains(0)) return 0;
   std::int64_t product = 1;
-  for (std::int64_t extent : *this) product *= extent;
+  for (std::int64_t extent : *this)
+    if (__builtin_mul_overflow(product, extent, &product) || product > most)
+      throw ShapeError(fmt::format("a tensor has at most 2^59 elements, but the shape {} has more",
+                                   to_string(*this)));
   return product;
 }
 

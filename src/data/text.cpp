@@ -51,7 +51,8 @@ Vocabulary::Vocabulary(std::vector<std::string> words) : words_(std::move(words)
   unknown_ = tokens_.at(std::string(unknown_word));
 }
 
-Vocabulary Vocabulary::of_text(const std::filesystem::path& path, std::int64_t limit) {
+Vocabulary Vocabulary::of_text(const std::filesystem::path& path, std::int64_t limit,
+                               std::int64_t tokens) {
   require(
       limit == no_limit || (limit >= 2 && limit <= most_tokens), "Vocabulary",
       fmt::format("a limit counts \"<eos>\" and \"<unk>\" and is at least 2, but {} came", limit));
@@ -68,11 +69,15 @@ Vocabulary Vocabulary::of_text(const std::filesystem::path& path, std::int64_t l
     counts[found->second] += times;
   };
   const File file(path);
-  each_word(file, [&](std::string_view word) { count(word, 1); });
+  std::int64_t left = tokens;
+  each_word(file, [&](std::string_view word) {
+    if (left-- > 0) count(word, 1);
+  });
   if (words.empty() || (words.size() == 1 && words[0] == end_of_line))
     fail_file(path, "words are expected, but the file has none");
   if (words.size() >= static_cast<std::size_t>(most_tokens))
     fail_file(path, "has more than {} different words", most_tokens);
+  count(end_of_line, 0);  // of a first part there may be none yet
   count(unknown_word, 0);
   if (limit != no_limit && static_cast<std::size_t>(limit) < words.size()) {
     for (std::string_view kept : {end_of_line, unknown_word})
@@ -110,6 +115,24 @@ struct TokenStream::Source {
   std::optional<File> file;
   TokenWidth width = TokenWidth::int32;
 };
+
+TokenStream::TokenStream(std::shared_ptr<const Source> source)
+    : source_(std::move(source)), end_(source_->size) {}
+
+std::int64_t count_words(const std::filesystem::path& path) {
+  std::int64_t count = 0;
+  each_word(File(path), [&](std::string_view) { ++count; });
+  return count;
+}
+
+TokenStream TokenStream::part(std::int64_t begin, std::int64_t end) const {
+  require(0 <= begin && begin <= end && end <= size(), "TokenStream",
+          fmt::format("{}: tokens [{}, {}) were asked for, but there are {}", name(), begin, end,
+                      size()));
+  TokenStream some = *this;
+  some.begin_ = begin_ + begin, some.end_ = begin_ + end;
+  return some;
+}
 
 TokenStream TokenStream::words(const std::filesystem::path& path, const Vocabulary& vocabulary) {
   std::vector<std::int32_t> tokens;
@@ -156,16 +179,16 @@ TokenStream TokenStream::of(std::vector<std::int32_t> tokens, std::int64_t vocab
   return TokenStream(std::move(source));
 }
 
-std::int64_t TokenStream::size() const { return source_->size; }
 std::int64_t TokenStream::vocabulary() const { return source_->vocabulary; }
 const std::string& TokenStream::name() const { return source_->name; }
 
 void TokenStream::read(std::int64_t begin, std::span<std::int32_t> out) const {
   const Source& s = *source_;
   const auto count = static_cast<std::int64_t>(out.size());
-  require(begin >= 0 && count <= s.size && begin <= s.size - count, "TokenStream",
+  require(begin >= 0 && count <= size() && begin <= size() - count, "TokenStream",
           fmt::format("{}: tokens [{}, {} + {}) were asked for, but there are {}", s.name, begin,
-                      begin, count, s.size));
+                      begin, count, size()));
+  begin += begin_;
   if (!s.file) {
     std::copy_n(s.memory.begin() + begin, count, out.begin());
     return;

@@ -1,10 +1,13 @@
 #include "ebb/node.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <atomic>
 #include <utility>
 
 #include "ebb/error.h"
+#include "ebb/op.h"
 
 namespace ebb {
 namespace {
@@ -12,6 +15,17 @@ namespace {
 std::atomic<std::int64_t> alive{0};
 std::atomic<std::uint64_t> next_id{1};
 thread_local Marks marks_now;
+
+// Whatever makes a tensor too large to be counted is named here, before anything is planned.
+void check_countable(const TensorType& type, const Op& op, const std::string& path) {
+  try {
+    type.shape.elements();
+  } catch (const ShapeError& error) {
+    throw ShapeError(path.empty()
+                         ? fmt::format("[{}] {}", op.name(), error.what())
+                         : fmt::format("[{}] at \"{}\": {}", op.name(), path, error.what()));
+  }
+}
 
 }  // namespace
 
@@ -35,6 +49,7 @@ Node::Node(const Op& op, Attributes attributes, std::vector<Tensor> inputs,
       path_(std::move(path)),
       id_(next_id.fetch_add(1, std::memory_order_relaxed)),
       marks_(marks_now) {
+  for (const TensorType& type : outputs_) check_countable(type, op_, path_);
   alive.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <cmath>
 
 #include "ebb/error.h"
 
@@ -33,14 +34,15 @@ void check(const Config& c, std::string_view problem) {
                                    field, least, value));
   };
   const auto positive = [&](double value, std::string_view field) {
-    if (!(value > 0.0))
-      throw ValueError(
-          fmt::format("problem \"{}\": {} must be positive, but is {}", problem, field, value));
+    if (!(value > 0.0 && std::isfinite(value)))
+      throw ValueError(fmt::format("problem \"{}\": {} must be positive and finite, but is {}",
+                                   problem, field, value));
   };
   positive(c.initial_dynamic_scale, "initial_dynamic_scale");
-  if (!(c.scale_factor > 1.0))
-    throw ValueError(fmt::format("problem \"{}\": scale_factor must be above 1, but is {}", problem,
-                                 c.scale_factor));
+  if (!(c.scale_factor > 1.0 && std::isfinite(c.scale_factor)))
+    throw ValueError(
+        fmt::format("problem \"{}\": scale_factor must be finite and above 1, but is {}", problem,
+                    c.scale_factor));
   at_least(c.unroll_steps, 1, "unroll_steps");
   at_least(c.gradient_accumulation, 1, "gradient_accumulation");
   at_least(c.warmup_steps, 0, "warmup_steps");
@@ -51,10 +53,10 @@ void check(const Config& c, std::string_view problem) {
   positive(c.neumann_alpha, "neumann_alpha");
   positive(c.cg_alpha, "cg_alpha");
   positive(c.reinforce_alpha, "reinforce_alpha");
-  if (!(c.gradient_clipping >= 0.0))
+  if (!(c.gradient_clipping >= 0.0 && std::isfinite(c.gradient_clipping)))
     throw ValueError(
-        fmt::format("problem \"{}\": gradient_clipping must not be negative, but is {}", problem,
-                    c.gradient_clipping));
+        fmt::format("problem \"{}\": gradient_clipping must be finite and not negative, but is {}",
+                    problem, c.gradient_clipping));
   if (!(c.reinforce_baseline_decay >= 0.0 && c.reinforce_baseline_decay < 1.0))
     throw ValueError(
         fmt::format("problem \"{}\": reinforce_baseline_decay must be in [0, 1), but is {}",

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ebb/error.h"
+#include "models/check_config.h"
 
 namespace ebb::models {
 namespace {
@@ -11,6 +12,23 @@ nn::Initial initial(const BertConfig& c) { return nn::Initial::normal(c.initial_
 
 nn::Linear dense(nn::Place place, std::int64_t in, std::int64_t out, const BertConfig& c) {
   return {std::move(place), in, out, nn::Bias::yes, initial(c)};
+}
+
+const BertConfig& checked(const BertConfig& c) {
+  check_sizes("BERT", {{"vocabulary", c.vocabulary},
+                       {"width", c.width},
+                       {"hidden", c.hidden},
+                       {"context", c.context},
+                       {"types", c.types},
+                       {"classes", c.classes}});
+  check_heads("BERT", c.width, c.heads, c.heads);
+  block_count("BERT", c.layers);
+  for (const double probability :
+       {c.dropout.hidden, c.dropout.attention, c.dropout.classifier.value_or(c.dropout.hidden)})
+    check_dropout("BERT", probability);
+  check_positive("BERT", "initial_deviation", c.initial_deviation);
+  check_positive("BERT", "eps", c.eps);
+  return c;
 }
 
 }  // namespace
@@ -43,9 +61,7 @@ BertSelfAttention::BertSelfAttention(nn::Place place, const BertConfig& c)
       key_(dense(at("key"), c.width, c.width, c)),
       value_(dense(at("value"), c.width, c.width, c)),
       dropout_(at("dropout"), c.dropout.attention) {
-  if (c.width % c.heads != 0)
-    throw ValueError(
-        fmt::format("BERT: a width of {} does not divide into {} heads", c.width, c.heads));
+  check_heads("BERT", c.width, c.heads, c.heads);
 }
 
 Tensor BertSelfAttention::forward(const Tensor& x, const Tensor& mask) {
@@ -78,7 +94,7 @@ Tensor BertLayer::forward(const Tensor& x, const Tensor& mask) {
 }
 
 BertEncoder::BertEncoder(nn::Place place, const BertConfig& c)
-    : Module(std::move(place)), layer_(at("layer"), static_cast<int>(c.layers), c) {}
+    : Module(std::move(place)), layer_(at("layer"), block_count("BERT", c.layers), c) {}
 
 Tensor BertEncoder::forward(Tensor x, const Tensor& mask) {
   for (BertLayer& layer : layer_) x = layer(x, mask);
@@ -101,7 +117,7 @@ Tensor BertModel::forward(const Tensor& ids, const Tensor& mask) {
 }
 
 BertClassifier::BertClassifier(const BertConfig& config)
-    : config_(config),
+    : config_(checked(config)),
       bert_(at("bert"), config),
       dropout_(at("dropout"), config.dropout.classifier.value_or(config.dropout.hidden)),
       classifier_(dense(at("classifier"), config.width, config.classes, config)) {

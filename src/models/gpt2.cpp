@@ -1,10 +1,8 @@
 #include "ebb/models/gpt2.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
-#include "ebb/error.h"
+#include "models/check_config.h"
 
 namespace ebb::models {
 namespace {
@@ -27,6 +25,17 @@ double score_scale(const Gpt2Config& config, std::int64_t layer) {
   return scale;
 }
 
+const Gpt2Config& checked(const Gpt2Config& c) {
+  check_sizes("GPT-2", {{"vocabulary", c.vocabulary}, {"context", c.context}, {"width", c.width}});
+  if (c.hidden != 0) check_sizes("GPT-2", {{"hidden", c.hidden}});
+  check_heads("GPT-2", c.width, c.heads, c.heads);
+  block_count("GPT-2", c.layers);
+  for (const double probability : {c.dropout.embedding, c.dropout.attention, c.dropout.residual})
+    check_dropout("GPT-2", probability);
+  check_positive("GPT-2", "eps", c.eps);
+  return c;
+}
+
 }  // namespace
 
 Conv1D::Conv1D(nn::Place place, std::int64_t in, std::int64_t out, double deviation)
@@ -41,9 +50,7 @@ Gpt2Attention::Gpt2Attention(nn::Place place, const Gpt2Config& config, std::int
       dropout_(at("attn_dropout"), config.dropout.attention),
       c_attn_(at("c_attn"), config.width, 3 * config.width, stddev),
       c_proj_(at("c_proj"), config.width, config.width, residual_stddev(config)) {
-  if (config.width % config.heads != 0)
-    throw ValueError(fmt::format("GPT-2: a width of {} does not divide into {} heads", config.width,
-                                 config.heads));
+  check_heads("GPT-2", config.width, config.heads, config.heads);
 }
 
 Tensor Gpt2Attention::forward(const Tensor& x) {
@@ -84,7 +91,7 @@ Gpt2Transformer::Gpt2Transformer(nn::Place place, const Gpt2Config& config)
       dropout_(at("drop"), config.dropout.embedding),
       h_(at("h")),
       ln_f_(at("ln_f"), config.width, config.eps) {
-  for (std::int64_t layer = 0; layer < config.layers; ++layer) h_.add(config, layer);
+  for (int layer = 0; layer < block_count("GPT-2", config.layers); ++layer) h_.add(config, layer);
 }
 
 Tensor Gpt2Transformer::forward(const Tensor& ids) {
@@ -93,7 +100,8 @@ Tensor Gpt2Transformer::forward(const Tensor& ids) {
   return ln_f_(x);
 }
 
-Gpt2::Gpt2(const Gpt2Config& config) : config_(config), transformer_(at("transformer"), config) {
+Gpt2::Gpt2(const Gpt2Config& config)
+    : config_(checked(config)), transformer_(at("transformer"), config) {
   if (!config.tied)
     lm_head_ = std::make_unique<nn::Linear>(at("lm_head"), config.width, config.vocabulary,
                                             nn::Bias::no, nn::Initial::normal(stddev));

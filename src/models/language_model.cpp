@@ -1,5 +1,7 @@
 #include "ebb/models/language_model.h"
 
+#include "models/check_config.h"
+
 namespace ebb::models {
 namespace {
 
@@ -13,13 +15,25 @@ nn::TransformerBlockOptions block_options(const LanguageModelConfig& c) {
   return options;
 }
 
+const LanguageModelConfig& checked(const LanguageModelConfig& c) {
+  check_sizes("the language model", {{"vocabulary", c.vocabulary},
+                                     {"embedding", c.embedding},
+                                     {"hidden", c.hidden},
+                                     {"heads", c.heads},
+                                     {"head_size", c.head_size},
+                                     {"context", c.context}});
+  block_count("the language model", c.layers);
+  check_dropout("the language model", c.dropout);
+  return c;
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(const LanguageModelConfig& config)
-    : config_(config),
+    : config_(checked(config)),
       tokens_(at("tokens"), config.vocabulary, config.embedding),
       positions_(at("positions"), config.context, config.embedding),
-      blocks_(at("blocks"), static_cast<int>(config.layers), config.embedding,
+      blocks_(at("blocks"), block_count("the language model", config.layers), config.embedding,
               block_options(config)),
       norm_(at("norm"), config.embedding),
       head_(at("head"), config.embedding, config.vocabulary, nn::Bias::no) {}

@@ -1,8 +1,6 @@
 #include "ebb/models/llama.h"
 
-#include <fmt/format.h>
-
-#include "ebb/error.h"
+#include "models/check_config.h"
 
 namespace ebb::models {
 namespace {
@@ -11,6 +9,20 @@ const nn::Initial initial = nn::Initial::normal(0.02);
 
 nn::Linear projection(nn::Place place, std::int64_t in, std::int64_t out, bool bias) {
   return {std::move(place), in, out, bias ? nn::Bias::yes : nn::Bias::no, initial};
+}
+
+const LlamaConfig& checked(const LlamaConfig& c) {
+  check_sizes("Llama", {{"vocabulary", c.vocabulary},
+                        {"width", c.width},
+                        {"hidden", c.hidden},
+                        {"context", c.context}});
+  if (c.head_size != 0) check_sizes("Llama", {{"head_size", c.head_size}});
+  check_heads("Llama", c.width, c.heads, c.key_value_heads);
+  block_count("Llama", c.layers);
+  check_dropout("Llama", c.attention_dropout);
+  check_positive("Llama", "eps", c.eps);
+  check_positive("Llama", "rope_base", c.rope_base);
+  return c;
 }
 
 std::int64_t head_size(const LlamaConfig& c) {
@@ -31,12 +43,7 @@ LlamaAttention::LlamaAttention(nn::Place place, const LlamaConfig& c)
       q_proj_(projection(at("q_proj"), c.width, query_width(c), c.attention_bias)),
       k_proj_(projection(at("k_proj"), c.width, key_value_width(c), c.attention_bias)),
       v_proj_(projection(at("v_proj"), c.width, key_value_width(c), c.attention_bias)),
-      o_proj_(projection(at("o_proj"), query_width(c), c.width, c.attention_bias)) {
-  if (c.width % c.heads != 0 || c.heads % c.key_value_heads != 0)
-    throw ValueError(
-        fmt::format("Llama: a width of {} must divide into {} heads, and those into {} groups",
-                    c.width, c.heads, c.key_value_heads));
-}
+      o_proj_(projection(at("o_proj"), query_width(c), c.width, c.attention_bias)) {}
 
 Tensor LlamaAttention::forward(const Tensor& x) {
   const std::int64_t batch = x.shape()[0], length = x.shape()[1];
@@ -73,7 +80,7 @@ Tensor LlamaLayer::forward(const Tensor& x) {
 LlamaDecoder::LlamaDecoder(nn::Place place, const LlamaConfig& c)
     : Module(std::move(place)),
       embed_tokens(at("embed_tokens"), c.vocabulary, c.width, initial, c.padding),
-      layers_(at("layers"), static_cast<int>(c.layers), c),
+      layers_(at("layers"), block_count("Llama", c.layers), c),
       norm_(at("norm"), c.width, c.eps) {}
 
 Tensor LlamaDecoder::forward(const Tensor& ids) {
@@ -82,7 +89,7 @@ Tensor LlamaDecoder::forward(const Tensor& ids) {
   return norm_(x);
 }
 
-Llama::Llama(const LlamaConfig& config) : config_(config), model_(at("model"), config) {
+Llama::Llama(const LlamaConfig& config) : config_(checked(config)), model_(at("model"), config) {
   if (!config.tied)
     lm_head_ = std::make_unique<nn::Linear>(at("lm_head"), config.width, config.vocabulary,
                                             nn::Bias::no, initial);

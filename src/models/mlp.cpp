@@ -1,11 +1,16 @@
 #include "ebb/models/mlp.h"
 
+#include "models/check_config.h"
+
 namespace ebb::models {
 
 Mlp::Mlp(const MlpConfig& config) {
-  for (std::int64_t i = 0; i < config.layers; ++i)
+  check_sizes("the perceptron",
+              {{"inputs", config.inputs}, {"hidden", config.hidden}, {"classes", config.classes}});
+  const int layers = block_count("the perceptron", config.layers);
+  for (int i = 0; i < layers; ++i)
     layers_.add(i == 0 ? config.inputs : config.hidden,
-                i + 1 == config.layers ? config.classes : config.hidden);
+                i + 1 == layers ? config.classes : config.hidden);
 }
 
 Tensor Mlp::forward(const Tensor& x) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ebb/error.h"
+#include "models/check_config.h"
 
 namespace ebb::models {
 
@@ -35,14 +36,24 @@ Tensor ResidualBlock::forward(const Tensor& x) {
   return relu(y + (shortcut_ ? (*shortcut_)(x) : x));
 }
 
-ResNet::ResNet(const ResNetConfig& config)
-    : layout_(config.layout),
-      stem_(at("stem"), config.channels, config.widths.empty() ? 0 : config.widths.front(), 3, 1,
-            config.layout) {
-  if (config.stages.empty() || config.stages.size() != config.widths.size())
+namespace {
+
+const ResNetConfig& checked(const ResNetConfig& c) {
+  if (c.stages.empty() || c.stages.size() != c.widths.size())
     throw ValueError(
         fmt::format("ResNet: every stage needs a width, but there are {} stages and {} widths",
-                    config.stages.size(), config.widths.size()));
+                    c.stages.size(), c.widths.size()));
+  check_sizes("ResNet", {{"channels", c.channels}, {"classes", c.classes}});
+  for (std::int64_t width : c.widths) check_sizes("ResNet", {{"a stage's width", width}});
+  for (int blocks : c.stages) block_count("ResNet", blocks);
+  return c;
+}
+
+}  // namespace
+
+ResNet::ResNet(const ResNetConfig& config)
+    : layout_(checked(config).layout),
+      stem_(at("stem"), config.channels, config.widths.front(), 3, 1, config.layout) {
   std::int64_t in = config.widths.front();
   for (std::size_t stage = 0; stage < config.stages.size(); ++stage)
     for (int i = 0; i < config.stages[stage]; ++i) {

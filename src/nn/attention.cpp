@@ -7,8 +7,14 @@ namespace ebb::nn {
 namespace {
 
 std::int64_t head_size(std::int64_t width, const MultiHeadOptions& options) {
+  const std::int64_t groups = options.key_value_heads ? options.key_value_heads : options.heads;
+  if (options.heads < 1 || options.head_size < 0 || groups < 1 || options.heads % groups != 0)
+    throw ValueError(
+        fmt::format("attention: heads and head_size must be positive and heads divide into groups "
+                    "of key_value_heads, but {}, {} and {} came",
+                    options.heads, options.head_size, options.key_value_heads));
   if (options.head_size > 0) return options.head_size;
-  if (options.heads < 1 || width % options.heads != 0)
+  if (width % options.heads != 0)
     throw ValueError(fmt::format("attention: a width of {} does not divide into {} heads", width,
                                  options.heads));
   return width / options.heads;

@@ -1,6 +1,10 @@
 #include "ebb/nn/layers.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
+
+#include "ebb/error.h"
 
 namespace ebb::nn {
 namespace {
@@ -8,6 +12,13 @@ namespace {
 // PyTorch's default for linear and convolution layers: uniform within 1 / √fan-in.
 Initial fan_in_uniform(std::int64_t fan_in) {
   return Initial::uniform(fan_in > 0 ? 1.0 / std::sqrt(static_cast<double>(fan_in)) : 0.0);
+}
+
+// The channels that one of `groups` reads.
+std::int64_t per_group(std::int64_t in, std::int64_t groups) {
+  if (groups < 1 || in % groups != 0)
+    throw ValueError(fmt::format("conv2d: {} channels do not divide into {} groups", in, groups));
+  return in / groups;
 }
 
 }  // namespace
@@ -27,8 +38,8 @@ Linear::Linear(Place place, std::int64_t in, std::int64_t out, Bias with_bias,
 Conv2d::Conv2d(Place place, std::int64_t in, std::int64_t out, std::int64_t kernel,
                const Conv2dOptions& options, Bias with_bias)
     : Module(std::move(place)),
-      weight(parameter("weight", {out, in / options.groups, kernel, kernel},
-                       fan_in_uniform(in / options.groups * kernel * kernel))),
+      weight(parameter("weight", {out, per_group(in, options.groups), kernel, kernel},
+                       fan_in_uniform(per_group(in, options.groups) * kernel * kernel))),
       options_(options) {
   if (with_bias == Bias::yes)
     bias = parameter("bias", {out}, fan_in_uniform(in / options.groups * kernel * kernel));

@@ -114,7 +114,9 @@ std::vector<NamedVariable> ModuleBase::trainable_parameters() const {
 
 std::int64_t ModuleBase::parameter_count() const {
   std::int64_t count = 0;
-  for (const NamedVariable& p : parameters()) count += p.variable.shape().elements();
+  for (const NamedVariable& p : parameters())
+    if (__builtin_add_overflow(count, p.variable.shape().elements(), &count))
+      throw ShapeError(fmt::format("module \"{}\" has more parameters than can be counted", path_));
   return count;
 }
 

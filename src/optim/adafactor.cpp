@@ -12,6 +12,13 @@ class AdafactorRule : public Rule {
  public:
   explicit AdafactorRule(const Adafactor& options) : o_(options) {
     require_rate(o_.lr);
+    if (!(o_.beta2_decay < 0.0 && std::isfinite(o_.beta2_decay)))
+      throw ValueError(fmt::format("Adafactor's beta2_decay must be negative and finite, but is {}",
+                                   o_.beta2_decay));
+    require_not_negative(o_.eps_square, "Adafactor's eps_square");
+    require_not_negative(o_.eps_scale, "Adafactor's eps_scale");
+    if (o_.beta1) require_decay(*o_.beta1, "Adafactor's beta1");
+    require_not_negative(o_.weight_decay, "Adafactor's weight_decay");
     require_positive(o_.clip_threshold, "Adafactor's clip_threshold");
     if (o_.warm_up && !o_.relative_step)
       throw ValueError("Adafactor's warm_up is of the relative step, which is off");

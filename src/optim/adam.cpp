@@ -13,6 +13,10 @@ class AdamRule : public Rule {
   AdamRule(std::string_view name, double rate, AdamAttributes attributes, DType state)
       : name_(name), rate_(rate), attributes_(attributes), state_(state) {
     require_rate(rate);
+    require_decay(attributes_.beta1, "Adam's beta1");
+    require_decay(attributes_.beta2, "Adam's beta2");
+    require_not_negative(attributes_.eps, "Adam's eps");
+    require_not_negative(attributes_.weight_decay, "Adam's weight_decay");
     require_state_dtype(state);
     if (attributes_.stochastic && state != bf16)
       throw ValueError("stochastic rounding is of state in bfloat16, but the state is in " +

@@ -10,6 +10,9 @@ class LionRule : public Rule {
  public:
   explicit LionRule(const Lion& options) : o_(options) {
     require_rate(o_.lr);
+    require_decay(o_.beta1, "Lion's beta1");
+    require_decay(o_.beta2, "Lion's beta2");
+    require_not_negative(o_.weight_decay, "Lion's weight_decay");
     require_state_dtype(o_.state);
   }
   std::string_view name() const override { return "lion"; }

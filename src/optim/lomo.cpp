@@ -12,6 +12,7 @@ class LomoRule : public Rule {
  public:
   explicit LomoRule(const LOMO& options) : o_(options) {
     require_rate(o_.lr);
+    require_not_negative(o_.weight_decay, "LOMO's weight_decay");
     require_positive(o_.clip_value, "LOMO's clip_value");
     require_positive(o_.clip_parameter_norm, "LOMO's clip_parameter_norm");
   }

@@ -22,6 +22,14 @@ Optimizer Optimizer::with_rate(double rate) const {
   return copy;
 }
 
+Optimizer& Optimizer::with(Group group) {
+  if (!group.matches) throw ValueError("a group needs `matches`, which says whom it is for");
+  require_not_negative(group.rate_factor, "a group's rate_factor");
+  if (group.weight_decay) require_not_negative(*group.weight_decay, "a group's weight_decay");
+  groups_.push_back(std::move(group));
+  return *this;
+}
+
 const Group& Optimizer::group_of(const nn::NamedVariable& parameter) const {
   static const Group none;
   for (const Group& group : groups_)
@@ -138,6 +146,7 @@ Tensor global_norm(const std::vector<Tensor>& gradients) {
 }
 
 Tensor clip_scale(const Tensor& norm, double limit) {
+  require_positive(limit, "the norm that gradients are clipped to");
   return minimum(scalar_like(norm, 1.0), limit / (norm + 1e-6));
 }
 

@@ -16,6 +16,11 @@ class QuantisedAdamRule : public Rule {
         min_elements_(min_elements),
         tables_(tables) {
     require_rate(rate);
+    require_decay(attributes.adam.beta1, "Adam's beta1");
+    require_decay(attributes.adam.beta2, "Adam's beta2");
+    require_not_negative(attributes.adam.eps, "Adam's eps");
+    require_not_negative(attributes.adam.weight_decay, "Adam's weight_decay");
+    require_not_negative(static_cast<double>(min_elements), "Adam's min_quantised_elements");
   }
   std::string_view name() const override { return name_; }
   double rate() const override { return rate_; }

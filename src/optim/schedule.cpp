@@ -77,6 +77,12 @@ void require_positive(std::int64_t steps, const char* what) {
     throw ValueError(fmt::format("a schedule's {} must be at least 1, but is {}", what, steps));
 }
 
+void require_factor(double value, const char* what) {
+  if (!(value >= 0.0 && std::isfinite(value)))
+    throw ValueError(
+        fmt::format("a schedule's {} must be finite and not negative, but is {}", what, value));
+}
+
 double progress(std::int64_t step, std::int64_t steps) {
   return std::clamp(static_cast<double>(step) / static_cast<double>(steps), 0.0, 1.0);
 }
@@ -89,16 +95,21 @@ SchedulePtr constant() {
 
 SchedulePtr step_decay(std::int64_t every, double gamma) {
   require_positive(every, "interval");
+  require_factor(gamma, "gamma");
   return std::make_shared<Fixed>(
       [=](std::int64_t step) { return std::pow(gamma, static_cast<double>(step / every)); });
 }
 
 SchedulePtr linear_warmup(std::int64_t warmup, SchedulePtr after) {
+  if (warmup < 0)
+    throw ValueError(fmt::format("a schedule's warmup must not be negative, but is {}", warmup));
+  if (!after) throw ValueError("a warm-up needs a schedule that follows it, but none came");
   return std::make_shared<Warmup>(warmup, std::move(after));
 }
 
 SchedulePtr cosine(std::int64_t steps, double floor) {
   require_positive(steps, "length");
+  require_factor(floor, "floor");
   return std::make_shared<Fixed>([=](std::int64_t step) {
     return floor + (1.0 - floor) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress(step, steps)));
   });
@@ -106,10 +117,19 @@ SchedulePtr cosine(std::int64_t steps, double floor) {
 
 SchedulePtr linear_decay(std::int64_t steps, double floor) {
   require_positive(steps, "length");
+  require_factor(floor, "floor");
   return std::make_shared<Fixed>(
       [=](std::int64_t step) { return floor + (1.0 - floor) * (1.0 - progress(step, steps)); });
 }
 
-SchedulePtr reduce_on_plateau(PlateauOptions options) { return std::make_shared<Plateau>(options); }
+SchedulePtr reduce_on_plateau(PlateauOptions options) {
+  require_factor(options.factor, "factor");
+  require_factor(options.threshold, "threshold");
+  require_factor(options.floor, "floor");
+  if (options.patience < 0)
+    throw ValueError(
+        fmt::format("a schedule's patience must not be negative, but is {}", options.patience));
+  return std::make_shared<Plateau>(options);
+}
 
 }  // namespace ebb::optim

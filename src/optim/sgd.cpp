@@ -8,7 +8,13 @@ namespace {
 
 class SgdRule : public Rule {
  public:
-  explicit SgdRule(const SGD& options) : o_(options) { require_rate(o_.lr); }
+  explicit SgdRule(const SGD& options) : o_(options) {
+    require_rate(o_.lr);
+    require_not_negative(o_.momentum, "SGD's momentum");
+    require_not_negative(o_.weight_decay, "SGD's weight_decay");
+    if (o_.nesterov && o_.momentum == 0.0)
+      throw ValueError("SGD's nesterov is a form of momentum, but momentum is 0");
+  }
   std::string_view name() const override { return "sgd"; }
   double rate() const override { return o_.lr; }
   std::vector<StateField> state(const nn::NamedVariable& parameter,

@@ -3,20 +3,31 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "ebb/error.h"
 #include "ebb/optim/rule.h"
 #include "ops/optimizer_step.h"
 
 namespace ebb::optim {
 
-inline void require_rate(double rate) {
-  if (!(rate >= 0.0))
-    throw ValueError(fmt::format("a learning rate must not be negative, but is {}", rate));
+// Each names the field; NaN and infinity are never meant.
+inline void require_not_negative(double value, std::string_view what) {
+  if (!(value >= 0.0 && std::isfinite(value)))
+    throw ValueError(fmt::format("{} must be finite and not negative, but is {}", what, value));
 }
 
+inline void require_rate(double rate) { require_not_negative(rate, "a learning rate (lr)"); }
+
 inline void require_positive(std::optional<double> value, std::string_view what) {
-  if (value && !(*value > 0.0))
-    throw ValueError(fmt::format("{} must be positive, but is {}", what, *value));
+  if (value && !(*value > 0.0 && std::isfinite(*value)))
+    throw ValueError(fmt::format("{} must be positive and finite, but is {}", what, *value));
+}
+
+// Of running means.
+inline void require_decay(double value, std::string_view what) {
+  if (!(value >= 0.0 && value < 1.0))
+    throw ValueError(fmt::format("{} must be at least 0 and below 1, but is {}", what, value));
 }
 
 inline void require_state_dtype(DType dtype) {

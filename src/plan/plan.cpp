@@ -53,11 +53,27 @@ void finish(Plan& plan, const PlanOptions& options) {
   }
 }
 
+// The graph, whose tensors together must be few enough bytes that no sum of planning overflows: all
+// sums are of its tensors and of workspaces for them.
+const Graph& countable(const Graph& graph) {
+  constexpr Bytes most{std::int64_t{1} << 56};
+  Bytes total;
+  for (const auto& node : topological_order(graph))
+    for (const TensorType& type : node->outputs()) {
+      if (type.bytes() > most - total)
+        throw MemoryError(fmt::format(
+            "the tensors of this graph take more than {} together: too many to be planned",
+            to_string(most)));
+      total += type.bytes();
+    }
+  return graph;
+}
+
 // Plans of one graph that differ in what is computed again.
 class Planner {
  public:
   Planner(const Graph& graph, const PlanOptions& options)
-      : graph_(graph),
+      : graph_(countable(graph)),
         options_(options),
         base_(lower(graph, schedule(graph, options.updates), options)),
         model_(base_.plan, base_.graph_instructions) {}

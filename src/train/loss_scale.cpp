@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "ebb/error.h"
 #include "ebb/ops.h"
 
@@ -9,8 +11,9 @@ namespace ebb {
 
 LossScaler::LossScaler(const LossScale& options, optim::StateStore& store, Device device)
     : options_(options) {
-  if (!(options.initial > 0.0 && options.growth > 1.0 && options.backoff > 0.0 &&
-        options.backoff < 1.0 && options.interval > 0))
+  if (!(std::isfinite(options.initial) && std::isfinite(options.growth) && options.initial > 0.0 &&
+        options.growth > 1.0 && options.backoff > 0.0 && options.backoff < 1.0 &&
+        options.interval > 0))
     throw ValueError(
         fmt::format("a loss scale starts above 0, grows by more than 1, backs off by less than 1 "
                     "and waits at least a step, but initial = {}, growth = {}, backoff = {}, "

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 
 #include "ebb/error.h"
 #include "ebb/grad.h"
@@ -22,12 +24,23 @@ std::vector<TensorType> Batch::types() const {
 
 namespace {
 
+const std::string last_norm_path = "clip.last_norm";  // of the state
+
 struct MicroBatch {
   Batch batch;
   double share = 1.0;  // of the whole batch's items
 };
 
 void check_options(const nn::ModuleBase& model, const TrainOptions& options) {
+  if (!options.schedule) throw ValueError("TrainOptions: a schedule is needed, but none came");
+  if (options.accumulate < 1)
+    throw ValueError(
+        fmt::format("TrainOptions: accumulate must be at least 1, but is {}", options.accumulate));
+  if (options.clip_norm && !(*options.clip_norm > 0.0 && std::isfinite(*options.clip_norm)))
+    throw ValueError(fmt::format("TrainOptions: clip_norm must be positive and finite, but is {}",
+                                 *options.clip_norm));
+  if (!options.clip_norm && options.clip_by != ClipBy::this_norm)
+    throw ValueError("TrainOptions: clip_by says how to clip, but there is no clip_norm");
   if (options.precision != Precision::fp32) {
     const DType expected = parameter_dtype(options.precision);
     for (const nn::NamedVariable& p : model.trainable_parameters())
@@ -48,9 +61,6 @@ void check_options(const nn::ModuleBase& model, const TrainOptions& options) {
 
 // At most `parts` of them, nearly equal: 10 items in 4 parts are 3, 3, 2 and 2.
 std::vector<MicroBatch> micro_batches(const Batch& whole, std::int64_t parts) {
-  if (parts < 1)
-    throw ValueError(
-        fmt::format("a step has at least one micro-batch, but {} were asked for", parts));
   if (parts == 1) return {{whole, 1.0}};
   std::int64_t items = -1;
   for (const Tensor& t : whole.tensors) {
@@ -98,6 +108,7 @@ struct TrainStep::State {
   Graph trace(const std::vector<TensorType>& types) {
     const TraceScope fresh;
     const nn::ForwardScope forward(nn::Mode::train);
+    free_unused_state();
     Graph graph;
     const Batch batch = placeholders(types, model.device());
     const Tensor rate = input({{}, f64}, "rate", model.device()),
@@ -143,6 +154,20 @@ struct TrainStep::State {
   }
 
  private:
+  // State that neither this optimizer nor the step itself has a use for is in no plan.
+  void free_unused_state() {
+    std::set<std::string> used;
+    for (const nn::NamedVariable& p : model.trainable_parameters())
+      for (const optim::StateField& field : optimizer.state(p))
+        used.insert(p.path + '.' + std::string(field.name));
+    const bool scales = options.precision == Precision::mixed_fp16;
+    const bool clips = options.clip_norm && options.clip_by == ClipBy::last_norm;
+    store.keep_only([&](const std::string& path) {
+      return used.contains(path) || (scales && path.starts_with("loss_scale.")) ||
+             (clips && path == last_norm_path);
+    });
+  }
+
   // A part's share of the whole batch's mean.
   Tensor share_of(const MicroBatch& part, const Batch& whole, const Tensor& mean) const {
     if (part.share == 1.0) return mean;
@@ -187,7 +212,7 @@ struct TrainStep::State {
 
   Tensor clip_factor(const Tensor& norm, Graph& graph) {
     if (options.clip_by != ClipBy::last_norm) return optim::clip_scale(norm, *options.clip_norm);
-    const Variable last = store.get("clip.last_norm", norm.type(), model.device());
+    const Variable last = store.get(last_norm_path, norm.type(), model.device());
     graph.updates.push_back({last, norm});
     return optim::clip_scale(last, *options.clip_norm);
   }

@@ -17,44 +17,73 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The last tenth of a generated source, or at most 2000 items, is kept for testing.
-template <class Source>
-void split_source(Workload& workload, const std::shared_ptr<Source>& source) {
-  const std::int64_t kept = std::min<std::int64_t>(2000, source->size() / 10);
-  workload.train = data::Subset::range(source, 0, source->size() - kept);
-  workload.test = data::Subset::range(source, source->size() - kept, source->size());
+// The last items of a source are held out for testing.
+void split_source(Workload& workload, const data::DatasetPtr& source, const std::string& name) {
+  const std::int64_t count = source->size(), cut = count - held_out(count, name);
+  workload.train = data::Subset::range(source, 0, cut);
+  workload.test = data::Subset::range(source, cut, count);
+  const auto part = [&](std::int64_t begin, std::int64_t end) {
+    return DataPart{fmt::format("{}, items {} to {}", name, begin, end)};
+  };
+  workload.train_part = part(0, cut), workload.test_part = part(cut, count);
 }
 
 struct ImageShape {
   std::int64_t channels = 3, height = 32, width = 32, classes = 10;
 };
 
-// CIFAR-10's or MNIST's folder, whichever it is, or generated images with a known best accuracy.
-ImageShape image_data(Workload& workload, const Options& options, bool augment) {
-  if (options.data) {
-    const bool cifar = fs::exists(*options.data / "test_batch.bin") ||
-                       fs::exists(*options.data / "data_batch_1.bin");
-    const auto read = [&](data::Split split) {
-      return cifar ? data::read_cifar10(*options.data, split)
-                   : data::read_mnist(*options.data, split);
-    };
-    // MNIST's test files alone serve for both, as its training files are often left out.
-    const bool has_train = cifar || fs::exists(*options.data / "train-images-idx3-ubyte") ||
-                           fs::exists(*options.data / "train-images-idx3-ubyte.gz");
-    const data::ImageSetPtr train = read(has_train ? data::Split::train : data::Split::test),
-                            test = read(data::Split::test);
-    data::ImageOptions plain{.normalise = data::channel_statistics(*train)}, varied = plain;
-    if (augment) varied.crop_padding = 4, varied.flip = cifar;
-    workload.train = std::make_shared<data::ImageDataset>(train, varied);
-    workload.test = std::make_shared<data::ImageDataset>(test, plain);
-    return {train->channels, train->height, train->width, train->classes};
+// Images [begin, end) of a set.
+data::ImageSetPtr part_of(const data::ImageSet& whole, std::int64_t begin, std::int64_t end) {
+  auto part = std::make_shared<data::ImageSet>(
+      data::ImageSet{whole.channels, whole.height, whole.width, whole.classes, {}, {}});
+  const std::int64_t each = whole.image_bytes();
+  part->pixels.assign(whole.pixels.begin() + begin * each, whole.pixels.begin() + end * each);
+  part->labels.assign(whole.labels.begin() + begin, whole.labels.begin() + end);
+  return part;
+}
+
+// CIFAR-10's or MNIST's folder. Where only one of the two sets is there, as MNIST's training files
+// are often left out, the last of its images are held out.
+ImageShape images_from(Workload& workload, const fs::path& folder, bool augment) {
+  const auto has = [&](const char* name) {
+    return fs::exists(folder / name) || fs::exists(folder / (std::string(name) + ".gz"));
+  };
+  const bool cifar = has("test_batch.bin") || has("data_batch_1.bin");
+  const bool has_train = has(cifar ? "data_batch_1.bin" : "train-images-idx3-ubyte"),
+             has_test = has(cifar ? "test_batch.bin" : "t10k-images-idx3-ubyte");
+  const auto read = [&](data::Split split) {
+    return cifar ? data::read_cifar10(folder, split) : data::read_mnist(folder, split);
+  };
+  data::ImageSetPtr train, test;
+  if (has_train == has_test) {  // both, or neither: an error says which file is missing
+    train = read(data::Split::train), test = read(data::Split::test);
+    workload.train_part.source = fmt::format("{}, the training set", folder.string());
+    workload.test_part.source = fmt::format("{}, the test set", folder.string());
+  } else {
+    const data::ImageSetPtr whole = read(has_train ? data::Split::train : data::Split::test);
+    const std::string name =
+        fmt::format("{}, the {} set", folder.string(), has_train ? "training" : "test");
+    const std::int64_t count = whole->size(), cut = count - held_out(count, name);
+    train = part_of(*whole, 0, cut), test = part_of(*whole, cut, count);
+    workload.train_part.source = fmt::format("{}, images 0 to {}", name, cut);
+    workload.test_part.source = fmt::format("{}, images {} to {}", name, cut, count);
   }
+  data::ImageOptions plain{.normalise = data::channel_statistics(*train)}, varied = plain;
+  if (augment) varied.crop_padding = 4, varied.flip = cifar;
+  workload.train = std::make_shared<data::ImageDataset>(train, varied);
+  workload.test = std::make_shared<data::ImageDataset>(test, plain);
+  return {train->channels, train->height, train->width, train->classes};
+}
+
+// Files, or generated images with a known best accuracy.
+ImageShape image_data(Workload& workload, const Options& options, bool augment) {
+  if (options.data) return images_from(workload, *options.data, augment);
   data::GaussianImageOptions source;
   source.classes = options.classes.value_or(10);
   source.separation = 8.0;
   source.seed = options.seed;
   const auto images = std::make_shared<data::GaussianImages>(source);
-  split_source(workload, images);
+  split_source(workload, images, "generated images");
   workload.limit = Limit{Limit::Kind::accuracy, images->best_accuracy()};
   return {source.channels, source.height, source.width, source.classes};
 }
@@ -78,9 +107,11 @@ class BertWorkload : public Workload {
       const bool csv = o.data->extension() == ".csv";
       const auto texts = csv ? data::read_labelled_csv(*o.data, c.classes)
                              : data::read_labelled_jsonl(*o.data, c.classes);
-      split_source(*this, std::make_shared<data::LabelledTextDataset>(
-                              texts, data::LabelledTextOptions{.sequence = sequence,
-                                                               .vocabulary = c.vocabulary}));
+      split_source(
+          *this,
+          std::make_shared<data::LabelledTextDataset>(
+              texts, data::LabelledTextOptions{.sequence = sequence, .vocabulary = c.vocabulary}),
+          o.data->string());
     } else {
       data::LabelledSequenceOptions source;
       source.classes = c.classes;
@@ -88,7 +119,7 @@ class BertWorkload : public Workload {
       source.sequence = sequence;
       source.seed = o.seed;
       const auto sequences = std::make_shared<data::LabelledSequences>(source);
-      split_source(*this, sequences);
+      split_source(*this, sequences, "generated sequences");
       limit = Limit{Limit::Kind::accuracy, sequences->best_accuracy()};
     }
     const nn::MakeScope scope(o.device, o.dtype);

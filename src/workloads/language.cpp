@@ -1,6 +1,9 @@
 // Workloads that predict the next token: lm, gpt2 and llama.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "ebb/data/generated.h"
 #include "ebb/data/text.h"
 #include "ebb/error.h"
@@ -17,8 +20,9 @@ namespace fs = std::filesystem;
 
 struct TextData {
   data::DatasetPtr train, test;
+  DataPart train_part, test_part;
   std::int64_t vocabulary = 0;
-  std::optional<Limit> limit;
+  std::optional<Limit> limit = {};
 };
 
 TextData generated(const Options& options, std::int64_t sequence, std::int64_t vocabulary) {
@@ -28,47 +32,90 @@ TextData generated(const Options& options, std::int64_t sequence, std::int64_t v
   source.sequence = sequence;
   source.seed = options.seed;
   const auto text = std::make_shared<data::MarkovText>(source);
-  return {data::Subset::range(text, 0, text->size() - 4096),
-          data::Subset::range(text, text->size() - 4096, text->size()), vocabulary,
+  constexpr std::int64_t tests = 4096;
+  const DataPart part{"generated Markov text"};
+  return {data::Subset::range(text, 0, text->size() - tests),
+          data::Subset::range(text, text->size() - tests, text->size()),
+          part,
+          part,
+          vocabulary,
           Limit{Limit::Kind::loss, text->best_loss()}};
 }
 
-fs::path first_existing(const fs::path& folder, std::initializer_list<const char*> names) {
-  std::string tried;
-  for (const char* name : names) {
+// The first of these files in a folder, if there is one.
+std::optional<fs::path> first_existing(const fs::path& folder,
+                                       std::initializer_list<const char*> names) {
+  for (const char* name : names)
     if (fs::exists(folder / name)) return folder / name;
-    tried += fmt::format("{}{}", tried.empty() ? "" : ", ", name);
-  }
-  throw FileError(fmt::format("{}: expected one of {} in the folder", folder.string(), tried));
+  return {};
 }
 
 TextData windows(const data::TokenStream& train, const data::TokenStream& test,
-                 std::int64_t sequence) {
+                 std::int64_t sequence, const std::string& train_source,
+                 const std::string& test_source) {
   const data::WindowOptions options{.sequence = sequence};
   return {std::make_shared<data::WindowDataset>(train, options),
           std::make_shared<data::WindowDataset>(test, options),
-          train.vocabulary(),
-          {}};
+          {train_source, 0, train.size()},
+          {test_source, 0, test.size()},
+          train.vocabulary()};
+}
+
+// Where a text of `size` tokens is cut in two: what follows is held out, the last tenth and at
+// most 2000 windows, but at least one. Windows are of `sequence` tokens and the one after.
+std::int64_t cut_of(const std::string& name, std::int64_t size, std::int64_t sequence) {
+  constexpr std::int64_t most_windows = 2000;
+  const std::int64_t window = sequence + 1;
+  if (size < 2 * window)
+    throw ValueError(fmt::format(
+        "{}: a window of {} tokens to train on and another to test with are needed, but there are "
+        "{} tokens; a shorter sequence would do",
+        name, window, size));
+  return size - std::clamp(size / 10, window, most_windows * sequence + 1);
+}
+
+// One text for both.
+TextData divided(const data::TokenStream& text, std::int64_t cut, std::int64_t sequence) {
+  const auto source = [&](std::int64_t begin, std::int64_t end) {
+    return fmt::format("{}, tokens {} to {}", text.name(), begin, end);
+  };
+  return windows(text.part(0, cut), text.part(cut, text.size()), sequence, source(0, cut),
+                 source(cut, text.size()));
+}
+
+TextData from_folder(const fs::path& folder, std::int64_t sequence, std::int64_t limit) {
+  const auto train = first_existing(
+                 folder, {"train.txt", "ptb.train.txt", "input.txt", "valid.txt", "ptb.valid.txt"}),
+             test =
+                 first_existing(folder, {"test.txt", "ptb.test.txt", "valid.txt", "ptb.valid.txt"});
+  if (!train)
+    throw FileError(
+        fmt::format("{}: expected train.txt, ptb.train.txt, input.txt or valid.txt in the folder",
+                    folder.string()));
+  if (!test || fs::equivalent(*train, *test)) {
+    const std::int64_t cut = cut_of(train->string(), data::count_words(*train), sequence);
+    const data::Vocabulary words = data::Vocabulary::of_text(*train, limit, cut);
+    return divided(data::TokenStream::words(*train, words), cut, sequence);
+  }
+  const data::Vocabulary words = data::Vocabulary::of_text(*train, limit);
+  return windows(data::TokenStream::words(*train, words), data::TokenStream::words(*test, words),
+                 sequence, train->string(), test->string());
 }
 
 // A folder of words in PTB's form, a token file (.bin, little-endian int32), or any file as bytes.
 TextData from_files(const fs::path& path, std::int64_t sequence,
                     std::optional<std::int64_t> vocabulary) {
-  if (fs::is_directory(path)) {
-    const fs::path train =
-        first_existing(path, {"train.txt", "ptb.train.txt", "valid.txt", "input.txt"});
-    const fs::path test =
-        first_existing(path, {"test.txt", "ptb.test.txt", "valid.txt", "input.txt"});
-    const data::Vocabulary words =
-        data::Vocabulary::of_text(train, vocabulary.value_or(data::Vocabulary::no_limit));
-    return windows(data::TokenStream::words(train, words), data::TokenStream::words(test, words),
-                   sequence);
-  }
+  constexpr std::int64_t longest = std::numeric_limits<std::int32_t>::max();
+  if (sequence < 1 || sequence > longest)
+    throw ValueError(
+        fmt::format("the option sequence must be between 1 and {}, but is {}", longest, sequence));
+  if (fs::is_directory(path))
+    return from_folder(path, sequence, vocabulary.value_or(data::Vocabulary::no_limit));
   const data::TokenStream stream =
-      path.extension() == ".bin"
-          ? data::TokenStream::file(path, data::TokenWidth::int32, vocabulary.value_or(50257))
-          : data::TokenStream::bytes(path);
-  return windows(stream, stream, sequence);
+      read_as_bytes(path)
+          ? data::TokenStream::bytes(path)
+          : data::TokenStream::file(path, data::TokenWidth::int32, vocabulary.value_or(50257));
+  return divided(stream, cut_of(stream.name(), stream.size(), sequence), sequence);
 }
 
 TextData text_data(const Options& options, std::int64_t sequence, std::int64_t vocabulary) {
@@ -86,6 +133,7 @@ class LanguageWorkload : public Workload {
         rate_(rate),
         fused_loss_(options.fused_loss) {
     train = text.train, test = text.test, limit = text.limit;
+    train_part = text.train_part, test_part = text.test_part;
     fuses_loss = true;
     batch_size = options.batch.value_or(default_batch);
   }
@@ -110,6 +158,10 @@ class LanguageWorkload : public Workload {
 };
 
 }  // namespace
+
+bool read_as_bytes(const fs::path& file) {
+  return !fs::is_directory(file) && file.extension() != ".bin";
+}
 
 std::unique_ptr<Workload> make_lm(const Options& o) {
   models::LanguageModelConfig c;

@@ -5,6 +5,7 @@
 
 #include "ebb/error.h"
 #include "ebb/optim/by_name.h"
+#include "ebb/workloads/settings.h"
 #include "workloads/families.h"
 
 namespace ebb::workloads {
@@ -82,7 +83,11 @@ std::vector<std::string> level_names(const std::string& workload) {
 }
 
 std::unique_ptr<MultilevelWorkload> make_multilevel(const MultilevelOptions& options) {
-  return row_of(options.common.name).make(options);
+  const Row& row = row_of(options.common.name);
+  if (const auto wrong = misfit(options))
+    throw ValueError(fmt::format("the option {} {}", name(wrong->setting), wrong->why));
+  if (const auto wrong = level_misfit(options)) throw ValueError(*wrong);
+  return row.make(options);
 }
 
 }  // namespace ebb::workloads

@@ -20,6 +20,7 @@ using LoaderPtr = mlo::LoaderPtr;
 
 struct Images {
   data::DatasetPtr train, meta, test;
+  std::string source, test_source;
   std::int64_t channels = 3, height = 32, width = 32, classes = 10;
   std::optional<Limit> limit;
 };
@@ -34,6 +35,8 @@ Images from_cifar(const MultilevelOptions& o) {
   const data::LongTail parts =
       data::long_tail(*train, {.imbalance = o.imbalance, .meta = o.meta, .seed = o.common.seed});
   Images result;
+  result.source = fmt::format("{}, the training set", o.common.data->string());
+  result.test_source = fmt::format("{}, the test set", o.common.data->string());
   result.train = std::make_shared<data::Subset>(images, parts.train);
   result.meta = std::make_shared<data::Subset>(images, parts.meta);
   result.test = std::make_shared<data::ImageDataset>(test, plain);
@@ -45,6 +48,10 @@ Images generated(const MultilevelOptions& o) {
   constexpr std::int64_t tests = 2000;
   data::GaussianImageOptions source;
   source.classes = o.common.classes.value_or(10);
+  constexpr std::int64_t most_classes = 256;  // labels are kept as bytes
+  if (source.classes > most_classes)
+    throw ValueError(fmt::format("the option classes is at most {} for reweight, but is {}",
+                                 most_classes, source.classes));
   source.separation = 4.0;
   source.seed = o.common.seed;
   const auto images = std::make_shared<data::GaussianImages>(source);
@@ -55,6 +62,7 @@ Images generated(const MultilevelOptions& o) {
       labels, source.classes, {.imbalance = o.imbalance, .meta = o.meta, .seed = o.common.seed});
   Images result;
   result.classes = source.classes;
+  result.source = result.test_source = "generated images";
   result.train = std::make_shared<data::Subset>(images, parts.train);
   result.meta = std::make_shared<data::Subset>(images, parts.meta);
   result.test = data::Subset::range(images, images->size() - tests, images->size());
@@ -134,6 +142,14 @@ class Reweight : public MultilevelWorkload {
     test = images.test;
     limit = images.limit;
     batch_size = o.common.batch.value_or(100);
+    if (batch_size < 1)
+      throw ValueError(fmt::format("the option batch must be at least 1, but is {}", batch_size));
+    parts = {{"train", {images.source + ", long-tailed", images.train->size()}},
+             {"meta", {images.source + ", balanced", images.meta->size()}},
+             {"test", {images.test_source, images.test->size()}}};
+    require_items(parts["train"], batch_size, "a batch of the level classifier");
+    require_items(parts["meta"], batch_size, "a batch of the level reweight");
+    require_items(parts["test"], 1, "testing");
     classifier_ = classifier_for(o, images, level(o, "classifier").dtype());
     {
       const nn::MakeScope scope(o.common.device, level(o, "reweight").dtype());

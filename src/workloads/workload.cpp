@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "ebb/error.h"
+#include "ebb/workloads/settings.h"
 #include "workloads/families.h"
 
 namespace ebb::workloads {
@@ -25,9 +28,41 @@ std::vector<std::string> workload_names() {
   return names;
 }
 
+std::string to_string(const DataPart& part) {
+  return fmt::format("{} items{} of {}", part.items,
+                     part.tokens ? fmt::format(" ({} tokens)", *part.tokens) : "", part.source);
+}
+
+std::int64_t held_out(std::int64_t count, const std::string& source) {
+  constexpr std::int64_t most = 2000;
+  if (count < 2)
+    throw ValueError(fmt::format(
+        "{}: one item to train on and another to test with are needed, but there are {}", source,
+        count));
+  return std::clamp<std::int64_t>(count / 10, 1, most);
+}
+
+void require_items(const DataPart& part, std::int64_t needed, const std::string& what_for) {
+  if (part.items < needed)
+    throw ValueError(fmt::format("{} {} needed for {}, but there {} {}", needed,
+                                 needed == 1 ? "item is" : "items are", what_for,
+                                 part.items == 1 ? "is" : "are", to_string(part)));
+}
+
 std::unique_ptr<Workload> make_workload(const Options& options) {
-  for (const Row& row : rows)
-    if (options.name == row.name) return row.make(options);
+  for (const Row& row : rows) {
+    if (options.name != row.name) continue;
+    if (const auto wrong = misfit(options))
+      throw ValueError(fmt::format("the option {} {}", name(wrong->setting), wrong->why));
+    if (options.batch && *options.batch < 1)
+      throw ValueError(
+          fmt::format("the option batch must be at least 1, but is {}", *options.batch));
+    std::unique_ptr<Workload> made = row.make(options);
+    made->train_part.items = made->train->size(), made->test_part.items = made->test->size();
+    require_items(made->train_part, made->batch_size, "a batch");
+    require_items(made->test_part, 1, "testing");
+    return made;
+  }
   throw ValueError(fmt::format("there is no workload \"{}\"; there are: {}", options.name,
                                fmt::join(workload_names(), ", ")));
 }

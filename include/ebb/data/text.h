@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,10 +21,13 @@ namespace ebb::data {
 class Vocabulary {
  public:
   static constexpr std::int64_t no_limit = 0;
+  static constexpr std::int64_t whole_text = std::numeric_limits<std::int64_t>::max();
 
   // In order of first appearance. With a limit, only so many: the two above and the most frequent
-  // (of equally frequent ones those that come first).
-  static Vocabulary of_text(const std::filesystem::path& path, std::int64_t limit = no_limit);
+  // (of equally frequent ones those that come first). Of a text whose rest is held out, only the
+  // first `tokens` count.
+  static Vocabulary of_text(const std::filesystem::path& path, std::int64_t limit = no_limit,
+                            std::int64_t tokens = whole_text);
 
   std::int64_t size() const { return static_cast<std::int64_t>(words_.size()); }
   const std::string& word(std::int64_t token) const;
@@ -60,7 +64,10 @@ class TokenStream {
   static TokenStream of(std::vector<std::int32_t> tokens, std::int64_t vocabulary,
                         std::string name = "tokens");
 
-  std::int64_t size() const;
+  // Tokens [begin, end) of this one, under new numbers.
+  TokenStream part(std::int64_t begin, std::int64_t end) const;
+
+  std::int64_t size() const { return end_ - begin_; }
   std::int64_t vocabulary() const;
   const std::string& name() const;  // the file's, for messages
 
@@ -70,9 +77,13 @@ class TokenStream {
 
  private:
   struct Source;
-  explicit TokenStream(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
+  explicit TokenStream(std::shared_ptr<const Source> source);
   std::shared_ptr<const Source> source_;
+  std::int64_t begin_ = 0, end_ = 0;  // of the source's tokens
 };
+
+// Words of a text and ends of lines: what TokenStream::words has.
+std::int64_t count_words(const std::filesystem::path& path);
 
 struct WindowOptions {
   std::int64_t sequence = 128;  // T

@@ -38,7 +38,7 @@ class Optimizer {
 
   // The same with another learning rate.
   Optimizer with_rate(double rate) const;
-  Optimizer& with(Group group) { return groups_.push_back(std::move(group)), *this; }
+  Optimizer& with(Group group);
   // The same with parameters in bfloat16 kept in another form. Others stay plain.
   Optimizer with_form(const ParameterForm& form) const;
 

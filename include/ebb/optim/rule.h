@@ -3,6 +3,7 @@
 // its own, and a row in src/optim/by_name.cpp.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +26,11 @@ class StateStore {
   Variable get(const std::string& path, const TensorType& type, Device device,
                double initial = 0.0);
   const std::map<std::string, Variable>& all() const { return variables_; }
+  // Frees variables that `needed` does not ask for, such as the state of another optimizer that a
+  // checkpoint was made with.
+  void keep_only(const std::function<bool(const std::string& path)>& needed) {
+    std::erase_if(variables_, [&](const auto& entry) { return !needed(entry.first); });
+  }
 
  private:
   std::map<std::string, Variable> variables_;

@@ -39,8 +39,9 @@ struct TrainOptions {
   std::optional<double> clip_norm;  // gradients are scaled down when their norm together exceeds it
   ClipBy clip_by = ClipBy::this_norm;
   // Micro-batches a step computes one after the other, with gradients added up: the batch is cut
-  // along the first axis of all its tensors into so many parts, nearly equal. The loss must be a
-  // mean; parts count by their weight, so that the sum is the whole batch's mean.
+  // along the first axis of all its tensors into so many parts, nearly equal. A batch of fewer
+  // items, such as the last of an epoch, is cut into single items. The loss must be a mean; parts
+  // count by their weight, so that the sum is the whole batch's mean.
   std::int64_t accumulate = 1;
   // What the loss is a mean over: a scalar of a batch or a part of one, such as the number of
   // targets that are not ignored. Without it, items.

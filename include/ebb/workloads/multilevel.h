@@ -47,6 +47,7 @@ class MultilevelWorkload {
   virtual std::vector<Tensor> judge(const Batch& batch) = 0;
 
   data::DatasetPtr test;
+  std::map<std::string, DataPart> parts;  // "train", "meta", "test"
   std::int64_t batch_size = 1;
   std::optional<Limit> limit;
 };

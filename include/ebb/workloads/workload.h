@@ -16,7 +16,8 @@
 
 namespace ebb::workloads {
 
-// What may be set; what is not takes the workload's own default.
+// What may be set; what is not takes the workload's own default. What the workload has no use for
+// is an error (settings.h).
 struct Options {
   std::string name = "lm";
   std::optional<std::int64_t> layers, width, hidden, heads, key_value_heads, vocabulary, sequence,
@@ -39,6 +40,14 @@ struct Limit {
   double value = 0.0;
 };
 
+// What a part of the data is.
+struct DataPart {
+  std::string source;      // "input.txt, tokens 0 to 90000", "generated Markov text"
+  std::int64_t items = 0;  // windows, images, texts
+  std::optional<std::int64_t> tokens = {};  // of running text
+};
+std::string to_string(const DataPart& part);  // "703 items (90000 tokens) of input.txt, ..."
+
 class Workload {
  public:
   virtual ~Workload() = default;
@@ -51,12 +60,15 @@ class Workload {
   // Writes the model as a Hugging Face folder; false where there is no such form.
   virtual bool save(const std::filesystem::path& folder) const { return (void)folder, false; }
 
+  // No item of the one is part of the other.
   data::DatasetPtr train, test;
+  DataPart train_part, test_part;
   std::int64_t batch_size = 1;
   std::optional<Limit> limit;
   bool fuses_loss = false;  // whether Options::fused_loss makes a difference
 };
 
+// Data that is too small for one batch, or for something to be held out for testing, is an error.
 std::unique_ptr<Workload> make_workload(const Options& options);
 std::vector<std::string> workload_names();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <numeric>
 
 #include "cli/ablate/published.h"
 #include "cli/ablate/results.h"
@@ -62,12 +63,19 @@ class Ablate : public Verb {
         ->check(CLI::PositiveNumber)
         ->needs("--items")
         ->excludes("--steps");
-    app.add_option("--accumulate", options_.techniques.accumulate,
-                   "Micro-batches of the row \"accumulate\"")
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str();
+    app.add_option(
+           "--accumulate", accumulate_,
+           "Micro-batches of the row \"accumulate\"; default: 4, or fewer for small batches")
+        ->check(CLI::PositiveNumber);
     app.add_option("--budget", budget_,
                    "Bytes for the row \"auto\"; default: what the row \"blocks\" takes")
+        ->check([](const std::string& text) -> std::string {
+          try {
+            return parse_bytes(text), "";
+          } catch (const Error& error) {
+            return error.what();
+          }
+        })
         ->type_name("SIZE");
     app.add_option("--points", points_, "Budgets on the curves of peak against time; 0: no curves")
         ->check(CLI::Range(0, 100))
@@ -104,11 +112,22 @@ class Ablate : public Verb {
 
   void prepare() {
     workload_.common.device = device_of(options_.planning);
+    if (is_multilevel(workload_.common.name)) {
+      check_workload_options(workload_);
+    } else {
+      refuse_multilevel_options(app(), workload_.common.name);
+      check_workload_options(workload_.common);
+    }
     fill_in_sizes(workload_);
     if (budget_) options_.techniques.budget = parse_bytes(*budget_);
     std::unique_ptr<Subject> subject = make_subject();
     rows_ = techniques_ ? parse_rows(*techniques_, subject->traits)
                         : applicable_rows(study_rows(workload_.common.name), subject->traits);
+    options_.techniques.accumulate =
+        accumulate_.value_or(std::gcd(options_.techniques.accumulate, subject->batch));
+    check_accumulation(options_.techniques.accumulate, subject->batch);
+    require_row(budget_.has_value(), "--budget", "auto");
+    require_row(accumulate_.has_value(), "--accumulate", "accumulate");
     const bool on_cuda = workload_.common.device.kind == Device::Kind::cuda;
     options_.steps = steps_.value_or(on_cuda ? 20 : 8);
     if (epochs_) options_.steps = *epochs_ * (*items_ / subject->batch);
@@ -131,6 +150,17 @@ class Ablate : public Verb {
         if (old.name == spec.name) row = old;
       results_.rows.push_back(std::move(row));
     }
+  }
+
+  // An option that is for rows with a technique needs such a row.
+  void require_row(bool given, const char* option, std::string_view technique) const {
+    const auto has = [&](const RowSpec& row) {
+      return std::any_of(row.techniques.begin(), row.techniques.end(),
+                         [&](const Technique* t) { return t->name == technique; });
+    };
+    if (given && std::none_of(rows_.begin(), rows_.end(), has))
+      throw UsageError(fmt::format("{} is for rows with the technique {}, but there is none",
+                                   option, technique));
   }
 
   std::unique_ptr<Subject> make_subject() const {
@@ -221,7 +251,7 @@ class Ablate : public Verb {
   workloads::MultilevelOptions workload_;  // those of one level use only what is common
   StudyOptions options_;
   std::optional<std::string> techniques_, budget_;
-  std::optional<std::int64_t> steps_, items_, epochs_;
+  std::optional<std::int64_t> steps_, items_, epochs_, accumulate_;
   int runs_ = 3, points_ = 8;
   fs::path out_ = "ablation";
   bool resume_ = false;

@@ -7,6 +7,7 @@
 #include "cli/ablate/subject.h"
 #include "ebb/arena.h"
 #include "ebb/error.h"
+#include "ebb/workloads/settings.h"
 
 namespace ebb::cli {
 namespace {
@@ -24,7 +25,7 @@ MultilevelOptions arranged(const MultilevelOptions& plain, const Setup& setup, s
   options.common.batch = batch / setup.accumulate;
   options.common.fused_loss = setup.fused_loss;
   const Precision precision = precision_by_name(setup.planning.precision);
-  if (!options.common.layout)
+  if (!options.common.layout && uses(options, workloads::Setting::layout))
     options.common.layout =
         fastest_layout(options.common.device, precision, setup.compile.plan.tf32);
   const std::vector<std::string> names = workloads::level_names(options.common.name);

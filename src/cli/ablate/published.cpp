@@ -1,5 +1,7 @@
 #include "cli/ablate/published.h"
 
+#include "ebb/workloads/settings.h"
+
 namespace ebb::cli {
 namespace {
 
@@ -65,18 +67,26 @@ void fill_in_sizes(workloads::MultilevelOptions& several) {
   for (const Study& study : studies) {
     if (options.name != study.workload) continue;
     const Sizes& sizes = options.device.kind == Device::Kind::cuda ? study.gpu : study.cpu;
-    const auto fill = [](auto& option, const auto& size) {
-      if (!option) option = size;
+    // What is not typed and would have no effect with what is, such as a vocabulary of bytes, stays
+    // unset.
+    const auto fill = [](auto& option, const auto& size, bool used = true) {
+      if (!option && used) option = size;
     };
     fill(several.classifier, sizes.classifier);
-    fill(options.layers, sizes.layers);
-    fill(options.width, sizes.width);
-    fill(options.hidden, sizes.hidden);
-    fill(options.heads, sizes.heads);
-    fill(options.key_value_heads, sizes.key_value_heads);
-    if (!options.data) fill(options.vocabulary, sizes.vocabulary);
-    fill(options.sequence, sizes.sequence);
-    fill(options.depth, sizes.depth);
+    const auto used = [&](workloads::Setting setting) {
+      return several.classifier ? uses(several, setting) : uses(options, setting);
+    };
+    using enum workloads::Setting;
+    fill(options.layers, sizes.layers, used(layers));
+    const bool width_given = options.width.has_value();
+    fill(options.hidden, sizes.hidden, used(hidden));
+    if (width_given && !used(width)) options.hidden.reset();  // a perceptron has one of them
+    fill(options.width, sizes.width, used(width));
+    fill(options.heads, sizes.heads, used(heads));
+    fill(options.key_value_heads, sizes.key_value_heads, used(key_value_heads));
+    if (!options.data) fill(options.vocabulary, sizes.vocabulary, used(vocabulary));
+    fill(options.sequence, sizes.sequence, used(sequence));
+    fill(options.depth, sizes.depth, used(depth));
     fill(options.batch, sizes.batch);
   }
 }

@@ -1,0 +1,43 @@
+// Checks of numbers on the command line. CLI11's own let NaN and infinity pass.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string>
+
+namespace ebb::cli {
+
+// For CLI::Option::check: a finite number that is at least, or more than, `least` and at most
+// `most`.
+class FiniteNumber {
+ public:
+  static FiniteNumber positive() { return {0.0, false}; }
+  static FiniteNumber not_negative() { return {0.0, true}; }
+  static FiniteNumber between(double least, double most) { return {least, true, most}; }
+
+  std::string operator()(const std::string& text) const {
+    double value = 0.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool number = error == std::errc{} && end == text.data() + text.size();
+    if (number && std::isfinite(value) && (value > least_ || (includes_ && value == least_)) &&
+        value <= most_)
+      return {};
+    return std::isfinite(most_) ? fmt::format("a number between {} and {} is expected, but {} came",
+                                              least_, most_, text)
+                                : fmt::format("a finite number {} {} is expected, but {} came",
+                                              includes_ ? "of at least" : "above", least_, text);
+  }
+
+ private:
+  FiniteNumber(double least, bool includes, double most = std::numeric_limits<double>::infinity())
+      : least_(least), includes_(includes), most_(most) {}
+
+  double least_;
+  bool includes_;
+  double most_;
+};
+
+}  // namespace ebb::cli

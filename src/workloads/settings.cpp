@@ -1,0 +1,235 @@
+#include "ebb/workloads/settings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "ebb/error.h"
+#include "workloads/families.h"
+
+namespace ebb::workloads {
+namespace {
+
+// When a setting that a workload knows is used.
+enum class When : std::uint8_t {
+  always,
+  generated,      // real data fixes it
+  not_bytes,      // a file read as bytes has 256 tokens
+  hidden_layers,  // a perceptron of one layer has none
+  no_hidden,      // width and hidden are two names of one size
+};
+
+struct Use {
+  Setting setting;
+  When when = When::always;
+};
+
+// A workload, or one with a certain classifier.
+struct Row {
+  std::string_view workload, classifier;
+  std::vector<Use> uses;
+};
+
+const std::vector<Row>& rows() {
+  using enum Setting;
+  static const std::vector<Use> perceptron{{layers},
+                                           {width, When::no_hidden},
+                                           {hidden, When::hidden_layers},
+                                           {classes, When::generated}};
+  static const std::vector<Use> residual{{classes, When::generated}, {layout}};
+  static const std::vector<Row> all{
+      {"lm",
+       "",
+       {{layers},
+        {width},
+        {hidden},
+        {heads},
+        {vocabulary, When::not_bytes},
+        {sequence},
+        {dropout},
+        {fused_loss}}},
+      {"gpt2",
+       "",
+       {{layers},
+        {width},
+        {heads},
+        {vocabulary, When::not_bytes},
+        {sequence},
+        {dropout},
+        {fused_loss}}},
+      {"llama",
+       "",
+       {{layers},
+        {width},
+        {hidden},
+        {heads},
+        {key_value_heads},
+        {vocabulary, When::not_bytes},
+        {sequence},
+        {dropout},
+        {fused_loss}}},
+      {"bert",
+       "",
+       {{layers}, {width}, {hidden}, {heads}, {vocabulary}, {sequence}, {classes}, {dropout}}},
+      {"resnet", "", {{classes, When::generated}, {depth}, {layout}}},
+      {"mlp", "", perceptron},
+      {"reweight", "mlp", perceptron},
+      {"reweight", "resnet32", residual},
+      {"reweight", "resnet50", residual},
+  };
+  return all;
+}
+
+bool given(const Options& o, Setting setting) {
+  switch (setting) {
+    case Setting::layers:
+      return o.layers.has_value();
+    case Setting::width:
+      return o.width.has_value();
+    case Setting::hidden:
+      return o.hidden.has_value();
+    case Setting::heads:
+      return o.heads.has_value();
+    case Setting::key_value_heads:
+      return o.key_value_heads.has_value();
+    case Setting::vocabulary:
+      return o.vocabulary.has_value();
+    case Setting::sequence:
+      return o.sequence.has_value();
+    case Setting::classes:
+      return o.classes.has_value();
+    case Setting::depth:
+      return o.depth.has_value();
+    case Setting::dropout:
+      return o.dropout.has_value();
+    case Setting::layout:
+      return o.layout.has_value();
+    case Setting::fused_loss:
+      return !o.fused_loss;
+  }
+  return false;
+}
+
+// Why a condition does not hold; empty where it does.
+std::string unmet(When when, const Options& o) {
+  switch (when) {
+    case When::always:
+      return {};
+    case When::generated:
+      return o.data ? "is of generated data; files say it themselves" : "";
+    case When::not_bytes:
+      return o.data && read_as_bytes(*o.data)
+                 ? fmt::format("does not apply to {}, which is read as bytes: 256 tokens",
+                               o.data->string())
+                 : "";
+    case When::hidden_layers:
+      return o.layers == 1 ? "does not apply to a perceptron of one layer" : "";
+    case When::no_hidden:
+      if (o.hidden) return "and hidden are the same size of a perceptron: give one of them";
+      return unmet(When::hidden_layers, o);
+  }
+  return {};
+}
+
+const Row& row_of(std::string_view workload, std::string_view classifier) {
+  for (const Row& row : rows())
+    if (row.workload == workload && row.classifier == classifier) return row;
+  throw ValueError(classifier.empty()
+                       ? fmt::format("there is no workload \"{}\"", workload)
+                       : fmt::format("{} has no classifier \"{}\"", workload, classifier));
+}
+
+const Use* use_of(const Row& row, Setting setting) {
+  for (const Use& use : row.uses)
+    if (use.setting == setting) return &use;
+  return nullptr;
+}
+
+bool uses(const Options& options, const Row& row, Setting setting) {
+  const Use* use = use_of(row, setting);
+  return use && unmet(use->when, options).empty();
+}
+
+std::optional<Misfit> misfit(const Options& options, const Row& row) {
+  for (int s = 0; s < setting_count; ++s) {
+    const Setting setting = static_cast<Setting>(s);
+    // Studies ask every workload for the plain loss; where there is no other, that is what it has.
+    if (!given(options, setting) || setting == Setting::fused_loss) continue;
+    const Use* use = use_of(row, setting);
+    if (!use)
+      return Misfit{
+          setting,
+          fmt::format(
+              "does not apply to {}{}; it is for {}", row.workload,
+              row.classifier.empty() ? "" : fmt::format(" with the classifier {}", row.classifier),
+              fmt::join(users_of(setting), ", "))};
+    if (std::string why = unmet(use->when, options); !why.empty())
+      return Misfit{setting, std::move(why)};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view name(Setting setting) {
+  constexpr std::array<std::string_view, setting_count> names{
+      "layers",   "width",   "hidden", "heads",   "key_value_heads", "vocabulary",
+      "sequence", "classes", "depth",  "dropout", "layout",          "fused_loss"};
+  return names[static_cast<std::size_t>(setting)];
+}
+
+bool uses(const Options& options, Setting setting) {
+  return uses(options, row_of(options.name, ""), setting);
+}
+bool uses(const MultilevelOptions& options, Setting setting) {
+  return uses(options.common, row_of(options.common.name, classifier_of(options)), setting);
+}
+
+std::vector<std::string> users_of(Setting setting) {
+  std::vector<std::string> names;
+  for (const Row& row : rows())
+    if (use_of(row, setting))
+      names.push_back(row.classifier.empty()
+                          ? std::string(row.workload)
+                          : fmt::format("{} with {}", row.workload, row.classifier));
+  return names;
+}
+
+std::optional<Misfit> misfit(const Options& options) {
+  return misfit(options, row_of(options.name, ""));
+}
+std::optional<Misfit> misfit(const MultilevelOptions& options) {
+  return misfit(options.common, row_of(options.common.name, classifier_of(options)));
+}
+
+std::optional<std::string> level_misfit(const MultilevelOptions& options) {
+  const std::vector<std::string> names = level_names(options.common.name);
+  for (const auto& [level, o] : options.levels) {
+    if (std::find(names.begin(), names.end(), level) == names.end())
+      return fmt::format("{} has no level \"{}\"; there are: {}", options.common.name, level,
+                         fmt::join(names, ", "));
+    const mlo::Method method = o.method.value_or(mlo::Config{}.type);
+    const bool iterates = method == mlo::Method::neumann || method == mlo::Method::cg;
+    if (level == names.back())  // no level above differentiates through it or waits for it
+      for (const auto& [set, field] : {std::pair{o.method.has_value(), "method"},
+                                       {o.unroll.has_value(), "unroll"},
+                                       {o.warmup.has_value(), "warmup"},
+                                       {o.iterations.has_value(), "iterations"},
+                                       {o.alpha.has_value(), "alpha"}})
+        if (set)
+          return fmt::format(
+              "{}.{} has no effect: it is for levels above, and there is none above "
+              "{}",
+              level, field, level);
+    if (o.iterations && !iterates)
+      return fmt::format("{}.iterations is of the methods neumann and cg, but the method is {}",
+                         level, mlo::name(method));
+    if (o.alpha && method == mlo::Method::unrolled)
+      return fmt::format("{}.alpha has no effect: the method unrolled has none", level);
+  }
+  return {};
+}
+
+}  // namespace ebb::workloads

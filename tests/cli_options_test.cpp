@@ -1,0 +1,104 @@
+// Options whose values cannot be, or that would have no effect with the others: wrong usage, told
+// before anything is read or planned.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/command_line.h"
+#include "support/temporary_folder.h"
+
+namespace ebb::test {
+namespace {
+
+TEST(CommandLineOptions, SizesThatOverflow) {
+  expect_failure("plan --workload gpt2 --layers 4294967298", 1, "layers must be between");
+  expect_failure("plan --workload gpt2 --width 1000000000000", 1, "width must be between");
+  expect_failure("plan --workload gpt2 --width 2147483640 --heads 4", 1, "2^59");
+  expect_failure("plan --workload mlp --hidden 40000000 --layers 100", 1, "PiB");
+  expect_failure("train --workload llama --layers 4294967298 --steps 1", 1, "layers");
+  expect_failure("plan --workload lm --batch 9000000000000000000", 1, "items");
+}
+
+TEST(CommandLineOptions, NumbersThatAreNone) {
+  for (const char* value : {"nan", "inf", "-nan", "1e999"}) {
+    const std::string text = value;
+    for (const char* option : {"--clip ", "--lr ", "--dropout "})
+      expect_usage_error("train --workload lm --steps 1 " + (option + text),
+                         option[2] == 'c' ? "--clip" : std::string(option).substr(0, 4));
+    for (const char* option :
+         {"--imbalance ", "--classifier.alpha ", "--classifier.lr ", "--reweight.clip "})
+      expect_usage_error("train --workload reweight --steps 1 " + (option + text),
+                         std::string(option).substr(0, 10));
+  }
+}
+
+TEST(CommandLineOptions, ThatDoNotApplyToTheWorkload) {
+  struct Case {
+    const char *workload, *option, *users;
+  };
+  for (const Case& c :
+       {Case{"mlp", "--heads 2", "lm, gpt2, llama, bert"},
+        Case{"mlp", "--sequence 8", "lm, gpt2, llama, bert"},
+        Case{"resnet", "--vocabulary 8", "lm, gpt2, llama, bert"},
+        Case{"resnet", "--layers 8", "mlp"}, Case{"gpt2", "--depth 18", "resnet"},
+        Case{"gpt2", "--hidden 8", "llama"}, Case{"gpt2", "--kv-heads 2", "llama"},
+        Case{"mlp", "--dropout 0.1", "lm, gpt2, llama, bert"},
+        Case{"lm", "--layout channels-last", "resnet"}, Case{"lm", "--classes 3", "bert"}})
+    for (const char* verb :
+         {"train --steps 1", "plan", "fit --budget 1GiB", "frontier", "profile", "ablate"}) {
+      const std::string command = std::string(verb) + " --workload " + c.workload + " " + c.option;
+      expect_usage_error(command, std::string(c.option).substr(0, std::string(c.option).find(' ')));
+      expect_usage_error(command, c.users);
+    }
+  for (const char* option : {"--imbalance 10", "--meta 100", "--classifier mlp", "--method cg",
+                             "--classifier.lr 0.1", "--reweight.clip 1"})
+    for (const char* verb : {"train --steps 1", "plan", "ablate"})
+      expect_usage_error(std::string(verb) + " --workload mlp " + option, "reweight");
+  expect_usage_error("plan --workload reweight --hidden 8 --classifier resnet32", "--hidden");
+  expect_usage_error("plan --workload reweight --depth 18", "--depth");
+  expect_usage_error("plan --workload reweight --reweight.method cg", "--reweight.method");
+  expect_usage_error("plan --workload reweight --classifier.iterations 2", "neumann and cg");
+  expect_usage_error("plan --workload mlp --width 8 --hidden 9", "--width");
+  expect_usage_error("plan --workload mlp --layers 1 --hidden 9", "one layer");
+}
+
+TEST(CommandLineOptions, ThatTheDataDecides) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("text.txt", std::string(5000, 'x')).string();
+  for (const char* verb : {"train --steps 1", "plan", "ablate"})
+    expect_usage_error(std::string(verb) + " --workload gpt2 --vocabulary 300 --data " + text,
+                       "256 tokens");
+  expect_usage_error("train --workload mlp --classes 5 --data " + folder.path().string(),
+                     "--classes");
+}
+
+TEST(CommandLineOptions, ThatHaveNoEffectWithOthers) {
+  expect_usage_error("train --workload lm --steps 1 --batch 8 --accumulate 64", "at most 8");
+  expect_usage_error("plan --workload lm --batch 8 --accumulate 64", "at most 8");
+  expect_usage_error("ablate --workload mlp --batch 2 --accumulate 3", "at most 2");
+  expect_usage_error("fit --workload mlp --vary sequence --budget 1GiB", "--vary sequence");
+  expect_usage_error("fit --workload mlp --vary batch --batch 8 --budget 1GiB", "--batch");
+  expect_usage_error("fit --workload lm --budget least", "--budget");
+  expect_usage_error("plan --workload lm --budget least --whole-process", "--whole-process");
+  expect_usage_error("plan --workload lm --pin-threads", "--pin-threads");
+  expect_usage_error("plan --workload lm --clip-by last-norm", "--clip");
+  expect_usage_error("ablate --workload mlp --techniques bf16 --budget 1MiB", "auto");
+  expect_usage_error("ablate --workload mlp --techniques bf16 --accumulate 2", "accumulate");
+  for (const char* verb : {"train --steps 1 ", "plan "})
+    for (const char* option : {"--clip 1", "--rounding nearest --precision pure-bf16",
+                               "--master-bits 8 --precision split-bf16", "--optimizer adamw"})
+      expect_usage_error(std::string(verb) + "--workload reweight " + option, "reweight");
+}
+
+// What several levels did not take from the options for all of them.
+TEST(CommandLineOptions, ReweightTakesTheLeastBudgetAndPinsThreads) {
+  const Outcome outcome =
+      run("train --workload reweight --hidden 16 --batch 20 --meta 100 --steps 2 --eval-batches 0 "
+          "--budget least --pin-threads");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("threads"), std::string::npos) << outcome.output;
+}
+
+}  // namespace
+}  // namespace ebb::test

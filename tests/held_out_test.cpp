@@ -1,0 +1,165 @@
+// What workloads train on and what they are tested with share no item, and data too small for both
+// is an error that tells the sizes.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "ebb/data/text.h"
+#include "ebb/workloads/workload.h"
+#include "support/op_check.h"
+#include "support/temporary_folder.h"
+
+namespace ebb::test {
+namespace {
+
+using workloads::make_workload;
+using workloads::Options;
+using workloads::Workload;
+
+constexpr std::int64_t sequence = 8;
+
+Options tiny_gpt2(const std::filesystem::path& data) {
+  Options options;
+  options.name = "gpt2";
+  options.layers = 1, options.width = 8, options.heads = 1, options.sequence = sequence;
+  options.batch = 2;
+  options.data = data;
+  return options;
+}
+
+// Every token of every window, targets too.
+std::set<std::int32_t> tokens_of(const data::Dataset& dataset) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(dataset.size()));
+  std::iota(all.begin(), all.end(), 0);
+  std::set<std::int32_t> tokens;
+  for (const Tensor& t : dataset.batch(all, {}).tensors)
+    for (std::int32_t token : t.to_vector<std::int32_t>()) tokens.insert(token);
+  return tokens;
+}
+
+std::vector<std::int32_t> overlap(const Workload& task) {
+  const auto train = tokens_of(*task.train), test = tokens_of(*task.test);
+  std::vector<std::int32_t> both;
+  std::set_intersection(train.begin(), train.end(), test.begin(), test.end(),
+                        std::back_inserter(both));
+  return both;
+}
+
+// Files in which no token comes twice, so that a shared one shows.
+TEST(HeldOut, TextsAndTokenFiles) {
+  const TemporaryFolder folder;
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i);
+  std::vector<std::int32_t> numbers(1000);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const std::string raw(reinterpret_cast<const char*>(numbers.data()), 4 * numbers.size());
+  for (const auto& file : {folder.write("text.txt", bytes), folder.write("tokens.bin", raw)}) {
+    const auto task = make_workload(tiny_gpt2(file));
+    EXPECT_TRUE(overlap(*task).empty()) << file;
+    const auto& train = task->train_part;
+    const auto& test = task->test_part;
+    EXPECT_EQ(train.items, task->train->size());
+    EXPECT_EQ(test.items, task->test->size());
+    EXPECT_GE(test.items, 1);
+    EXPECT_EQ(*train.tokens + *test.tokens, file.extension() == ".bin" ? 1000 : 256);
+    EXPECT_EQ(*test.tokens, file.extension() == ".bin" ? 100 : 25);
+    EXPECT_NE(train.source.find(file.filename().string()), std::string::npos);
+    EXPECT_NE(train.source, test.source);
+  }
+}
+
+// Words of the held-out part are no part of the vocabulary.
+TEST(HeldOut, FoldersWithOneText) {
+  for (const char* name : {"input.txt", "valid.txt", "train.txt"}) {
+    const TemporaryFolder folder;
+    std::string text;
+    for (int i = 0; i < 200; ++i) text.append("w").append(std::to_string(i)).append(" ");
+    folder.write(name, text + "\n");  // 201 tokens with the end of the line
+    const auto task = make_workload(tiny_gpt2(folder.path()));
+    EXPECT_EQ(*task->train_part.tokens, 181) << name;
+    EXPECT_EQ(*task->test_part.tokens, 20) << name;
+    const auto train = tokens_of(*task->train);
+    EXPECT_LE(train.size(), 181u);
+    const auto words = data::Vocabulary::of_text(folder / name, data::Vocabulary::no_limit, 181);
+    EXPECT_EQ(words.size(), 181 + 2);  // "<eos>" and "<unk>" too
+    EXPECT_EQ(data::Vocabulary::of_text(folder / name, 5, 181).size(), 5);
+    EXPECT_EQ(words.token("w190"), words.token("<unk>"));
+  }
+}
+
+TEST(HeldOut, FoldersWithTwoTexts) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "a b c ";
+  folder.write("input.txt", text);
+  folder.write("valid.txt", text);
+  const auto task = make_workload(tiny_gpt2(folder.path()));
+  EXPECT_NE(task->train_part.source.find("input.txt"), std::string::npos);
+  EXPECT_NE(task->test_part.source.find("valid.txt"), std::string::npos);
+}
+
+std::string idx(std::initializer_list<std::uint32_t> header, const std::string& bytes) {
+  std::string text;
+  for (std::uint32_t word : header)
+    for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(word >> shift & 255);
+  return text + bytes;
+}
+
+void write_mnist(const TemporaryFolder& folder, const std::string& prefix, std::uint32_t count) {
+  std::string pixels, labels;
+  for (std::uint32_t i = 0; i < count; ++i)
+    pixels += std::string(4, static_cast<char>(i)), labels += static_cast<char>(i % 10);
+  folder.write(prefix + "-images-idx3-ubyte", idx({0x0803, count, 2, 2}, pixels));
+  folder.write(prefix + "-labels-idx1-ubyte", idx({0x0801, count}, labels));
+}
+
+TEST(HeldOut, OneSetOfImages) {
+  for (const char* prefix : {"t10k", "train"}) {
+    const TemporaryFolder folder;
+    write_mnist(folder, prefix, 50);
+    Options options;
+    options.name = "mlp", options.hidden = 4, options.batch = 5, options.data = folder.path();
+    const auto task = make_workload(options);
+    EXPECT_EQ(task->train->size(), 45);
+    EXPECT_EQ(task->test->size(), 5);
+    // The last image of all is tested with, under the statistics of the first 45.
+    const std::vector<std::int64_t> last{4};
+    EXPECT_EQ(task->test->batch(last, {}).y().to_vector<std::int32_t>()[0], 9);
+    options.batch = 46;
+    expect_error([&] { make_workload(options); }, {"46 items", "45"});
+  }
+}
+
+TEST(HeldOut, DataThatIsTooSmall) {
+  const TemporaryFolder folder;
+  const std::int64_t least = 2 * (sequence + 1);
+  const auto small = folder.write("small.txt", std::string(least - 1, 'x'));
+  expect_error([&] { make_workload(tiny_gpt2(small)); }, {"small.txt", "9 tokens", "17 tokens"});
+  Options options = tiny_gpt2(folder.write("enough.txt", std::string(least, 'x')));
+  options.batch = 1;
+  EXPECT_EQ(make_workload(options)->train->size(), 1);
+  options.batch = 2;
+  expect_error([&] { make_workload(options); }, {"2 items", "a batch", "1 item", "enough.txt"});
+  Options bert;
+  bert.name = "bert", bert.layers = 1, bert.width = 8, bert.heads = 1, bert.classes = 2;
+  bert.sequence = 8, bert.vocabulary = 64, bert.batch = 1;
+  bert.data = folder.write("one.csv", "1,\"a\"\n");
+  expect_error([&] { make_workload(bert); }, {"one.csv", "there are 1"});
+  bert.data = folder.write("two.csv", "1,\"a\"\n2,\"b\"\n");
+  EXPECT_EQ(make_workload(bert)->test->size(), 1);
+}
+
+TEST(HeldOut, PartsOfStreams) {
+  const auto all = data::TokenStream::of({0, 1, 2, 3, 4, 5}, 6);
+  const auto some = all.part(1, 5).part(1, 4);
+  EXPECT_EQ(some.size(), 3);
+  std::vector<std::int32_t> read(3);
+  some.read(0, read);
+  EXPECT_EQ(read, (std::vector<std::int32_t>{2, 3, 4}));
+  expect_error([&] { some.read(1, read); }, {"there are 3"});
+  expect_error([&] { all.part(3, 7); }, {"[3, 7)", "there are 6"});
+}
+
+}  // namespace
+}  // namespace ebb::test
