@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/hash64.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
 #include "ebb/ops.h"
@@ -37,6 +38,9 @@ std::string_view safetensors_name(DType dtype) {
   return {};
 }
 
+// Of the metadata and the tensor that tell of checksums.
+const std::string checksums_name = "checksums", checksum_kind = "xxh64";
+
 constexpr std::uint64_t max_header = 100'000'000;  // the format's own limit
 
 // Sizes multiplied without overflow, or nothing.
@@ -51,6 +55,12 @@ std::uint64_t little_endian(std::span<const std::byte> bytes) {
   std::uint64_t value = 0;
   for (std::size_t i = 8; i-- > 0;) value = value << 8 | std::to_integer<std::uint64_t>(bytes[i]);
   return value;
+}
+
+std::string eight_bytes(std::uint64_t value) {
+  std::string bytes(8, '\0');
+  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> (8 * i));
+  return bytes;
 }
 
 class Parser {
@@ -144,6 +154,7 @@ class Parser {
   [[noreturn]] void fail(const std::string& what) const {
     throw FileError(fmt::format("{}: {}", path_.string(), what));
   }
+  std::size_t data_size() const { return data_.size(); }
 
  private:
   const std::filesystem::path& path_;
@@ -239,6 +250,42 @@ void SafetensorsFile::parse() {
     }
   }
   parser.check_coverage();
+  header_ = file_.first(file_.size() - parser.data_size());
+  const auto kind = metadata_.find(checksums_name);
+  if (kind == metadata_.end() || kind->second != checksum_kind) return;
+  const auto found = entries_.find(checksums_name);
+  if (found == entries_.end() || found->second.bytes.size() != 8 * entries_.size())
+    parser.fail("its checksums are damaged");
+  checksums_ = found->second.bytes;
+  entries_.erase(found);
+}
+
+void SafetensorsFile::check_header() const {
+  if (checksums_.empty()) throw FileError(fmt::format("{}: it has no checksums", path_.string()));
+  if (little_endian(checksums_.last(8)) != Hash64().add(header_).value())
+    throw FileError(
+        fmt::format("{}: the file is damaged: its header does not have the checksum "
+                    "that it was written with",
+                    path_.string()));
+}
+
+void SafetensorsFile::check_tensors() const {
+  check_header();
+  std::size_t at = 0;
+  for (const auto& [name, entry] : entries_) {
+    constexpr std::size_t piece = 4 << 20;  // bytes, so that few are resident at a time
+    Hash64 hash;
+    for (std::size_t i = 0; i < entry.bytes.size(); i += piece) {
+      const auto part = entry.bytes.subspan(i, std::min(piece, entry.bytes.size() - i));
+      hash.add(part);
+      forget_pages(part);
+    }
+    if (little_endian(checksums_.subspan(8 * at++, 8)) != hash.value())
+      throw FileError(
+          fmt::format("{}: the file is damaged: tensor \"{}\" does not have the checksum that it "
+                      "was written with",
+                      path_.string(), name));
+  }
 }
 
 const SafetensorsFile::Entry& SafetensorsFile::at(const std::string& name) const {
@@ -269,38 +316,46 @@ void SafetensorsFile::load(const std::string& name, Variable variable) const {
 }
 
 void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata) {
+                       std::map<std::string, std::string> metadata, Checksums checksums) {
   std::sort(tensors.begin(), tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  if (checksums == Checksums::all) metadata[checksums_name] = checksum_kind;
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::int64_t offset = 0;
+  const auto place = [&](const std::string& name, const TensorType& type) {
+    if (header.contains(name))
+      throw ValueError(fmt::format("[write_safetensors] two tensors are named \"{}\"", name));
+    const std::int64_t size = type.bytes().count;
+    header[name] = {{"dtype", safetensors_name(type.dtype)},
+                    {"shape", std::vector<std::int64_t>(type.shape.begin(), type.shape.end())},
+                    {"data_offsets", {offset, offset + size}}};
+    offset += size;
+  };
   for (const NamedTensor& t : tensors) {
     if (!t.tensor || !t.tensor.node()->storage())
       throw ValueError(fmt::format("[write_safetensors] \"{}\" has no value", t.name));
-    if (header.contains(t.name))
-      throw ValueError(fmt::format("[write_safetensors] two tensors are named \"{}\"", t.name));
-    const std::int64_t size = t.tensor.type().bytes().count;
-    header[t.name] = {
-        {"dtype", safetensors_name(t.tensor.dtype())},
-        {"shape", std::vector<std::int64_t>(t.tensor.shape().begin(), t.tensor.shape().end())},
-        {"data_offsets", {offset, offset + size}}};
-    offset += size;
+    place(t.name, t.tensor.type());
   }
+  const std::int64_t sums = static_cast<std::int64_t>(tensors.size()) + 1;
+  if (checksums == Checksums::all) place(checksums_name, {{8 * sums}, u8});
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // data starts at a multiple of 8
-  std::string length(8, '\0');
-  for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+  const std::string length = eight_bytes(text.size());
 
   AtomicFile file(path);
   file.write(length);
   file.write(text);
+  std::string sums_text;
   std::vector<std::byte> bytes;
   for (const NamedTensor& t : tensors) {
     bytes.resize(static_cast<std::size_t>(t.tensor.type().bytes().count));
     t.tensor.node()->storage()->read(bytes);
     file.write(bytes);
+    if (checksums == Checksums::all) sums_text += eight_bytes(Hash64().add(bytes).value());
   }
+  if (checksums == Checksums::all)
+    file.write(sums_text + eight_bytes(Hash64().add(length).add(text).value()));
   file.commit();
 }
 

@@ -87,7 +87,17 @@ class LanguageWorkload : public Workload {
         fused_loss_(options.fused_loss) {
     train = text.train, test = text.test, limit = text.limit;
     fuses_loss = true;
+    saves = requires { io::save(model_, fs::path()); };
     batch_size = options.batch.value_or(default_batch);
+    settings.sequence = config.context, settings.layers = config.layers;
+    settings.heads = config.heads, settings.batch = batch_size;
+    settings.vocabulary = options.data ? options.vocabulary : config.vocabulary;
+    if constexpr (requires { config.width; }) settings.width = config.width;
+    if constexpr (requires { config.embedding; }) settings.width = config.embedding;
+    if constexpr (requires { config.hidden; }) settings.hidden = config.hidden;
+    if constexpr (requires { config.key_value_heads; })
+      settings.key_value_heads = config.key_value_heads;
+    if constexpr (requires { config.dropout; }) settings.dropout = config.dropout;
   }
   nn::ModuleBase& model() override { return model_; }
   Tensor loss(const Batch& b) override {

@@ -33,6 +33,11 @@ class SafetensorsFile {
   // An entry that must be there; the error names the file and the closest name.
   const Entry& at(const std::string& name) const;
 
+  // Compare the file with its checksums: of the header, which is cheap, and of every tensor. What
+  // differs, and a file that was written without any, is an error.
+  void check_header() const;
+  void check_tensors() const;
+
   // Copies an entry into a variable, converting between floating dtypes. Shapes must match.
   void load(const std::string& name, Variable variable) const;
 
@@ -41,6 +46,8 @@ class SafetensorsFile {
 
   std::filesystem::path path_;
   std::span<const std::byte> file_;
+  std::span<const std::byte> header_;     // with its length
+  std::span<const std::byte> checksums_;  // empty: there are none
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;
 };
@@ -50,8 +57,13 @@ struct NamedTensor {
   Tensor tensor;  // with a value: a constant or a variable
 };
 
+// With checksums, the metadata says {"checksums": "xxh64"}, and a last tensor of that name holds
+// the hash of every tensor in order of name, then that of the header.
+enum class Checksums : bool { none, all };
+
 // Writes the file whole or not at all. Entries are stored in order of name.
 void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+                       std::map<std::string, std::string> metadata = {},
+                       Checksums checksums = Checksums::none);
 
 }  // namespace ebb::io
