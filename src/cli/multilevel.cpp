@@ -160,7 +160,6 @@ class Training {
     const workloads::MultilevelOptions all = resolved(options_, planning_, fixed);
     const MemoryMeter meter(all.common.device);
     task_ = workloads::make_multilevel(all);
-    Outputs outputs(command_);
     mlo::EngineConfig config = engine_config(planning_, all.common.seed, rates);
     config.train_iters = command_.steps;
     engine_ = std::make_unique<mlo::Engine>(task_->problems(), task_->dependencies(), config);
@@ -176,6 +175,7 @@ class Training {
       }
       notes = notes_of(spec, data);
     }
+    Outputs outputs(command_);
     outputs.keep_by(
         [&](const fs::path& file, const io::Notes& own) {
           require_finite_weights();
@@ -242,9 +242,9 @@ class Training {
     for (const mlo::Problem* problem : task_->problems())
       if (const auto path = non_finite_variable(problem->module()))
         throw NotFinite(
-            fmt::format("\"{}\" of the level \"{}\" is not finite after the last step, so that no "
-                        "checkpoint is "
-                        "written; --on-nan ignore goes on",
+            fmt::format("\"{}\" of the level \"{}\" is not finite after the last step, so that "
+                        "it is not saved; "
+                        "--on-nan ignore goes on",
                         *path, problem->name()));
   }
 

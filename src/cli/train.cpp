@@ -63,7 +63,6 @@ class Train : public Verb {
     if (command_.save && !task_->saves)
       throw UsageError(
           fmt::format("--save: the workload {} has no Hugging Face form", workload_.name));
-    Outputs outputs(command_);
     data::Loader loader(task_->train, workloads::training_loader(task_->batch_size, workload_.seed,
                                                                  workload_.device));
     const TrainOptions options = train_options();
@@ -78,6 +77,7 @@ class Train : public Verb {
       if (saved) restore(*saved, require_same(*saved, command_, spec, data), loader, step);
       notes = notes_of(spec, data);
     }
+    Outputs outputs(command_);
 
     const std::vector<TensorType> types = loader.types().front();
     if (planning_.budget)  // an error tells what would help
@@ -99,7 +99,10 @@ class Train : public Verb {
     evaluate(step);
     machine_ = step.arena()->report();
     if (pinned) machine_.pinned_threads = pinned->grant();
-    if (command_.save) task_->save(*command_.save);
+    if (command_.save) {
+      require_finite_weights();
+      task_->save(*command_.save);
+    }
     report(plan, measured, fixed);
     return outputs.close() ? success : failure;
   }
@@ -140,7 +143,7 @@ class Train : public Verb {
     if (planning_.on_nan == "ignore") return;
     if (const auto path = non_finite_variable(task_->model()))
       throw NotFinite(
-          fmt::format("\"{}\" is not finite after the last step, so that no checkpoint is written; "
+          fmt::format("\"{}\" is not finite after the last step, so that it is not saved; "
                       "--on-nan skip "
                       "leaves out steps whose gradients are not finite, --on-nan ignore goes on",
                       *path));
