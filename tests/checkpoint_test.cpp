@@ -70,6 +70,31 @@ TEST(Checkpoint, ResumesToTheBitFromAnyStep) {
   }
 }
 
+// A token outside the vocabulary fails in the forward pass, before anything is overwritten: what is
+// in memory is still the last whole step.
+TEST(Checkpoint, AStepThatFailsIsNotPartOfIt) {
+  const TemporaryFolder folder;
+  TinyRun whole;
+  const std::vector<double> expected = whole.train(4);
+  EXPECT_TRUE(whole.step.intact());
+  {
+    TinyRun first;
+    first.train(2);
+    Batch bad = tokens(0);
+    bad.tensors[0] = eval(full({3, 8}, 99.0, i64, device::cpu));
+    expect_error([&] { first.step(bad); }, {"99", "[0, 17)"});
+    EXPECT_EQ(first.step.step(), 2);
+    ASSERT_TRUE(first.step.intact());
+    io::save_checkpoint(folder / "run.safetensors", first.model, first.step);
+  }
+  TinyRun second;
+  io::load_checkpoint(folder / "run.safetensors", second.model, second.step);
+  EXPECT_EQ(second.train(2), std::vector<double>(expected.begin() + 2, expected.end()));
+  // What is done while a step runs comes after its updates here.
+  EXPECT_THROW(second.step(tokens(4), [] { throw ValueError("no batch"); }), ValueError);
+  EXPECT_FALSE(second.step.intact());
+}
+
 TEST(Checkpoint, HoldsRunningStatisticsAndSchedules) {
   const TemporaryFolder folder;
   const models::ResNetConfig config{models::ResNetConfig::Block::basic, {1}, {4}, 3, 2};

@@ -55,6 +55,9 @@ class Program {
   // Runs once. Every input must have been fed since the run before. `meanwhile` is called while a
   // GPU is at work, elsewhere afterwards: the time to get and to expect what comes next.
   void run(const std::function<void()>& meanwhile = {});
+  // After a run that ended by an exception: whether all variables still have the values that they
+  // had before it.
+  bool intact() const;
   // Feeds the inputs in order, then runs.
   void run(std::span<const Tensor> inputs);
   void run(std::initializer_list<Tensor> inputs) {

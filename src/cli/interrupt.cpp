@@ -6,7 +6,7 @@ namespace {
 // Signal handlers can reach nothing but globals.
 volatile std::sig_atomic_t signalled = 0;
 
-void note(int) { signalled = 1; }
+void note(int signal) { signalled = signal; }
 
 }  // namespace
 
@@ -24,6 +24,6 @@ Interrupt::~Interrupt() {
   sigaction(SIGTERM, &old_terminate_, nullptr);
 }
 
-bool Interrupt::asked() const { return signalled != 0; }
+int Interrupt::signal() const { return signalled; }
 
 }  // namespace ebb::cli

@@ -13,7 +13,8 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  bool asked() const;
+  bool asked() const { return signal() != 0; }
+  int signal() const;  // the one that came, or 0
 
  private:
   struct sigaction old_interrupt_ = {}, old_terminate_ = {};

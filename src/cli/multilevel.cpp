@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iostream>
 #include <utility>
 
+#include "cli/interrupt.h"
 #include "cli/measure.h"
 #include "cli/numbers.h"
+#include "cli/outputs.h"
 #include "cli/process_memory.h"
 #include "cli/verb.h"
 #include "core/json.h"
@@ -18,9 +21,9 @@
 #include "ebb/machine.h"
 #include "ebb/optim/by_name.h"
 #include "ebb/report/progress.h"
-#include "ebb/report/run_log.h"
 #include "ebb/threads.h"
 #include "ebb/train/eval_step.h"
+#include "ebb/train/non_finite.h"
 #include "ebb/workloads/settings.h"
 
 namespace ebb::cli {
@@ -98,12 +101,15 @@ workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
   for (const auto& [given, option] : {std::pair{planning.clip.has_value(), "--clip"},
                                       {planning.rounding.has_value(), "--rounding"},
                                       {planning.master_bits.has_value(), "--master-bits"},
-                                      {planning.loss_walks.has_value(), "--loss-walks"},
-                                      {planning.loss_logits.has_value(), "--loss-logits"}})
+                                      {planning.loss_walks.has_value(), "--loss-walks"}})
     if (given)
       throw UsageError(fmt::format("{} is for workloads of one level, but {} has several{}", option,
                                    options.common.name,
                                    option == std::string("--clip") ? ": say --LEVEL.clip" : ""));
+  if (planning.on_nan == "skip")
+    throw UsageError(
+        fmt::format("{} has several levels: --on-nan can be stop or ignore, but not skip",
+                    options.common.name));
   options.common.device = device_of(planning);
   for (const std::string& name : workloads::level_names(options.common.name)) {
     workloads::LevelOptions& level = options.levels[name];
@@ -176,11 +182,11 @@ std::int64_t parameters_of(workloads::MultilevelWorkload& task) {
 
 class Training {
  public:
-  Training(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
-           const MultilevelRun& run)
-      : options_(options), planning_(planning), run_(run) {}
+  Training(const TrainCommand& command, const std::optional<SavedRun>& saved)
+      : options_(command.task), planning_(command.planning), command_(command), saved_(saved) {}
 
-  void run() {
+  // The exit code.
+  int run() {
     const Rates rates = planning_.needs_rates() ? rates_for(planning_) : Rates{};
     const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
     std::optional<PinnedThreads> pinned;
@@ -190,20 +196,35 @@ class Training {
     const MemoryMeter meter(all.common.device);
     task_ = workloads::make_multilevel(all);
     mlo::EngineConfig config = engine_config(planning_, all.common.seed, rates);
-    config.train_iters = run_.steps;
+    config.train_iters = command_.steps;
     engine_ = std::make_unique<mlo::Engine>(task_->problems(), task_->dependencies(), config);
     plan_ = engine_->plan();
-    if (run_.resume) engine_->load(checkpoint_file());
-    if (engine_->global_step() >= run_.steps)
-      throw UsageError(fmt::format("the checkpoint is at step {}; --steps {} leaves nothing to do",
-                                   engine_->global_step(), run_.steps));
-    train();
+    io::Notes notes;
+    if (command_.checkpoint) {
+      workloads::TrainSpec spec = spec_of(command_);
+      fill_in(spec, *task_);
+      const auto data = workloads::data_fingerprint(options_.common.data, *task_->test);
+      if (saved_) {
+        require_same(*saved_, command_, spec, data);
+        engine_->load(saved_->file);
+      }
+      notes = notes_of(spec, data);
+    }
+    Outputs outputs(command_);
+    outputs.keep_by(
+        [&](const fs::path& file, const io::Notes& own) {
+          require_finite_weights();
+          engine_->save(file, own);
+        },
+        std::move(notes), plan_.persistent, engine_->global_step());
+    if (const int signal = train(outputs)) return 128 + signal;
     const Measured taken = meter.read(plan_.together, engine_->resident());
     measured_ = taken.total, fixed_ = meter.beside(taken);
-    if (run_.checkpoint) keep();
+    outputs.keep(engine_->global_step());
     evaluate();
     machine_ = engine_->arena()->report();
     if (pinned) machine_.pinned_threads = pinned->grant();
+    return outputs.close() ? success : failure;
   }
 
   void print() const {
@@ -232,7 +253,7 @@ class Training {
                 {"params", parameters_of(*task_)},
                 {"batch", task_->batch_size},
                 {"data", data_fields(task_->parts)},
-                {"steps", run_.steps},
+                {"steps", command_.steps},
                 {"losses", losses_},
                 {"step_ms", step_ms_},
                 {"measured_peak_bytes", measured_.count},
@@ -245,57 +266,79 @@ class Training {
   }
 
  private:
-  fs::path checkpoint_file() const { return *run_.checkpoint / "checkpoint.safetensors"; }
-
-  void keep() {
-    std::error_code error;
-    fs::create_directories(*run_.checkpoint, error);
-    if (error)
-      throw FileError(fmt::format("{}: cannot make the folder: {}", run_.checkpoint->string(),
-                                  error.message()));
-    engine_->save(checkpoint_file());
+  void require_finite(std::int64_t step) const {
+    if (planning_.on_nan == "ignore") return;
+    for (const mlo::Problem* problem : task_->problems()) {
+      const auto loss = problem->last().find("loss");
+      if (loss == problem->last().end() || std::isfinite(loss->second)) continue;
+      const auto path = non_finite_variable(problem->module());
+      throw NotFinite(
+          fmt::format("step {}: the loss of the level \"{}\" is {}{}; --on-nan ignore goes on",
+                      step, problem->name(), text_of_non_finite(loss->second),
+                      path ? fmt::format(", and its \"{}\" is not finite", *path) : ""));
+    }
   }
 
-  std::unique_ptr<report::RunLog> make_log() const {
-    if (!run_.log) return report::none();
-    std::vector<std::unique_ptr<report::RunLog>> logs;
-    logs.push_back(report::json_lines(*run_.log / "log.jsonl"));
-    logs.push_back(report::tensorboard(*run_.log));
-    return report::all_of(std::move(logs));
+  void require_finite_weights() const {
+    if (planning_.on_nan == "ignore") return;
+    for (const mlo::Problem* problem : task_->problems())
+      if (const auto path = non_finite_variable(problem->module()))
+        throw NotFinite(
+            fmt::format("\"{}\" of the level \"{}\" is not finite after the last step, so that "
+                        "it is not saved; "
+                        "--on-nan ignore goes on",
+                        *path, problem->name()));
   }
 
-  void train() {
-    const auto log = make_log();
-    report::Progress progress(run_.steps, {.label = options_.common.name});
+  int train(Outputs& outputs) {
+    report::Progress progress(command_.steps, {.label = options_.common.name});
     mlo::Problem& lowest = *task_->problems().front();
     std::vector<double> times;  // of updates of the lowest level, with what follows above
     double since_update = 0.0;
-    while (engine_->global_step() < run_.steps) {
-      const Clock::time_point begin = Clock::now();
-      engine_->train_step();
-      since_update += std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-      const std::int64_t step = engine_->global_step();
-      if (lowest.count() % lowest.config().gradient_accumulation == 0) {
-        times.push_back(std::exchange(since_update, 0.0));
-        losses_.push_back(std::stod(fmt::format("{:.9g}", lowest.last().at("loss"))));
-        progress.update(step, losses_.back(), plan_.peak);
+    const Interrupt interrupt;
+    std::int64_t step = engine_->global_step();
+    try {
+      while (step < command_.steps && !interrupt.asked()) {
+        const Clock::time_point begin = Clock::now();
+        engine_->train_step();
+        since_update += std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+        step = engine_->global_step();
+        if (lowest.count() % lowest.config().gradient_accumulation == 0) {
+          times.push_back(std::exchange(since_update, 0.0));
+          losses_.push_back(std::stod(fmt::format("{:.9g}", lowest.last().at("loss"))));
+          progress.update(step, losses_.back(), plan_.peak);
+        }
+        require_finite(step);
+        for (const mlo::Problem* problem : task_->problems())
+          for (const auto& [key, value] : problem->last())
+            outputs.log(problem->name() + "/" + key, step, value);
+        outputs.after_step(step, losses_.empty() ? 0.0 : losses_.back());
       }
-      for (const mlo::Problem* problem : task_->problems())
-        for (const auto& [key, value] : problem->last())
-          log->scalar(problem->name() + "/" + key, step, value);
-      if (run_.checkpoint_every && step % *run_.checkpoint_every == 0 && step < run_.steps) keep();
+    } catch (const NotFinite&) {
+      progress.finish();
+      tell_not_finite(outputs);
+      throw;
+    } catch (...) {
+      progress.finish();
+      // A step takes batches and moves counters of several levels, one after the other.
+      keep_last_whole_step(outputs, step, false);
+      throw;
     }
     progress.finish();
-    log->close();
+    if (interrupt.asked() && step < command_.steps) {
+      tell_interruption(outputs, step, command_.steps);
+      return interrupt.signal();
+    }
     if (losses_.empty())
-      throw UsageError(fmt::format("--steps {} ends before the first update", run_.steps));
+      throw UsageError(fmt::format("--steps {} ends before the first update", command_.steps));
     // The first steps touch memory for the first time.
     const std::size_t warm = std::min<std::size_t>(times.size() - 1, 3);
     step_ms_ = median({times.begin() + static_cast<std::ptrdiff_t>(warm), times.end()});
+    return 0;
   }
 
   void evaluate() {
-    if (run_.eval_batches == 0) return;
+    if (command_.eval_batches == 0) return;
     data::Loader loader(task_->test, {.batch = std::min(task_->batch_size, task_->test->size()),
                                       .shuffle = false,
                                       .last = data::LastBatch::drop});
@@ -303,7 +346,7 @@ class Training {
     compile.arena = engine_->arena();
     EvalStep step(
         task_->model(), [&](const Batch& b) { return task_->judge(b); }, compile);
-    const std::int64_t count = std::min<std::int64_t>(run_.eval_batches, loader.batches());
+    const std::int64_t count = std::min<std::int64_t>(command_.eval_batches, loader.batches());
     for (std::int64_t i = 0; i < count; ++i) {
       const std::vector<double> values = step(loader.next());
       eval_.resize(values.size());
@@ -314,7 +357,8 @@ class Training {
 
   const workloads::MultilevelOptions& options_;
   const PlanningOptions& planning_;
-  const MultilevelRun& run_;
+  const TrainCommand& command_;
+  const std::optional<SavedRun>& saved_;
   std::unique_ptr<workloads::MultilevelWorkload> task_;
   std::unique_ptr<mlo::Engine> engine_;
   mlo::Engine::WholePlan plan_;
@@ -368,15 +412,23 @@ void refuse_multilevel_options(const CLI::App& app, const std::string& workload)
                                    fmt::join(workloads::multilevel_names(), ", "), workload));
 }
 
-int train_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
-                     const MultilevelRun& run, Output output) {
-  Training training(options, planning, run);
-  training.run();
+int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>& saved,
+                     Output output) {
+  for (const auto& [given, option] : {std::pair{command.rate.has_value(), "--lr"},
+                                      {command.warmup > 0, "--warmup"},
+                                      {command.schedule != "constant", "--schedule"},
+                                      {command.save.has_value(), "--save"}})
+    if (given)
+      throw UsageError(fmt::format("{} has several levels, which {} does not tell apart",
+                                   command.workload().name, option));
+  Training training(command, saved);
+  const int code = training.run();
+  if (code > 128) return code;
   if (output == Output::json)
     std::cout << json_text(training.as_json()) << "\n";
   else
     training.print();
-  return success;
+  return code;
 }
 
 int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <optional>
 
 #include "cli/planning.h"
+#include "cli/resume.h"
+#include "cli/train_command.h"
 #include "ebb/workloads/multilevel.h"
 
 namespace ebb::cli {
@@ -25,17 +26,9 @@ void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options
 // A usage error where any of them is given for a workload of one level.
 void refuse_multilevel_options(const CLI::App& app, const std::string& workload);
 
-// How a multilevel workload is trained; the rest of its options are of its levels.
-struct MultilevelRun {
-  std::int64_t steps = 100, eval_batches = 8;
-  std::optional<std::int64_t> checkpoint_every;
-  std::optional<std::filesystem::path> checkpoint, log;
-  bool resume = false;  // from `checkpoint`
-};
-
 enum class Output : bool { text, json };
-int train_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
-                     const MultilevelRun& run, Output output);
+int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>& saved,
+                     Output output);
 int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
                     Output output);
 

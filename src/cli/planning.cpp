@@ -131,6 +131,13 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->check(CLI::IsMember({"this-norm", "two-backwards", "last-norm"}))
       ->needs("--clip")
       ->group(group);
+  app.add_option("--on-nan", options.on_nan,
+                 "When a loss is infinite or NaN: stop, with the module where that begins and the "
+                 "weights as they were; skip the step, also for its gradients, which then wait for "
+                 "each other; or ignore it")
+      ->check(CLI::IsMember({"stop", "skip", "ignore"}))
+      ->capture_default_str()
+      ->group(group);
   app.add_option(
          "--device", options.device,
          "cpu, cuda, cuda:N, or a file that describes the device to plan for (see ebb probe)")
@@ -198,12 +205,10 @@ workloads::Options placed(const workloads::Options& options, const PlanningOptio
   result.dtype = parameter_dtype(precision);
   if (!result.layout && uses(result, workloads::Setting::layout))
     result.layout = fastest_layout(result.device, precision, planning.tf32);
-  if ((planning.loss_walks || planning.loss_logits) &&
-      !uses(result, workloads::Setting::fused_loss))
-    throw UsageError(fmt::format("{} is of a fused loss, which {} does not have; it is for {}",
-                                 planning.loss_walks ? "--loss-walks" : "--loss-logits",
-                                 result.name,
-                                 fmt::join(users_of(workloads::Setting::fused_loss), ", ")));
+  if (planning.loss_walks && !uses(result, workloads::Setting::fused_loss))
+    throw UsageError(
+        fmt::format("--loss-walks is of a fused loss, which {} does not have; it is for {}",
+                    result.name, fmt::join(users_of(workloads::Setting::fused_loss), ", ")));
   return result;
 }
 
@@ -225,6 +230,9 @@ TrainOptions step_options(const PlanningOptions& options) {
                                    options.precision));
     train.form = {.kind = ParameterForm::Kind::completed, .bits = *options.master_bits};
   }
+  train.guard = options.on_nan == "stop"   ? UpdateGuard::loss
+                : options.on_nan == "skip" ? UpdateGuard::gradients
+                                           : UpdateGuard::none;
   train.clip_norm = options.clip;
   train.clip_by = options.clip_by == "last-norm"       ? ClipBy::last_norm
                   : options.clip_by == "two-backwards" ? ClipBy::two_backwards

@@ -34,6 +34,7 @@ struct PlanningOptions {
   bool only_plans = false;  // nothing is run, so that a GPU that a file describes need not be here
   std::optional<double> clip;
   std::string clip_by = "this-norm";
+  std::string on_nan = "stop";  // or skip, ignore
 
   // Whether anything asks the planner to choose by time.
   bool needs_rates() const {

@@ -3,24 +3,27 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <iostream>
 
+#include "cli/feed.h"
+#include "cli/interrupt.h"
 #include "cli/measure.h"
 #include "cli/multilevel.h"
-#include "cli/numbers.h"
+#include "cli/outputs.h"
 #include "cli/planning.h"
 #include "cli/process_memory.h"
+#include "cli/resume.h"
+#include "cli/train_command.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/ebb.h"
-#include "ebb/io/checkpoint.h"
 #include "ebb/report/progress.h"
-#include "ebb/report/run_log.h"
 #include "ebb/train/eval_step.h"
 #include "ebb/train/train_step.h"
 
@@ -43,46 +46,14 @@ class Train : public Verb {
   Train() : Verb("train", "Train a workload on the CPU", "ebb train --workload lm --steps 200") {}
 
  protected:
-  void configure(CLI::App& app) override {
-    add_workload_options(app, workload_, Levels::several);
-    add_multilevel_options(app, multilevel_);
-    add_planning_options(app, planning_);
-    app.add_option("--steps", steps_, "Steps in all")
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str();
-    app.add_option("--lr", rate_, "Learning rate; default: the workload's own")
-        ->check(FiniteNumber::not_negative());
-    app.add_option("--warmup", warmup_, "Steps over which the rate rises from 0")
-        ->check(CLI::NonNegativeNumber)
-        ->capture_default_str();
-    app.add_option("--schedule", schedule_, "How the rate goes on")
-        ->check(CLI::IsMember({"constant", "cosine", "linear"}))
-        ->capture_default_str();
-    app.add_option("--eval-batches", eval_batches_, "Test batches to judge the result by; 0: none")
-        ->check(CLI::NonNegativeNumber)
-        ->capture_default_str();
-    app.add_option("--checkpoint", checkpoint_,
-                   "Folder to keep a checkpoint in, written at the end")
-        ->type_name("DIR");
-    app.add_option("--checkpoint-every", checkpoint_every_, "Also every so many steps")
-        ->check(CLI::PositiveNumber)
-        ->needs("--checkpoint");
-    app.add_option("--resume", resume_,
-                   "Go on from the checkpoint in this folder, and keep it there")
-        ->check(CLI::ExistingDirectory)
-        ->type_name("DIR");
-    app.add_option("--save", save_, "Write the model as a Hugging Face folder (gpt2, bert, llama)")
-        ->type_name("DIR");
-    app.add_option("--log", log_, "Folder for JSON lines and TensorBoard logs")->type_name("DIR");
-  }
+  void configure(CLI::App& app) override { add_train_options(app, command_); }
 
   int run() override {
-    if (resume_ && checkpoint_ && *resume_ != *checkpoint_)
-      throw UsageError(
-          fmt::format("--resume {} keeps its checkpoint there; --checkpoint {} says otherwise",
-                      resume_->string(), checkpoint_->string()));
-    if (resume_) checkpoint_ = resume_;
-    if (is_multilevel(workload_.name)) return run_multilevel();
+    const std::optional<SavedRun> saved = saved_run(app(), command_);
+    if (command_.several_levels()) {
+      check_workload_options(command_.task);
+      return train_multilevel(command_, saved, json() ? Output::json : Output::text);
+    }
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
     workload_ = placed(workload_, planning_);
@@ -94,60 +65,62 @@ class Train : public Verb {
     task_ = workloads::make_workload(workload_);
     if (planning_.accumulate != "auto")
       check_accumulation(std::stoll(planning_.accumulate), task_->batch_size);
+    if (command_.save && !task_->saves)
+      throw UsageError(
+          fmt::format("--save: the workload {} has no Hugging Face form", workload_.name));
     data::Loader loader(task_->train, workloads::training_loader(task_->batch_size, workload_.seed,
                                                                  workload_.device));
+    const TrainOptions options = train_options();
     TrainStep step(
-        task_->model(), optimizer_of(*task_, planning_, rate_),
-        [&](const Batch& b) { return task_->loss(b); }, train_options());
-    if (resume_) restore(loader, step);
+        task_->model(), optimizer_of(*task_, planning_, command_.rate),
+        [&](const Batch& b) { return task_->loss(b); }, options);
+    io::Notes notes;
+    if (command_.checkpoint) {
+      workloads::TrainSpec spec = spec_of(command_);
+      fill_in(spec, task_->settings, step.optimizer(), options.accumulate);
+      const auto data = workloads::data_fingerprint(workload_.data, *task_->train);
+      if (saved) restore(*saved, require_same(*saved, command_, spec, data), loader, step);
+      notes = notes_of(spec, data);
+    }
+    Outputs outputs(command_);
 
     const std::vector<TensorType> types = loader.types().front();
     if (planning_.budget)  // an error tells what would help
       plan_or_explain(workload_, planning_, step.trace(types), step.options().compile);
     const Plan& plan = step.plan(types);
+    Feed feed(loader);
+    outputs.keep_by(
+        [&](const fs::path& file, io::Notes own) {
+          require_finite_weights();
+          own["loader"] = text_of(feed.position());
+          io::save_checkpoint(file, task_->model(), step, own);
+        },
+        std::move(notes), io::checkpoint_bytes(task_->model(), step), step.step());
 
-    train(loader, step, plan);
+    if (const int signal = train(feed, step, plan, outputs)) return 128 + signal;
     const Measured taken = meter.read(plan, step.resident(types));
     const Bytes measured = taken.total, fixed = meter.beside(taken);
-    if (checkpoint_) keep(loader, step);
+    outputs.keep(step.step());
     evaluate(step);
     machine_ = step.arena()->report();
     if (pinned) machine_.pinned_threads = pinned->grant();
-    if (save_ && !task_->save(*save_))
-      throw UsageError(fmt::format("the workload {} has no Hugging Face form", workload_.name));
+    if (command_.save) {
+      require_finite_weights();
+      task_->save(*command_.save);
+    }
     report(plan, measured, fixed);
-    return success;
+    return outputs.close() ? success : failure;
   }
 
  private:
-  int run_multilevel() {
-    for (const auto& [given, option] : {std::pair{rate_.has_value(), "--lr"},
-                                        {planning_.clip.has_value(), "--clip"},
-                                        {warmup_ > 0, "--warmup"},
-                                        {schedule_ != "constant", "--schedule"},
-                                        {save_.has_value(), "--save"}})
-      if (given)
-        throw UsageError(fmt::format("{} has several levels, which {} does not tell apart",
-                                     workload_.name, option));
-    multilevel_.common = workload_;
-    check_workload_options(multilevel_);
-    return train_multilevel(multilevel_, planning_,
-                            {.steps = steps_,
-                             .eval_batches = eval_batches_,
-                             .checkpoint_every = checkpoint_every_,
-                             .checkpoint = checkpoint_,
-                             .log = log_,
-                             .resume = resume_.has_value()},
-                            json() ? Output::json : Output::text);
-  }
-
   TrainOptions train_options() const {
     TrainOptions options = step_options(planning_);
-    const std::int64_t rest = std::max<std::int64_t>(1, steps_ - warmup_);
-    optim::SchedulePtr schedule = schedule_ == "cosine"   ? optim::cosine(rest, 0.1)
-                                  : schedule_ == "linear" ? optim::linear_decay(rest)
-                                                          : optim::constant();
-    options.schedule = warmup_ > 0 ? optim::linear_warmup(warmup_, schedule) : schedule;
+    const std::int64_t rest = std::max<std::int64_t>(1, command_.steps - command_.warmup);
+    optim::SchedulePtr schedule = command_.schedule == "cosine"   ? optim::cosine(rest, 0.1)
+                                  : command_.schedule == "linear" ? optim::linear_decay(rest)
+                                                                  : optim::constant();
+    options.schedule =
+        command_.warmup > 0 ? optim::linear_warmup(command_.warmup, schedule) : schedule;
     options.compile = compile_options(planning_, workload_.seed, rates_, fixed_);
     options.accumulate = accumulation(workload_, planning_, options.compile);
     if (planning_.budget == "least")
@@ -156,92 +129,102 @@ class Train : public Verb {
     return options;
   }
 
-  fs::path checkpoint_file() const { return *checkpoint_ / "checkpoint.safetensors"; }
-
-  void keep(const data::Loader& loader, TrainStep& step) const {
-    std::error_code error;
-    fs::create_directories(*checkpoint_, error);
-    if (error)
-      throw FileError(
-          fmt::format("{}: cannot make the folder: {}", checkpoint_->string(), error.message()));
-    const data::Loader::State at = loader.save();
-    io::save_checkpoint(checkpoint_file(), task_->model(), step,
-                        {{"workload", workload_.name},
-                         {"data", fmt::format("{} {} {} {} {}", at.seed, at.epoch, at.position,
-                                              at.items, at.batch)}});
+  void restore(const SavedRun& saved, io::SavedState state, data::Loader& loader,
+               TrainStep& step) const {
+    const io::Notes notes = io::load_checkpoint(saved.file, task_->model(), step, state);
+    const auto position = notes.find("loader");
+    if (position == notes.end())
+      throw FileError(fmt::format("{}: the data's position is missing", saved.file.string()));
+    try {
+      loader.restore(
+          position_near(loader.save(), loader_state(position->second), loader.batches()));
+    } catch (const ValueError& error) {
+      throw FileError(fmt::format("{}: {}", saved.file.string(), error.what()));
+    }
   }
 
-  void restore(data::Loader& loader, TrainStep& step) const {
-    const io::Notes notes = io::load_checkpoint(checkpoint_file(), task_->model(), step);
-    const auto fail = [&](const std::string& what) {
-      throw FileError(fmt::format("{}: {}", checkpoint_file().string(), what));
-    };
-    const auto workload = notes.find("workload"), data = notes.find("data");
-    if (workload == notes.end() || workload->second != workload_.name)
-      fail(fmt::format("it is not of the workload {}", workload_.name));
-    data::Loader::State at;
-    if (data == notes.end() || std::sscanf(data->second.c_str(), "%lu %ld %ld %ld %ld", &at.seed,
-                                           &at.epoch, &at.position, &at.items, &at.batch) != 5)
-      fail("the data's position is missing");
-    loader.restore(at);
-    if (step.step() >= steps_)
-      throw UsageError(fmt::format("the checkpoint is at step {}; --steps {} leaves nothing to do",
-                                   step.step(), steps_));
+  // Gradients may overflow where losses do not, and with them the weights.
+  void require_finite_weights() const {
+    if (planning_.on_nan == "ignore") return;
+    if (const auto path = non_finite_variable(task_->model()))
+      throw NotFinite(
+          fmt::format("\"{}\" is not finite after the last step, so that it is not saved; "
+                      "--on-nan skip "
+                      "leaves out steps whose gradients are not finite, --on-nan ignore goes on",
+                      *path));
   }
 
-  std::unique_ptr<report::RunLog> make_log() const {
-    if (!log_) return report::none();
-    std::vector<std::unique_ptr<report::RunLog>> logs;
-    logs.push_back(report::json_lines(*log_ / "log.jsonl"));
-    logs.push_back(report::tensorboard(*log_));
-    return report::all_of(std::move(logs));
+  void require_finite(const StepResult& result, const Batch& batch, TrainStep& step) const {
+    if (planning_.on_nan != "stop") return;
+    const bool loss = !std::isfinite(result.loss), norm = planning_.clip &&
+                                                          planning_.precision != "fp16" &&
+                                                          !std::isfinite(result.gradient_norm);
+    if (!loss && !norm) return;
+    const std::optional<NonFinite> found = step.find_non_finite(batch);
+    throw NotFinite(fmt::format(
+        "step {}: the {} is {}; what is not finite first is {}; --on-nan skip leaves such steps "
+        "out, --on-nan ignore goes on",
+        step.step(), loss ? "loss" : "norm of the gradients",
+        text_of_non_finite(loss ? result.loss : result.gradient_norm),
+        found ? to_string(*found) : "not found: computed again, all values are finite"));
   }
 
-  bool saves_after(std::int64_t step) const {
-    return checkpoint_every_ && step % *checkpoint_every_ == 0;
-  }
-
-  void train(data::Loader& loader, TrainStep& step, const Plan& plan) {
-    const auto log = make_log();
-    report::Progress progress(steps_, {.label = workload_.name});
+  // Steps until all are taken or a signal asks to stop, which is then the result.
+  int train(Feed& feed, TrainStep& step, const Plan& plan, Outputs& outputs) {
+    report::Progress progress(command_.steps, {.label = workload_.name});
     std::vector<double> times, processor_times;
-    std::optional<Batch> next;
-    while (step.step() < steps_) {
-      const Batch batch = next ? std::move(*next) : loader.next();
-      next.reset();
-      // A batch that was asked for too early would be missing after a checkpoint.
-      const bool ahead = plan.device.kind == Device::Kind::cuda && step.step() + 1 < steps_ &&
-                         !saves_after(step.step() + 1);
-      const Clock::time_point begin = Clock::now();
-      const std::clock_t processor_begin = std::clock();
-      const StepResult result = step(batch, [&] {
-        if (ahead) step.expect(next.emplace(loader.next()));
-      });
-      processor_times.push_back(1e3 * static_cast<double>(std::clock() - processor_begin) /
-                                CLOCKS_PER_SEC);
-      times.push_back(milliseconds_since(begin));
-      losses_.push_back(result.loss);
-      log->scalar("loss", step.step(), result.loss);
-      log->scalar("rate", step.step(), result.rate);
-      if (planning_.clip) log->scalar("gradient_norm", step.step(), result.gradient_norm);
-      if (result.skipped) ++skipped_;
-      loss_scale_ = result.loss_scale;
-      if (planning_.precision == "fp16") log->scalar("loss_scale", step.step(), loss_scale_);
-      progress.update(step.step(), result.loss, plan.peak);
-      if (saves_after(step.step()) && step.step() < steps_) keep(loader, step);
+    const Interrupt interrupt;
+    try {
+      while (step.step() < command_.steps && !interrupt.asked()) {
+        const Batch batch = feed.take();
+        const bool ahead =
+            plan.device.kind == Device::Kind::cuda && step.step() + 1 < command_.steps;
+        const Clock::time_point begin = Clock::now();
+        const std::clock_t processor_begin = std::clock();
+        const StepResult result = step(batch, [&] {
+          if (!ahead) return;
+          if (const Batch* next = feed.prefetch()) step.expect(*next);
+        });
+        require_finite(result, batch, step);
+        feed.done();
+        processor_times.push_back(1e3 * static_cast<double>(std::clock() - processor_begin) /
+                                  CLOCKS_PER_SEC);
+        times.push_back(milliseconds_since(begin));
+        losses_.push_back(result.loss);
+        outputs.log("loss", step.step(), result.loss);
+        outputs.log("rate", step.step(), result.rate);
+        if (planning_.clip) outputs.log("gradient_norm", step.step(), result.gradient_norm);
+        if (result.skipped) ++skipped_;
+        loss_scale_ = result.loss_scale;
+        if (planning_.precision == "fp16") outputs.log("loss_scale", step.step(), loss_scale_);
+        progress.update(step.step(), result.loss, plan.peak);
+        outputs.after_step(step.step(), result.loss);
+      }
+    } catch (const NotFinite&) {
+      progress.finish();
+      tell_not_finite(outputs);
+      throw;
+    } catch (...) {
+      progress.finish();
+      keep_last_whole_step(outputs, step.step(), step.intact());
+      throw;
     }
     progress.finish();
-    log->close();
+    if (interrupt.asked() && step.step() < command_.steps) {
+      tell_interruption(outputs, step.step(), command_.steps);
+      return interrupt.signal();
+    }
     // The first steps touch memory for the first time.
     const std::size_t warm = std::min<std::size_t>(times.size() - 1, 3);
     const auto usual = [&](const std::vector<double>& all) {
       return median({all.begin() + static_cast<std::ptrdiff_t>(warm), all.end()});
     };
     step_ms_ = usual(times), processor_ms_ = usual(processor_times);
+    return 0;
   }
 
   void evaluate(const TrainStep& trained) {
-    if (eval_batches_ == 0) return;
+    if (command_.eval_batches == 0) return;
     data::Loader loader(task_->test, {.batch = std::min(task_->batch_size, task_->test->size()),
                                       .shuffle = false,
                                       .last = data::LastBatch::drop});
@@ -255,7 +238,7 @@ class Train : public Verb {
           return metrics;
         },
         options);
-    const std::int64_t count = std::min<std::int64_t>(eval_batches_, loader.batches());
+    const std::int64_t count = std::min<std::int64_t>(command_.eval_batches, loader.batches());
     for (std::int64_t i = 0; i < count; ++i) {
       const std::vector<double> values = step(loader.next());
       eval_.resize(values.size());
@@ -276,6 +259,8 @@ class Train : public Verb {
     fmt::print("loss {:.6g} at first, {:.6g} at last\n", losses_.front(), losses_.back());
     if (planning_.precision == "fp16")
       fmt::print("{} of the steps skipped, loss scale {} at last\n", skipped_, loss_scale_);
+    else if (skipped_ > 0)
+      fmt::print("{} of the steps skipped, as they were not finite\n", skipped_);
     if (!eval_.empty())
       fmt::print("test loss {:.6g}{}\n", eval_[0],
                  eval_.size() > 1 ? fmt::format(", accuracy {:.2f}%", 100.0 * eval_[1]) : "");
@@ -305,7 +290,7 @@ class Train : public Verb {
                 {"batch", task_->batch_size},
                 {"precision", planning_.precision},
                 {"data", data_fields({{"train", task_->train_part}, {"test", task_->test_part}})},
-                {"steps", steps_},
+                {"steps", command_.steps},
                 {"losses", losses},
                 {"step_ms", step_ms_},
                 {"step_processor_ms", processor_ms_},
@@ -313,8 +298,9 @@ class Train : public Verb {
                 {"fixed_bytes", fixed.count},
                 {"process_peak_bytes", process_peak().count}};
     result.update(plan_fields(plan));
-    if (planning_.precision == "fp16")
-      result["skipped_steps"] = skipped_, result["loss_scale"] = loss_scale_;
+    if (planning_.precision == "fp16" || planning_.on_nan == "skip")
+      result["skipped_steps"] = skipped_;
+    if (planning_.precision == "fp16") result["loss_scale"] = loss_scale_;
     if (!eval_.empty()) result["eval_loss"] = nine_digits(eval_[0]);
     if (eval_.size() > 1) result["eval_accuracy"] = eval_[1];
     if (task_->limit)
@@ -323,17 +309,12 @@ class Train : public Verb {
     return result;
   }
 
-  workloads::Options workload_;
-  workloads::MultilevelOptions multilevel_;
-  PlanningOptions planning_;
+  TrainCommand command_;
+  workloads::Options& workload_ = command_.workload();
+  PlanningOptions& planning_ = command_.planning;
   Rates rates_;
   Bytes fixed_;
   MachineReport machine_;
-  std::int64_t steps_ = 100, warmup_ = 0, eval_batches_ = 8;
-  std::string schedule_ = "constant";
-  std::optional<double> rate_;
-  std::optional<std::int64_t> checkpoint_every_;
-  std::optional<fs::path> checkpoint_, resume_, save_, log_;
 
   std::unique_ptr<workloads::Workload> task_;
   std::vector<double> losses_, eval_;

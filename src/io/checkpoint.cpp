@@ -1,111 +1,160 @@
 #include "ebb/io/checkpoint.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <charconv>
+#include <algorithm>
 
+#include "core/hash64.h"
 #include "ebb/error.h"
-#include "ebb/io/safetensors.h"
+#include "io/checkpoint_file.h"
 
 namespace ebb::io {
 namespace {
 
 // Names in the file: what kind of thing, then its path.
 constexpr std::string_view weight = "model.", buffer = "buffer.", optimizer = "optimizer.";
-constexpr std::string_view format = "ebb-checkpoint-1";
-constexpr std::string_view note = "note.";
 
-std::string named(std::string_view kind, const std::string& path) {
-  return std::string(kind) + path;
-}
+using Variables = std::map<std::string, Variable>;
 
 // Every variable of the model, by its name in the file.
-std::map<std::string, Variable> model_variables(const nn::ModuleBase& model) {
-  std::map<std::string, Variable> all;
+Variables model_variables(const nn::ModuleBase& model) {
+  Variables all;
   for (const nn::NamedVariable& p : model.parameters())
-    all.emplace(named(weight, p.path), p.variable);
-  for (const nn::NamedVariable& b : model.buffers()) all.emplace(named(buffer, b.path), b.variable);
+    all.emplace(std::string(weight) + p.path, p.variable);
+  for (const nn::NamedVariable& b : model.buffers())
+    all.emplace(std::string(buffer) + b.path, b.variable);
   return all;
 }
 
-const std::string& required(const SafetensorsFile& file, const std::string& key) {
-  const auto found = file.metadata().find(key);
-  if (found == file.metadata().end())
-    throw FileError(
-        fmt::format("{}: not a checkpoint: \"{}\" is missing", file.path().string(), key));
-  return found->second;
+Variables state_variables(TrainStep& step) {
+  Variables all;
+  step.make_state();
+  for (const auto& [path, variable] : step.optimizer_state().all())
+    all.emplace(std::string(optimizer) + path, variable);
+  return all;
 }
 
-template <class Number>
-Number number(const SafetensorsFile& file, const std::string& key) {
-  const std::string& text = required(file, key);
-  Number value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || text.starts_with('-'))
-    throw FileError(fmt::format("{}: \"{}\" must be a whole number, but is \"{:.100}\"",
-                                file.path().string(), key, text));
-  return value;
-}
-
-void check_fits(const SafetensorsFile& file, const std::map<std::string, Variable>& variables) {
-  const auto fail = [&](const std::string& what) {
-    throw FileError(fmt::format("{}: {}", file.path().string(), what));
+// Of what a model is, beside the tensors that the file holds itself: how its parameters are used,
+// and which are trained.
+std::string fingerprint(const nn::ModuleBase& model) {
+  Hash64 hash;
+  const auto add = [&](std::string_view kind, const nn::NamedVariable& v) {
+    hash.add(fmt::format("{} {} {} {}\n", kind, v.path, to_string(v.variable.type()),
+                         static_cast<int>(v.role)));
   };
-  if (required(file, "format") != format)
-    fail(fmt::format("its format is \"{}\", but \"{}\" is expected", required(file, "format"),
-                     format));
-  for (const auto& [name, variable] : variables)
-    if (file.at(name).type != variable.type())
-      fail(fmt::format("\"{}\" is {}, but the model has {}", name, to_string(file.at(name).type),
-                       to_string(variable.type())));
+  for (const nn::NamedVariable& p : model.parameters()) add("parameter", p);
+  for (const nn::NamedVariable& p : model.trainable_parameters()) add("trained", p);
+  for (const nn::NamedVariable& b : model.buffers()) add("buffer", b);
+  return hex(hash.value());
+}
+
+// Which of `names` in the file are not as `expected`: missing, of another type, or not expected.
+std::vector<std::string> misfits(const SafetensorsFile& file, const Variables& expected,
+                                 const auto& of_this_kind) {
+  std::vector<std::string> found;
+  for (const auto& [name, variable] : expected) {
+    const auto entry = file.entries().find(name);
+    if (entry == file.entries().end())
+      found.push_back(fmt::format("there is no tensor \"{}\"", name));
+    else if (entry->second.type != variable.type())
+      found.push_back(fmt::format("\"{}\" is {}, but the model has {}", name,
+                                  to_string(entry->second.type), to_string(variable.type())));
+  }
   for (const auto& [name, entry] : file.entries())
-    if (!variables.contains(name) && !name.starts_with(optimizer))
-      fail(fmt::format("\"{}\" belongs to no part of the model", name));
+    if (of_this_kind(name) && !expected.contains(name))
+      found.push_back(fmt::format("\"{}\" belongs to no part of the model", name));
+  return found;
+}
+
+void require_none(const CheckpointFile& checkpoint, const std::vector<std::string>& misfits) {
+  if (misfits.empty()) return;
+  constexpr std::size_t told = 4;
+  const std::size_t count = std::min(told, misfits.size());
+  std::string text = fmt::format(
+      "{}", fmt::join(misfits.begin(), misfits.begin() + static_cast<std::ptrdiff_t>(count), "; "));
+  if (misfits.size() > count) text += fmt::format("; and {} more", misfits.size() - count);
+  checkpoint.fail(text);
+}
+
+// The state that the file can give.
+Variables fitting(const SafetensorsFile& file, const Variables& state) {
+  Variables result;
+  for (const auto& [name, variable] : state) {
+    const auto entry = file.entries().find(name);
+    if (entry != file.entries().end() && entry->second.type == variable.type())
+      result.emplace(name, variable);
+  }
+  return result;
 }
 
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const nn::ModuleBase& model,
                      TrainStep& step, const Notes& notes) {
+  const std::uint64_t seed = step.options().compile.seed;
   std::vector<NamedTensor> tensors;
   for (const auto& [name, variable] : model_variables(model)) {
-    variable.materialise(step.options().compile.seed);
+    variable.materialise(seed);
     tensors.push_back({name, variable});
   }
-  for (const auto& [name, variable] : step.optimizer_state().all()) {
+  for (const auto& [name, variable] : state_variables(step)) {
     variable.materialise();
-    tensors.push_back({named(optimizer, name), variable});
+    tensors.push_back({name, variable});
   }
-  Notes metadata{{"format", std::string(format)},
-                 {"step", std::to_string(step.step())},
-                 {"seed", std::to_string(step.options().compile.seed)},
-                 {"schedule", step.options().schedule->save()}};
-  for (const auto& [key, value] : notes) metadata.emplace(named(note, key), value);
-  write_safetensors(path, std::move(tensors), metadata);
+  write_checkpoint_file(path, step_format, std::move(tensors),
+                        {{"step", std::to_string(step.step())},
+                         {"optimizer_start", std::to_string(step.optimizer_start())},
+                         {"seed", std::to_string(seed)},
+                         {"model", fingerprint(model)},
+                         {"schedule", step.options().schedule->save()}},
+                        notes);
 }
 
-Notes load_checkpoint(const std::filesystem::path& path, nn::ModuleBase& model, TrainStep& step) {
-  const SafetensorsFile file(path);
-  const std::map<std::string, Variable> variables = model_variables(model);
-  check_fits(file, variables);
-  const std::int64_t steps = number<std::int64_t>(file, "step");
-  if (number<std::uint64_t>(file, "seed") != step.options().compile.seed)
-    throw FileError(fmt::format("{}: the run was started with seed {}, not {}", path.string(),
-                                required(file, "seed"), step.options().compile.seed));
+Notes load_checkpoint(const std::filesystem::path& path, nn::ModuleBase& model, TrainStep& step,
+                      SavedState saved) {
+  const CheckpointFile checkpoint(path, step_format);
+  const SafetensorsFile& file = checkpoint.file();
   // All that can fail comes before the first byte is written.
-  std::map<std::string, Variable> state;
-  for (const auto& [name, entry] : file.entries())
-    if (name.starts_with(optimizer))
-      state.emplace(name, step.optimizer_state().get(name.substr(optimizer.size()), entry.type,
-                                                     model.device()));
-  step.options().schedule->restore(required(file, "schedule"));
+  const Variables variables = model_variables(model);
+  Variables state = state_variables(step);
+  const auto is_state = [](const std::string& name) { return name.starts_with(optimizer); };
+  std::vector<std::string> wrong =
+      misfits(file, variables, [&](const std::string& name) { return !is_state(name); });
+  if (saved == SavedState::all) {
+    const std::vector<std::string> more = misfits(file, state, is_state);
+    wrong.insert(wrong.end(), more.begin(), more.end());
+  }
+  require_none(checkpoint, wrong);
+  if (checkpoint.text("model") != fingerprint(model))
+    checkpoint.fail(
+        "the tensors are those of the model, but which of them are trained, or how they "
+        "are used, is not");
+  const std::int64_t steps = checkpoint.count("step"), start = checkpoint.count("optimizer_start");
+  if (start > steps) checkpoint.fail("\"optimizer_start\" is after \"step\"");
+  if (checkpoint.seed() != step.options().compile.seed)
+    checkpoint.fail(fmt::format("the run was started with seed {}, not {}", checkpoint.seed(),
+                                step.options().compile.seed));
+  file.check_tensors();
+  if (saved == SavedState::none) state.clear();
+  if (saved == SavedState::fitting) state = fitting(file, state);
+  step.options().schedule->restore(checkpoint.text("schedule"));
   for (const auto& [name, variable] : variables) file.load(name, variable);
   for (const auto& [name, variable] : state) file.load(name, variable);
-  step.set_step(steps);
-  Notes notes;
-  for (const auto& [key, value] : file.metadata())
-    if (key.starts_with(note)) notes.emplace(key.substr(note.size()), value);
-  return notes;
+  step.set_step(steps, saved == SavedState::none ? steps : start);
+  return checkpoint.notes();
+}
+
+CheckpointSummary read_summary(const std::filesystem::path& path) {
+  const CheckpointFile checkpoint(path, {});
+  return {checkpoint.count("step"), checkpoint.notes()};
+}
+
+Bytes checkpoint_bytes(const nn::ModuleBase& model, TrainStep& step) {
+  Bytes total;
+  for (const auto& [name, variable] : model_variables(model)) total += variable.type().bytes();
+  for (const auto& [name, variable] : state_variables(step)) total += variable.type().bytes();
+  return total;
 }
 
 }  // namespace ebb::io

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/hash64.h"
 #include "core/json.h"
 #include "data/file.h"
 #include "ebb/error.h"
@@ -17,6 +18,15 @@ namespace ebb::io {
 namespace {
 
 constexpr std::int64_t piece_bytes = 1 << 20;  // a multiple of every dtype's size
+
+// Of the metadata and the tensor that tell of checksums.
+const std::string checksums_name = "checksums", checksum_kind = "xxh64";
+
+std::string eight_bytes(std::uint64_t value) {
+  std::string bytes(8, '\0');
+  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> (8 * i));
+  return bytes;
+}
 
 // Floating values in another floating dtype, one piece after the other.
 class Converter {
@@ -66,6 +76,46 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
   SafetensorsHeader header = read_safetensors_header(*file_);
   entries_ = std::move(header.entries);
   metadata_ = std::move(header.metadata);
+  data_begin_ = header.data_begin;
+  take_checksums();
+}
+
+void SafetensorsFile::take_checksums() {
+  const auto kind = metadata_.find(checksums_name);
+  if (kind == metadata_.end() || kind->second != checksum_kind) return;
+  const auto found = entries_.find(checksums_name);
+  if (found == entries_.end() ||
+      found->second.type.bytes().count != 8 * static_cast<std::int64_t>(entries_.size()))
+    throw FileError(fmt::format("{}: its checksums are damaged", path().string()));
+  const std::vector<std::byte> stored = bytes(checksums_name);
+  for (std::size_t i = 0; i < stored.size(); i += 8)
+    checksums_.push_back(little_endian(std::span(stored).subspan(i, 8)));
+  entries_.erase(found);
+}
+
+void SafetensorsFile::check_header() const {
+  if (checksums_.empty()) throw FileError(fmt::format("{}: it has no checksums", path().string()));
+  std::vector<std::byte> header(static_cast<std::size_t>(data_begin_));
+  file_->read(0, header);
+  if (checksums_.back() != Hash64().add(header).value())
+    throw FileError(
+        fmt::format("{}: the file is damaged: its header does not have the checksum "
+                    "that it was written with",
+                    path().string()));
+}
+
+void SafetensorsFile::check_tensors() const {
+  check_header();
+  std::size_t at = 0;
+  for (const auto& [name, entry] : entries_) {
+    Hash64 hash;
+    each_piece(entry, [&](std::span<const std::byte> piece) { hash.add(piece); });
+    if (checksums_[at++] != hash.value())
+      throw FileError(
+          fmt::format("{}: the file is damaged: tensor \"{}\" does not have the checksum that it "
+                      "was written with",
+                      path().string(), name));
+  }
 }
 
 const std::filesystem::path& SafetensorsFile::path() const { return file_->path(); }
@@ -115,7 +165,11 @@ std::vector<std::byte> SafetensorsFile::bytes(const std::string& name) const {
 
 void SafetensorsFile::each_piece(
     const std::string& name, const std::function<void(std::span<const std::byte>)>& take) const {
-  const Entry& entry = at(name);
+  each_piece(at(name), take);
+}
+
+void SafetensorsFile::each_piece(
+    const Entry& entry, const std::function<void(std::span<const std::byte>)>& take) const {
   const std::int64_t size = entry.type.bytes().count;
   std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(size, piece_bytes)));
   for (std::int64_t at = 0; at < size; at += piece_bytes) {
@@ -127,44 +181,54 @@ void SafetensorsFile::each_piece(
 }
 
 void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata) {
+                       std::map<std::string, std::string> metadata, Checksums checksums) {
   std::sort(tensors.begin(), tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  if (checksums == Checksums::all) metadata[checksums_name] = checksum_kind;
   nlohmann::json header = nlohmann::json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::int64_t offset = 0;
+  const auto place = [&](const std::string& name, const TensorType& type) {
+    if (header.contains(name))
+      throw ValueError(fmt::format("[write_safetensors] two tensors are named \"{}\"", name));
+    const std::int64_t size = type.bytes().count;
+    header[name] = {{"dtype", safetensors_name(type.dtype)},
+                    {"shape", std::vector<std::int64_t>(type.shape.begin(), type.shape.end())},
+                    {"data_offsets", {offset, offset + size}}};
+    offset += size;
+  };
   for (const NamedTensor& t : tensors) {
     if (!t.tensor || !t.tensor.node()->storage())
       throw ValueError(fmt::format("[write_safetensors] \"{}\" has no value", t.name));
-    if (header.contains(t.name))
-      throw ValueError(fmt::format("[write_safetensors] two tensors are named \"{}\"", t.name));
-    const std::int64_t size = t.tensor.type().bytes().count;
-    header[t.name] = {
-        {"dtype", safetensors_name(t.tensor.dtype())},
-        {"shape", std::vector<std::int64_t>(t.tensor.shape().begin(), t.tensor.shape().end())},
-        {"data_offsets", {offset, offset + size}}};
-    offset += size;
+    place(t.name, t.tensor.type());
   }
+  const std::int64_t sums = static_cast<std::int64_t>(tensors.size()) + 1;
+  if (checksums == Checksums::all) place(checksums_name, {{8 * sums}, u8});
   std::string text = json_text(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');  // data starts at a multiple of 8
-  std::string length(8, '\0');
-  for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+  const std::string length = eight_bytes(text.size());
 
   AtomicFile file(path);
   file.write(length);
   file.write(text);
+  std::string sums_text;
   std::vector<std::byte> buffer;
   for (const NamedTensor& t : tensors) {
     const Storage& storage = *t.tensor.node()->storage();
-    const std::int64_t size = t.tensor.type().bytes().count;
+    const auto size = static_cast<std::size_t>(t.tensor.type().bytes().count);
+    std::span<const std::byte> bytes;
     if (storage.device().kind == Device::Kind::cpu) {
-      file.write({storage.data(), static_cast<std::size_t>(size)});
-      continue;
+      bytes = {storage.data(), size};
+    } else {
+      buffer.resize(size);
+      storage.read(buffer);
+      bytes = buffer;
     }
-    buffer.resize(static_cast<std::size_t>(size));
-    storage.read(buffer);
-    file.write(buffer);
+    file.write(bytes);
+    if (checksums == Checksums::all) sums_text += eight_bytes(Hash64().add(bytes).value());
   }
+  if (checksums == Checksums::all)
+    file.write(sums_text + eight_bytes(Hash64().add(length).add(text).value()));
   file.commit();
 }
 

@@ -35,13 +35,6 @@ std::optional<std::int64_t> checked_bytes(const Shape& shape, DType dtype) {
   return total;
 }
 
-std::uint64_t little_endian(std::span<const std::byte> bytes) {
-  std::uint64_t value = 0;
-  for (std::size_t i = bytes.size(); i-- > 0;)
-    value = value << 8 | std::to_integer<std::uint64_t>(bytes[i]);
-  return value;
-}
-
 class Parser {
  public:
   explicit Parser(const data::File& file) : file_(file) {}
@@ -59,6 +52,7 @@ class Parser {
       fail(fmt::format("the header is not JSON: {:.200}", e.what()));
     }
     check_coverage();
+    header_.data_begin = data_begin_;
     return std::move(header_);
   }
 
@@ -196,6 +190,13 @@ class Parser {
 };
 
 }  // namespace
+
+std::uint64_t little_endian(std::span<const std::byte> bytes) {
+  std::uint64_t value = 0;
+  for (std::size_t i = bytes.size(); i-- > 0;)
+    value = value << 8 | std::to_integer<std::uint64_t>(bytes[i]);
+  return value;
+}
 
 SafetensorsHeader read_safetensors_header(const data::File& file) { return Parser(file).parse(); }
 

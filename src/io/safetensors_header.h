@@ -13,11 +13,15 @@ namespace ebb::io {
 struct SafetensorsHeader {
   std::map<std::string, SafetensorsFile::Entry> entries;
   std::map<std::string, std::string> metadata;
+  std::int64_t data_begin = 0;  // of the file: the header's end
 };
 
 // Checks everything that the format demands: tensors fill the data without gaps or overlaps. The
 // memory it takes is bounded by a small multiple of the header's own size.
 SafetensorsHeader read_safetensors_header(const data::File& file);
+
+// A number of 8 bytes, the lowest first.
+std::uint64_t little_endian(std::span<const std::byte> bytes);
 
 // As the format spells a dtype: "F32".
 std::string_view safetensors_name(DType dtype);

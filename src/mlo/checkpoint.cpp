@@ -10,13 +10,12 @@
 #include <sstream>
 
 #include "ebb/error.h"
-#include "ebb/io/safetensors.h"
+#include "io/checkpoint_file.h"
 #include "mlo/engine_state.h"
 
 namespace ebb::mlo {
 namespace {
 
-constexpr std::string_view format = "ebb-multilevel-checkpoint-1";
 constexpr std::string_view weight = "model.", buffer = "buffer.", optimizer = "optimizer.",
                            kept = "kept.", snapshot = "snapshot.", pending = "pending.",
                            taken = "taken.";
@@ -71,24 +70,10 @@ std::string text_of(const std::deque<Taken>& history) {
   return text;
 }
 
-// Reads a file and complains about it by name.
-class Reader {
+// Reads what an engine writes beside what all checkpoints have.
+class Reader : public io::CheckpointFile {
  public:
-  explicit Reader(const std::filesystem::path& path) : file_(path) {
-    if (text("format") != format)
-      fail(fmt::format("its format is \"{}\", but \"{}\" is expected", text("format"), format));
-  }
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw FileError(fmt::format("{}: {}", file_.path().string(), what));
-  }
-  const std::string& text(const std::string& key) const {
-    const auto found = file_.metadata().find(key);
-    if (found == file_.metadata().end())
-      fail(fmt::format("not a checkpoint of an engine: \"{}\" is missing", key));
-    return found->second;
-  }
-  const io::SafetensorsFile& file() const { return file_; }
+  explicit Reader(const std::filesystem::path& path) : CheckpointFile(path, io::engine_format) {}
 
   // The numbers of a text, which must hold nothing else.
   std::vector<double> numbers(const std::string& key) const {
@@ -122,18 +107,15 @@ class Reader {
               std::size_t number) const {
     Batch result;
     for (std::size_t t = 0;; ++t) {
-      const auto found = file_.entries().find(problem + batch_name(kind, update, number, t));
-      if (found == file_.entries().end()) break;
-      result.tensors.push_back(Tensor::from_bytes(file_.bytes(found->first), found->second.type));
+      const auto found = file().entries().find(problem + batch_name(kind, update, number, t));
+      if (found == file().entries().end()) break;
+      result.tensors.push_back(Tensor::from_bytes(file().bytes(found->first), found->second.type));
     }
     if (result.tensors.empty())
       fail(fmt::format("there is no tensor \"{}\", though the counts of batches ask for it",
                        problem + batch_name(kind, update, number, 0)));
     return result;
   }
-
- private:
-  io::SafetensorsFile file_;
 };
 
 // What the file says of one level, read and checked before anything is changed.
@@ -174,22 +156,24 @@ std::vector<data::Loader::State> read_loaders(const Reader& reader, const std::s
   return states;
 }
 
-// The variable that a name of the file belongs to, made if it is state that is not there yet.
-Variable variable_for(const Reader& reader, Level& level, std::string_view name,
-                      const TensorType& type) {
-  const Device device = level.problem().device();
-  if (name.starts_with(optimizer))
-    return level.optimizer_state().get(std::string(name.substr(optimizer.size())), type, device);
-  if (name.starts_with(kept))
-    return level.kept().get(std::string(name.substr(kept.size())), type, device);
-  if (name.starts_with(snapshot))
-    return level.snapshot().copy_of(
-        variable_for(reader, level, name.substr(snapshot.size()), type));
-  const Variables known = stepped(level);
-  const auto found = known.find(std::string(name));
+// Variables of the level by name in the file: what steps change, and what is kept for other
+// reasons. Tracing has made all of them.
+Variables known_variables(Level& level) {
+  level.trace_once();
+  Variables all = stepped(level);
+  for (const auto& [path, variable] : level.kept().all())
+    all.emplace(std::string(kept) + path, variable);
+  return all;
+}
+
+// The variable that a name of the file belongs to: a known one, or the snapshot of one.
+Variable variable_for(const Reader& reader, Level& level, const Variables& known,
+                      std::string_view name) {
+  const bool copied = name.starts_with(snapshot);
+  const auto found = known.find(std::string(copied ? name.substr(snapshot.size()) : name));
   if (found == known.end())
     reader.fail(fmt::format("\"{}/{}\" belongs to no part of the problem", level.name(), name));
-  return found->second;
+  return copied ? level.snapshot().copy_of(found->second) : found->second;
 }
 
 Restored read_level(const Reader& reader, Level& level) {
@@ -213,13 +197,13 @@ Restored read_level(const Reader& reader, Level& level) {
     Taken update{batches("taken", taken, updates[u], u / 3), updates[u + 1], updates[u + 2]};
     result.history.push_back(std::move(update));
   }
-  for (const auto& [variable_name, variable] : stepped(level))
-    if (!variable_name.starts_with(optimizer)) reader.file().at(name + variable_name);
+  const Variables known = known_variables(level);
+  for (const auto& [variable_name, variable] : known) reader.file().at(name + variable_name);
   for (const auto& [full_name, entry] : reader.file().entries()) {
     if (!full_name.starts_with(name)) continue;
     const std::string_view rest = std::string_view(full_name).substr(name.size());
     if (rest.starts_with(pending) || rest.starts_with(taken)) continue;
-    const Variable variable = variable_for(reader, level, rest, entry.type);
+    const Variable variable = variable_for(reader, level, known, rest);
     if (variable.type() != entry.type)
       reader.fail(fmt::format("\"{}\" is {}, but the problem has {}", full_name,
                               to_string(entry.type), to_string(variable.type())));
@@ -230,31 +214,29 @@ Restored read_level(const Reader& reader, Level& level) {
 
 }  // namespace
 
-void Engine::save(const std::filesystem::path& file) {
+void Engine::save(const std::filesystem::path& file,
+                  const std::map<std::string, std::string>& notes) {
   State& s = *state_;
   s.materialise();
   std::vector<io::NamedTensor> tensors;
   std::map<std::string, std::string> metadata{
-      {"format", std::string(format)},
       {"seed", std::to_string(config_.seed)},
-      {"engine", fmt::format("{} {:a} {} {:d}", s.global_step, s.best, s.waited, s.stopped)}};
+      {"step", std::to_string(s.global_step)},
+      {"engine", fmt::format("{:a} {} {:d}", s.best, s.waited, s.stopped)}};
   for (const auto& level : s.levels) {
     const std::string name = level->name() + "/";
     const auto add = [&](const std::string& what, const Tensor& value) {
       tensors.push_back({name + what, value});
     };
+    const Variables known = known_variables(*level);
     const auto& copies = level->snapshot().copies();
-    for (const auto& [what, variable] : stepped(*level)) {
+    for (const auto& [what, variable] : known) {
       variable.materialise();
       add(what, variable);
       const auto copy = copies.find(variable);
       if (copy == copies.end()) continue;
       copy->second.materialise();
       add(std::string(snapshot) + what, copy->second);
-    }
-    for (const auto& [path, variable] : level->kept().all()) {
-      variable.materialise();
-      add(std::string(kept) + path, variable);
     }
     add_batches(pending, 0, level->pending(), add);
     for (std::size_t u = 0; u < level->history().size(); ++u)
@@ -266,18 +248,18 @@ void Engine::save(const std::filesystem::path& file) {
     metadata[name + "schedule"] = level->problem().options().schedule->save();
     metadata[name + "state"] = level->problem().save_state();
   }
-  io::write_safetensors(file, std::move(tensors), metadata);
+  io::write_checkpoint_file(file, io::engine_format, std::move(tensors), metadata, notes);
 }
 
-void Engine::load(const std::filesystem::path& file) {
+std::map<std::string, std::string> Engine::load(const std::filesystem::path& file) {
   State& s = *state_;
   const Reader reader(file);
-  if (reader.text("seed") != std::to_string(config_.seed))
+  if (reader.seed() != config_.seed)
     reader.fail(
-        fmt::format("the run was started with seed {}, not {}", reader.text("seed"), config_.seed));
-  const std::vector<double> engine = reader.numbers("engine", 4);
-  const std::int64_t global_step = reader.whole("engine", engine[0]),
-                     waited = reader.whole("engine", engine[2]);
+        fmt::format("the run was started with seed {}, not {}", reader.seed(), config_.seed));
+  const std::int64_t steps = reader.count("step");
+  const std::vector<double> engine = reader.numbers("engine", 3);
+  const std::int64_t waited = reader.whole("engine", engine[1]);
   for (const auto& [name, entry] : reader.file().entries())
     if (std::none_of(s.levels.begin(), s.levels.end(), [&name = name](const auto& level) {
           return name.starts_with(level->name() + "/");
@@ -285,6 +267,7 @@ void Engine::load(const std::filesystem::path& file) {
       reader.fail(fmt::format("\"{}\" belongs to no problem of the engine", name));
   std::vector<Restored> restored;
   for (const auto& level : s.levels) restored.push_back(read_level(reader, *level));
+  reader.file().check_tensors();
 
   for (std::size_t i = 0; i < s.levels.size(); ++i) {
     Level& level = *s.levels[i];
@@ -298,11 +281,12 @@ void Engine::load(const std::filesystem::path& file) {
     level.restore(restored[i].counters);
     level.problem().restore_state(reader.text(level.name() + "/state"));
   }
-  s.global_step = global_step;
-  s.best = engine[1];
+  s.global_step = steps;
+  s.best = engine[0];
   s.waited = waited;
-  s.stopped = engine[3] != 0.0;
+  s.stopped = engine[2] != 0.0;
   s.materialised = true;
+  return reader.notes();
 }
 
 }  // namespace ebb::mlo

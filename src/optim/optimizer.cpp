@@ -30,6 +30,16 @@ Optimizer& Optimizer::with(Group group) {
   return *this;
 }
 
+std::string Optimizer::description() const {
+  std::string text = fmt::format("{}({})", rule_->name(), options_);
+  for (const Group& group : groups_) {
+    OptionsPrinter printer;
+    group.visit(printer);
+    text += fmt::format(", group({})", printer.text());
+  }
+  return text;
+}
+
 const Group& Optimizer::group_of(const nn::NamedVariable& parameter) const {
   static const Group none;
   for (const Group& group : groups_)

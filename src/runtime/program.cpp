@@ -56,6 +56,7 @@ struct Program::State {
   std::vector<std::byte*> pointers;   // of every instruction's inputs and outputs, end to end
   std::vector<KernelArgs> args;
   Fault fault;
+  std::size_t started = 0;  // instructions of a run that has not come to its end
   RandomState random;
   bool has_run = false;
   bool warm = false;                           // has run on CUDA as bound now
@@ -174,6 +175,7 @@ struct Program::State {
   void execute_on_cuda(const std::function<void()>& meanwhile) {
     if (!lanes) lanes.emplace(plan);
     const auto start_all = [&] { lanes->start(plan, args); };
+    started = plan.instructions.size();
     cuda::write_random(device(), random);
     if (!warm) {
       start_all();
@@ -186,6 +188,7 @@ struct Program::State {
       if (meanwhile) meanwhile();
     } catch (...) {
       finish_on_cuda();
+      started = plan.instructions.size();
       throw;
     }
     finish_on_cuda();
@@ -193,7 +196,7 @@ struct Program::State {
 
   // One instruction after the other, in one lane. The first run is not recorded, as above.
   std::vector<double> execute_timed_on_cuda() {
-    const std::size_t count = plan.instructions.size();
+    const std::size_t count = started = plan.instructions.size();
     if (!clock) clock.emplace(device(), count + 1);
     const auto start_all = [&] {
       clock->mark(0);
@@ -224,6 +227,7 @@ struct Program::State {
       raise(*plan.instructions[static_cast<std::size_t>(found.instruction - 1)].node);
     }
     ++random.step;
+    started = 0;
     has_run = true;
   }
 
@@ -232,12 +236,25 @@ struct Program::State {
   void execute(const After& after) {
     for (std::size_t i = 0; i < plan.instructions.size(); ++i) {
       args[i].random = random;
+      started = i + 1;
       plan.instructions[i].kernel.run(args[i]);
       if (fault.raised.load(std::memory_order_relaxed)) raise(*plan.instructions[i].node);
       after(i);
     }
     ++random.step;
+    started = 0;
     has_run = true;
+  }
+
+  bool intact() const {
+    return std::none_of(
+        plan.instructions.begin(), plan.instructions.begin() + static_cast<std::ptrdiff_t>(started),
+        [&](const Instruction& instruction) {
+          return std::any_of(
+              instruction.outputs.begin(), instruction.outputs.end(), [&](const Operand& out) {
+                return plan.buffers[static_cast<std::size_t>(out.buffer)].persistent != nullptr;
+              });
+        });
   }
 
   [[noreturn]] void raise(const Node& node) {
@@ -299,8 +316,13 @@ void Program::run(const std::function<void()>& meanwhile) {
   state_->require_fed();
   if (state_->on_cuda()) return state_->execute_on_cuda(meanwhile);
   state_->execute([](std::size_t) {});
-  if (meanwhile) meanwhile();
+  if (!meanwhile) return;
+  state_->started = state_->plan.instructions.size();
+  meanwhile();
+  state_->started = 0;
 }
+
+bool Program::intact() const { return state_->intact(); }
 
 std::vector<double> Program::timed_run() {
   using Clock = std::chrono::steady_clock;

@@ -24,7 +24,14 @@ std::vector<TensorType> Batch::types() const {
 
 namespace {
 
-const std::string last_norm_path = "clip.last_norm";  // of the state
+// The path of the state that clipping by the last step's norm keeps.
+const std::string last_norm_path = "clip.last_norm";
+
+// Of infinities and NaN the difference to themselves is NaN.
+Tensor is_finite(const Tensor& number) {
+  const Tensor difference = number - number;
+  return equal(difference, zeros_like(difference));
+}
 
 struct MicroBatch {
   Batch batch;
@@ -93,7 +100,7 @@ struct TrainStep::State {
   LossFunction loss;
   TrainOptions options;
   optim::StateStore store;
-  std::int64_t step = 0;
+  std::int64_t step = 0, optimizer_start = 0;
 
   ProgramsByShape programs;
 
@@ -104,7 +111,8 @@ struct TrainStep::State {
   }
 
   // Inputs: the batch, then the rate and the step count. Outputs: the loss, then the norm with
-  // clipping, then the scale and whether the step was taken with fp16.
+  // clipping, then the scale with fp16, then whether the step was taken where that does not follow
+  // from loss and norm.
   Graph trace(const std::vector<TensorType>& types) {
     const TraceScope fresh;
     const nn::ForwardScope forward(nn::Mode::train);
@@ -138,7 +146,8 @@ struct TrainStep::State {
     }
     graph.outputs.push_back(cast(total, f64));
 
-    const Scaling scaling = scale_gradients(gradients, count, scaler, graph);
+    const Tensor sound = options.guard == UpdateGuard::none ? Tensor{} : is_finite(total);
+    const Scaling scaling = scale_gradients(gradients, count, scaler, sound, graph);
     if (options.clip_norm && options.clip_by == ClipBy::two_backwards) {
       gradients = grad(last, targets);
       for (const Tensor& g : gradients) optim::as_made(g).node()->set_category(Category::gradients);
@@ -148,7 +157,8 @@ struct TrainStep::State {
       graph.updates.push_back(update);
     for (const Update& update : forward.updates()) {
       const Tensor value = half ? (*half)({update.value})[0] : update.value;
-      graph.updates.push_back({update.target, cast(value, update.target.dtype())});
+      const Tensor next = cast(value, update.target.dtype());
+      graph.updates.push_back({update.target, sound ? where(sound, next, update.target) : next});
     }
     return graph;
   }
@@ -184,36 +194,49 @@ struct TrainStep::State {
   struct Scaling {
     Tensor factor, step;
   };
+  // `sound`: that the loss is finite; empty: there is no guard.
   Scaling scale_gradients(const std::vector<Tensor>& gradients, const Tensor& count,
-                          const std::optional<LossScaler>& scaler, Graph& graph) {
+                          const std::optional<LossScaler>& scaler, const Tensor& sound,
+                          Graph& graph) {
     Scaling scaling{{}, count};
-    if (!scaler && !options.clip_norm) return scaling;
+    Tensor taken = sound;
+    const auto guarded = [&](const Tensor& factor) {
+      if (!taken) return factor;
+      const Tensor wished = factor ? factor : full({}, 1.0, f32, model.device());
+      return where(taken, wished, zeros_like(wished));  // at zero the optimizer does nothing
+    };
+    const bool by_gradients = options.guard == UpdateGuard::gradients;
+    if (!scaler && !options.clip_norm && !by_gradients) {
+      scaling.factor = guarded({});
+      return scaling;
+    }
     Tensor norm = optim::global_norm(gradients);
-    std::optional<LossScaler::Decision> decision;
     if (scaler) {
-      decision = scaler->decide(norm);
-      norm = decision->norm;
-      scaling = {decision->gradient_scale, decision->step};
-      graph.updates.insert(graph.updates.end(), decision->updates.begin(), decision->updates.end());
+      const LossScaler::Decision decision = scaler->decide(norm);
+      norm = decision.norm, taken = decision.taken;
+      scaling = {decision.gradient_scale, decision.step};
+      graph.updates.insert(graph.updates.end(), decision.updates.begin(), decision.updates.end());
+    } else if (sound && (by_gradients || options.clip_by != ClipBy::last_norm)) {
+      taken = logical_and(sound, is_finite(norm));
     }
     if (options.clip_norm) {
       graph.outputs.push_back(cast(norm, f64));
-      const Tensor clip = clip_factor(norm, graph);
-      scaling.factor = decision ? where(decision->taken, decision->gradient_scale * clip,
-                                        decision->gradient_scale)
-                                : clip;
+      const Tensor clip = clip_factor(norm, sound, graph);
+      scaling.factor = scaler ? where(taken, scaling.factor * clip, scaling.factor) : clip;
     }
-    if (decision) {
-      graph.outputs.push_back(cast(decision->scale, f64));
-      graph.outputs.push_back(cast(decision->taken, f64));
-    }
+    if (scaler)
+      graph.outputs.push_back(cast(scaler->scale(), f64));
+    else
+      scaling.factor = guarded(scaling.factor);
+    if (scaler || by_gradients) graph.outputs.push_back(cast(taken, f64));
     return scaling;
   }
 
-  Tensor clip_factor(const Tensor& norm, Graph& graph) {
+  Tensor clip_factor(const Tensor& norm, const Tensor& sound, Graph& graph) {
     if (options.clip_by != ClipBy::last_norm) return optim::clip_scale(norm, *options.clip_norm);
     const Variable last = store.get(last_norm_path, norm.type(), model.device());
-    graph.updates.push_back({last, norm});
+    graph.updates.push_back(
+        {last, sound ? where(logical_and(sound, is_finite(norm)), norm, last) : norm});
     return optim::clip_scale(last, *options.clip_norm);
   }
 };
@@ -226,6 +249,7 @@ TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunc
                        options,
                        {},
                        0,
+                       0,
                        ProgramsByShape(model.device(), options.compile)}) {
   check_options(model, options);
 }
@@ -234,12 +258,13 @@ TrainStep::TrainStep(TrainStep&&) noexcept = default;
 
 namespace {
 
-// In the order of `State::trace`.
-void feed(Program& program, const Batch& batch, double rate, std::int64_t step) {
+// In the order of `State::trace`. `update` counts the optimizer's steps from 1.
+void feed(Program& program, const Batch& batch, double rate, std::int64_t step,
+          std::int64_t update) {
   const int fields = static_cast<int>(batch.tensors.size());
   for (int i = 0; i < fields; ++i) program.feed(i, batch.tensors[static_cast<std::size_t>(i)]);
   program.feed(fields, rate);
-  program.feed(fields + 1, static_cast<double>(step + 1));
+  program.feed(fields + 1, static_cast<double>(update));
   program.set_step(static_cast<std::uint64_t>(step));
 }
 
@@ -250,17 +275,42 @@ StepResult TrainStep::operator()(const Batch& batch, const std::function<void()>
   Program& program = s.program_for(batch);
   StepResult result;
   result.rate = s.optimizer.rate() * s.options.schedule->factor(s.step);
-  feed(program, batch, result.rate, s.step);
+  feed(program, batch, result.rate, s.step, s.step + 1 - s.optimizer_start);
   program.run(meanwhile);
   ++s.step;
   result.loss = program.scalar(0);
   int next = 1;
   if (s.options.clip_norm) result.gradient_norm = program.scalar(next++);
-  if (s.options.precision == Precision::mixed_fp16) {
-    result.loss_scale = program.scalar(next++);
+  const bool scales = s.options.precision == Precision::mixed_fp16;
+  if (scales) result.loss_scale = program.scalar(next++);
+  if (scales || s.options.guard == UpdateGuard::gradients)
     result.skipped = program.scalar(next++) == 0.0;
-  }
+  else if (s.options.guard == UpdateGuard::loss)
+    result.skipped = !std::isfinite(result.loss) ||
+                     (s.options.clip_norm && s.options.clip_by != ClipBy::last_norm &&
+                      !std::isfinite(result.gradient_norm));
   return result;
+}
+
+std::optional<NonFinite> TrainStep::find_non_finite(const Batch& batch) {
+  State& s = *state_;
+  const Graph graph = s.trace(batch.types());
+  std::vector<Tensor> inputs = batch.tensors;
+  const double rate = s.optimizer.rate() * s.options.schedule->factor(s.step - 1);
+  for (const double number : {rate, static_cast<double>(s.step - s.optimizer_start)})
+    inputs.push_back(Tensor::from(std::vector<double>{number}, {}));
+  // First the loss, then, with clipping, the norm of the gradients.
+  for (const Tensor& target : graph.outputs)
+    if (const auto found = ebb::find_non_finite(
+            graph, target, inputs, static_cast<std::uint64_t>(s.step - 1), s.programs.options()))
+      return found;
+  return {};
+}
+
+bool TrainStep::intact() const {
+  bool intact = true;
+  state_->programs.each_compiled([&](const Program& program) { intact &= program.intact(); });
+  return intact;
 }
 
 void TrainStep::expect(const Batch& next) {
@@ -273,7 +323,8 @@ void TrainStep::expect(const Batch& next) {
 std::vector<double> TrainStep::timed(const Batch& batch) {
   State& s = *state_;
   Program& program = s.program_for(batch);
-  feed(program, batch, s.optimizer.rate() * s.options.schedule->factor(s.step), s.step);
+  feed(program, batch, s.optimizer.rate() * s.options.schedule->factor(s.step), s.step,
+       s.step + 1 - s.optimizer_start);
   std::vector<double> times = program.timed_run();
   ++s.step;
   return times;
@@ -288,9 +339,23 @@ Bytes TrainStep::resident(const std::vector<TensorType>& batch) {
   return state_->program_for(batch).resident();
 }
 optim::StateStore& TrainStep::optimizer_state() { return state_->store; }
+void TrainStep::make_state() {
+  State& s = *state_;
+  const Device device = s.model.device();
+  for (const nn::NamedVariable& p : s.model.trainable_parameters())
+    for (const optim::StateField& field : s.optimizer.state(p))
+      s.store.get(p.path + '.' + std::string(field.name), field.type, device, field.initial);
+  if (s.options.precision == Precision::mixed_fp16)
+    LossScaler(s.options.loss_scale, s.store, device);
+  if (s.options.clip_norm && s.options.clip_by == ClipBy::last_norm)
+    s.store.get(last_norm_path, {{}, f32}, device);
+}
 const optim::Optimizer& TrainStep::optimizer() const { return state_->optimizer; }
 std::int64_t TrainStep::step() const { return state_->step; }
-void TrainStep::set_step(std::int64_t step) { state_->step = step; }
+std::int64_t TrainStep::optimizer_start() const { return state_->optimizer_start; }
+void TrainStep::set_step(std::int64_t step, std::int64_t optimizer_start) {
+  state_->step = step, state_->optimizer_start = optimizer_start;
+}
 const TrainOptions& TrainStep::options() const { return state_->options; }
 
 }  // namespace ebb

@@ -103,6 +103,7 @@ class BertWorkload : public Workload {
     c.task = models::BertTask::one_of;
     c.vocabulary = o.vocabulary.value_or(c.vocabulary);
     batch_size = o.batch.value_or(8);
+    saves = true;
     if (o.data) {
       const bool csv = o.data->extension() == ".csv";
       const auto texts = csv ? data::read_labelled_csv(*o.data, c.classes)
@@ -122,6 +123,10 @@ class BertWorkload : public Workload {
       split_source(*this, sequences, "generated sequences");
       limit = Limit{Limit::Kind::accuracy, sequences->best_accuracy()};
     }
+    settings.sequence = sequence, settings.classes = c.classes, settings.layers = c.layers;
+    settings.heads = c.heads, settings.width = c.width, settings.hidden = c.hidden;
+    settings.dropout = c.dropout.hidden, settings.vocabulary = c.vocabulary,
+    settings.batch = batch_size;
     const nn::MakeScope scope(o.device, o.dtype);
     model_ = std::make_unique<models::BertClassifier>(c);
   }
@@ -174,6 +179,8 @@ class ResNetWorkload : public ImageWorkload<models::ResNet> {
     config.channels = shape.channels;
     config.layout = o.image_layout();
     batch_size = o.batch.value_or(64);
+    settings.depth = depth, settings.layout = config.layout, settings.batch = batch_size;
+    if (!o.data) settings.classes = shape.classes;
     make_model(o, config);
   }
   optim::Optimizer optimizer() const override {
@@ -191,6 +198,9 @@ class MlpWorkload : public ImageWorkload<models::Mlp> {
     c.hidden = o.hidden.value_or(o.width.value_or(c.hidden));
     c.layers = o.layers.value_or(c.layers);
     batch_size = o.batch.value_or(64);
+    settings.width = o.width, settings.layers = c.layers, settings.batch = batch_size;
+    if (o.hidden || !o.width) settings.hidden = c.hidden;
+    if (!o.data) settings.classes = shape.classes;
     make_model(o, c);
   }
   optim::Optimizer optimizer() const override { return optim::AdamW{.lr = 1e-3}; }

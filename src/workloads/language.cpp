@@ -123,6 +123,11 @@ TextData text_data(const Options& options, std::int64_t sequence, std::int64_t v
                       : generated(options, sequence, vocabulary);
 }
 
+// The one probability that `Options::dropout` gave to all places of a model.
+double dropout_of(const models::LanguageModelConfig& c) { return c.dropout; }
+double dropout_of(const models::Gpt2Config& c) { return c.dropout.residual; }
+double dropout_of(const models::LlamaConfig& c) { return c.attention_dropout; }
+
 template <class Model>
 class LanguageWorkload : public Workload {
  public:
@@ -135,7 +140,17 @@ class LanguageWorkload : public Workload {
     train = text.train, test = text.test, limit = text.limit;
     train_part = text.train_part, test_part = text.test_part;
     fuses_loss = true;
+    saves = requires { io::save(model_, fs::path()); };
     batch_size = options.batch.value_or(default_batch);
+    settings.sequence = config.context, settings.layers = config.layers;
+    settings.heads = config.heads, settings.batch = batch_size;
+    settings.vocabulary = options.data ? options.vocabulary : config.vocabulary;
+    if constexpr (requires { config.width; }) settings.width = config.width;
+    if constexpr (requires { config.embedding; }) settings.width = config.embedding;
+    if (uses(options, Setting::hidden)) settings.hidden = config.hidden;
+    if constexpr (requires { config.key_value_heads; })
+      settings.key_value_heads = config.key_value_heads;
+    settings.dropout = dropout_of(config);
   }
   nn::ModuleBase& model() override { return model_; }
   Tensor loss(const Batch& b) override {

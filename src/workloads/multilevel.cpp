@@ -70,6 +70,37 @@ optim::Optimizer LevelOptions::over(const optim::Optimizer& own) const {
   return rate ? own.with_rate(*rate) : own;
 }
 
+LevelOptions LevelOptions::used_by(const mlo::Problem& problem) {
+  const mlo::Config& config = problem.config();
+  LevelOptions used;
+  used.method = config.type;
+  used.unroll = config.unroll_steps, used.warmup = config.warmup_steps;
+  used.accumulate = config.gradient_accumulation;
+  used.rate = problem.optimizer().rate();
+  if (config.gradient_clipping > 0.0) used.clip = config.gradient_clipping;
+  used.precision = config.precision;
+  switch (config.type) {
+    case mlo::Method::darts:
+      used.alpha = config.darts_alpha;
+      break;
+    case mlo::Method::sama:
+      used.alpha = config.sama_adam_alpha;
+      break;
+    case mlo::Method::neumann:
+      used.alpha = config.neumann_alpha, used.iterations = config.neumann_iterations;
+      break;
+    case mlo::Method::cg:
+      used.alpha = config.cg_alpha, used.iterations = config.cg_iterations;
+      break;
+    case mlo::Method::reinforce:
+      used.alpha = config.reinforce_alpha;
+      break;
+    case mlo::Method::unrolled:
+      break;
+  }
+  return used;
+}
+
 DType LevelOptions::dtype() const { return parameter_dtype(precision.value_or(Precision::fp32)); }
 
 std::vector<std::string> multilevel_names() {

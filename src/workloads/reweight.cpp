@@ -104,6 +104,21 @@ Classifier classifier_for(const MultilevelOptions& o, const Images& images, DTyp
                                fmt::join(classifier_names(), ", ")));
 }
 
+Options used(const MultilevelOptions& o, const Images& images, std::int64_t batch) {
+  Options u;
+  if (!o.common.data) u.classes = images.classes;
+  u.batch = batch;
+  if (classifier_of(o) != "mlp") {
+    u.layout = o.common.image_layout();
+    return u;
+  }
+  const models::MlpConfig c;
+  u.width = o.common.width;
+  if (o.common.hidden || !o.common.width) u.hidden = o.common.hidden.value_or(c.hidden);
+  u.layers = o.common.layers.value_or(c.layers);
+  return u;
+}
+
 struct ClassifierProblem : mlo::Problem {
   ClassifierProblem(Classifier& classifier, models::MetaWeightNet& weights,
                     const optim::Optimizer& optimizer, const mlo::ProblemOptions& options)
@@ -151,6 +166,8 @@ class Reweight : public MultilevelWorkload {
     require_items(parts["meta"], batch_size, "a batch of the level reweight");
     require_items(parts["test"], 1, "testing");
     classifier_ = classifier_for(o, images, level(o, "classifier").dtype());
+    classifier = classifier_of(o);
+    settings = used(o, images, batch_size);
     {
       const nn::MakeScope scope(o.common.device, level(o, "reweight").dtype());
       weights_ = std::make_unique<models::MetaWeightNet>();

@@ -37,6 +37,11 @@ class SafetensorsFile {
   // An entry that must be there; the error names the file and the closest name.
   const Entry& at(const std::string& name) const;
 
+  // Compare the file with its checksums: of the header, which is cheap, and of every tensor. What
+  // differs, and a file that was written without any, is an error.
+  void check_header() const;
+  void check_tensors() const;
+
   // Copies an entry into a variable, converting between floating dtypes. Shapes must match.
   void load(const std::string& name, Variable variable) const;
 
@@ -45,10 +50,20 @@ class SafetensorsFile {
   void each_piece(const std::string& name,
                   const std::function<void(std::span<const std::byte>)>& take) const;
 
+  // Compare the file with its checksums: of the header, which is cheap, and of every tensor. What
+  // differs, and a file that was written without any, is an error.
+  void check_header() const;
+  void check_tensors() const;
+
  private:
   void convert(const std::string& name, DType to, std::span<std::byte> out) const;
+  void each_piece(const Entry& entry,
+                  const std::function<void(std::span<const std::byte>)>& take) const;
+  void take_checksums();
 
   std::shared_ptr<const data::File> file_;
+  std::int64_t data_begin_ = 0;           // of the file: where the header ends
+  std::vector<std::uint64_t> checksums_;  // of tensors in order of name, then of the header
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;
 };
@@ -58,9 +73,14 @@ struct NamedTensor {
   Tensor tensor;  // with a value: a constant or a variable
 };
 
+// With checksums, the metadata says {"checksums": "xxh64"}, and a last tensor of that name holds
+// the hash of every tensor in order of name, then that of the header.
+enum class Checksums : bool { none, all };
+
 // Writes the file whole or not at all. Entries are stored in order of name. Bytes of names and
 // metadata that are not UTF-8 become U+FFFD.
 void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+                       std::map<std::string, std::string> metadata = {},
+                       Checksums checksums = Checksums::none);
 
 }  // namespace ebb::io

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -90,9 +91,11 @@ class Engine {
   Bytes resident() const;
 
   // The whole state in one file, written whole or not at all: a run that is resumed from it repeats
-  // the same bits. Nothing is changed when the file does not fit.
-  void save(const std::filesystem::path& file);
-  void load(const std::filesystem::path& file);
+  // the same bits. Nothing is changed when the file is damaged or does not fit. Notes are the
+  // caller's own texts (io::Notes).
+  void save(const std::filesystem::path& file,
+            const std::map<std::string, std::string>& notes = {});
+  std::map<std::string, std::string> load(const std::filesystem::path& file);
 
  private:
   struct State;

@@ -26,6 +26,19 @@ struct Adafactor {
   double weight_decay = 0.0;         // on the parameter itself
   // What the decay is multiplied with: the step as it is taken, or `lr`.
   bool decay_by_step = true;
+
+  void visit(auto&& field) const {
+    field("relative_step", relative_step);
+    field("warm_up", warm_up);
+    field("scale_by_parameter", scale_by_parameter);
+    field("beta2_decay", beta2_decay);
+    field("eps_square", eps_square);
+    field("eps_scale", eps_scale);
+    field("clip_threshold", clip_threshold);
+    field("beta1", beta1);
+    field("weight_decay", weight_decay);
+    field("decay_by_step", decay_by_step);
+  }
 };
 RulePtr make_rule(const Adafactor& options);
 

@@ -19,6 +19,15 @@ struct Adam {
   double weight_decay = 0.0;  // through the gradient
   DType state = f32;  // of the moments: float32 (float64 for float64 parameters) or bfloat16
   Rounding rounding = Rounding::nearest;  // of bfloat16 moments
+
+  void visit(auto&& field) const {
+    field("beta1", beta1);
+    field("beta2", beta2);
+    field("eps", eps);
+    field("weight_decay", weight_decay);
+    field("state", state);
+    field("rounding", std::string(rounding == Rounding::nearest ? "nearest" : "stochastic"));
+  }
 };
 RulePtr make_rule(const Adam& options);
 
@@ -28,6 +37,15 @@ struct AdamW {
   double weight_decay = 0.01;  // on the parameter itself
   DType state = f32;           // as in Adam
   Rounding rounding = Rounding::nearest;
+
+  void visit(auto&& field) const {
+    field("beta1", beta1);
+    field("beta2", beta2);
+    field("eps", eps);
+    field("weight_decay", weight_decay);
+    field("state", state);
+    field("rounding", std::string(rounding == Rounding::nearest ? "nearest" : "stochastic"));
+  }
 };
 RulePtr make_rule(const AdamW& options);
 

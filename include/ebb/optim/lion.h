@@ -12,6 +12,13 @@ struct Lion {
   double beta2 = 0.99;        // of the mean that is kept
   double weight_decay = 0.0;  // on the parameter itself
   DType state = f32;          // of the mean: float32 (float64 for float64 parameters) or bfloat16
+
+  void visit(auto&& field) const {
+    field("beta1", beta1);
+    field("beta2", beta2);
+    field("weight_decay", weight_decay);
+    field("state", state);
+  }
 };
 RulePtr make_rule(const Lion& options);
 

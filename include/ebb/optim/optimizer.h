@@ -5,8 +5,10 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "ebb/attributes.h"
 #include "ebb/optim/adafactor.h"
 #include "ebb/optim/adam.h"
 #include "ebb/optim/lion.h"
@@ -22,9 +24,32 @@ struct Group {
   double rate_factor = 1.0;
   std::optional<double> weight_decay = {};
   std::optional<bool> quantise = {};  // the state, by rules that can
+
+  void visit(auto&& field) const {
+    field("rate_factor", rate_factor);
+    field("weight_decay", weight_decay);
+    field("quantise", quantise);
+  }
 };
 // Biases and norms, which are vectors, are not decayed: the usual choice for transformers.
 Group no_decay_for_vectors();
+
+// Writes options as "beta1=0.9, clip_value=none".
+class OptionsPrinter {
+ public:
+  template <class T>
+  void operator()(std::string_view field, const T& value) {
+    printer_(field, value);
+  }
+  template <class T>
+  void operator()(std::string_view field, const std::optional<T>& value) {
+    value ? printer_(field, *value) : printer_(field, std::string("none"));
+  }
+  const std::string& text() const { return printer_.text(); }
+
+ private:
+  AttributePrinter printer_;
+};
 
 // Any of them. Converts from their options, so that `AdamW{.lr = 3e-4}` can be passed directly.
 class Optimizer {
@@ -34,7 +59,11 @@ class Optimizer {
   requires requires(const Options& options) {
     { make_rule(options) } -> std::same_as<RulePtr>;
   }
-  Optimizer(const Options& options) : Optimizer(make_rule(options)) {}
+  Optimizer(const Options& options) : Optimizer(make_rule(options)) {
+    OptionsPrinter printer;
+    options.visit(printer);
+    options_ = printer.text();
+  }
 
   // The same with another learning rate.
   Optimizer with_rate(double rate) const;
@@ -44,6 +73,9 @@ class Optimizer {
 
   const Rule& rule() const { return *rule_; }
   double rate() const { return rate_; }
+  // The rule with all its options but the rate, and the groups:
+  // "adamw(beta1=0.9, ...), group(rate_factor=1, weight_decay=0, quantise=none)".
+  std::string description() const;
   // What is kept for a parameter between steps, its companion last.
   std::vector<StateField> state(const nn::NamedVariable& parameter) const;
   // The updates of all parameters. `rate` is the scheduled rate, `step` the count from 1,
@@ -71,6 +103,7 @@ class Optimizer {
   ParameterForm form_of(const nn::NamedVariable& parameter) const;
 
   RulePtr rule_;
+  std::string options_;  // of the rule, as text
   double rate_;
   ParameterForm form_;
   std::vector<Group> groups_;

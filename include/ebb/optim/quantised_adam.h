@@ -19,6 +19,15 @@ struct Adam8bit {
   double weight_decay = 0.0;  // through the gradient
   std::int64_t min_quantised_elements = 4096;
   bool quantise_tables = false;
+
+  void visit(auto&& field) const {
+    field("beta1", beta1);
+    field("beta2", beta2);
+    field("eps", eps);
+    field("weight_decay", weight_decay);
+    field("min_quantised_elements", min_quantised_elements);
+    field("quantise_tables", quantise_tables);
+  }
 };
 RulePtr make_rule(const Adam8bit& options);
 
@@ -28,6 +37,15 @@ struct AdamW8bit {
   double weight_decay = 0.01;  // on the parameter itself
   std::int64_t min_quantised_elements = 4096;
   bool quantise_tables = false;
+
+  void visit(auto&& field) const {
+    field("beta1", beta1);
+    field("beta2", beta2);
+    field("eps", eps);
+    field("weight_decay", weight_decay);
+    field("min_quantised_elements", min_quantised_elements);
+    field("quantise_tables", quantise_tables);
+  }
 };
 RulePtr make_rule(const AdamW8bit& options);
 
@@ -39,6 +57,15 @@ struct AdamW4bit {
   double weight_decay = 0.01;  // on the parameter itself
   std::int64_t min_quantised_elements = 4096;
   bool quantise_tables = false;
+
+  void visit(auto&& field) const {
+    field("beta1", beta1);
+    field("beta2", beta2);
+    field("eps", eps);
+    field("weight_decay", weight_decay);
+    field("min_quantised_elements", min_quantised_elements);
+    field("quantise_tables", quantise_tables);
+  }
 };
 RulePtr make_rule(const AdamW4bit& options);
 

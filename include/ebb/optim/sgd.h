@@ -10,6 +10,12 @@ struct SGD {
   double momentum = 0.0;
   double weight_decay = 0.0;
   bool nesterov = false;
+
+  void visit(auto&& field) const {
+    field("momentum", momentum);
+    field("weight_decay", weight_decay);
+    field("nesterov", nesterov);
+  }
 };
 RulePtr make_rule(const SGD& options);
 
@@ -27,6 +33,12 @@ struct LOMO {
   // direction, but not its length relative to the other parameters' gradients. Acts before
   // clip_value.
   std::optional<double> clip_parameter_norm = {};
+
+  void visit(auto&& field) const {
+    field("weight_decay", weight_decay);
+    field("clip_value", clip_value);
+    field("clip_parameter_norm", clip_parameter_norm);
+  }
 };
 RulePtr make_rule(const LOMO& options);
 

@@ -22,6 +22,7 @@ class LossScaler {
  public:
   LossScaler(const LossScale& options, optim::StateStore& store, Device device);
 
+  const Variable& scale() const { return scale_; }
   Tensor scaled(const Tensor& loss) const;
 
   // What a step does with its gradients, whose norm together is `norm`, still scaled. If any of

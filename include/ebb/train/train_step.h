@@ -12,6 +12,7 @@
 #include "ebb/precision.h"
 #include "ebb/program.h"
 #include "ebb/train/loss_scale.h"
+#include "ebb/train/non_finite.h"
 
 namespace ebb {
 
@@ -34,6 +35,16 @@ enum class ClipBy : std::uint8_t {
   last_norm,      // the norm of the step before: gradients are used up as they come
 };
 
+// What keeps a step from being taken, so that weights and state stay those of the step before.
+// Where everything is finite, no bit depends on it.
+enum class UpdateGuard : std::uint8_t {
+  none,
+  // A loss that is not finite, or gradients where their norm is waited for anyway (clipping by this
+  // step's norm): takes no memory.
+  loss,
+  gradients,  // any gradient that is not finite: all are kept until the last is there
+};
+
 struct TrainOptions {
   optim::SchedulePtr schedule = optim::constant();
   std::optional<double> clip_norm;  // gradients are scaled down when their norm together exceeds it
@@ -51,7 +62,8 @@ struct TrainOptions {
   // How parameters in bfloat16 are kept; without one, pure_bf16 rounds by chance and split_bf16
   // keeps 16 completing bits.
   std::optional<ParameterForm> form = {};
-  LossScale loss_scale = {};  // of fp16
+  LossScale loss_scale = {};  // of fp16, which has a guard of its own against gradients
+  UpdateGuard guard = UpdateGuard::none;
   CompileOptions compile;
 };
 
@@ -60,7 +72,7 @@ struct StepResult {
   double gradient_norm = 0.0;  // before clipping; only with clip_norm
   double rate = 0.0;
   double loss_scale = 1.0;
-  bool skipped = false;  // gradients overflowed float16: nothing was updated but the scale
+  bool skipped = false;  // by the guard, or by loss scaling: nothing was updated but the scale
 };
 
 class TrainStep {
@@ -73,11 +85,18 @@ class TrainStep {
 
   // `meanwhile` is called while a GPU is at work on the step (Program::run).
   StepResult operator()(const Batch& batch, const std::function<void()>& meanwhile = {});
+  // After a step that ended by an exception: whether weights and state are still those of the last
+  // whole step (Program::intact).
+  bool intact() const;
   // Tells the next batch ahead, so that its bytes are near when its step begins (Program::expect).
   void expect(const Batch& next);
   // The same step with a clock around every kernel: the milliseconds of each instruction of the
   // plan (Program::timed_run).
   std::vector<double> timed(const Batch& batch);
+
+  // After a step whose loss or gradients were not finite and that was skipped: runs it once more
+  // and finds where that begins.
+  std::optional<NonFinite> find_non_finite(const Batch& batch);
 
   // The plan for batches of these types; made, not run, and no tensor takes memory for it.
   const Plan& plan(const std::vector<TensorType>& batch);
@@ -93,9 +112,12 @@ class TrainStep {
 
   // Everything beside the weights that a resumed run needs to repeat the same bits.
   optim::StateStore& optimizer_state();
+  // Makes every variable of that state, also before the first plan is.
+  void make_state();
   const optim::Optimizer& optimizer() const;
-  std::int64_t step() const;  // steps taken
-  void set_step(std::int64_t step);
+  std::int64_t step() const;             // steps taken
+  std::int64_t optimizer_start() const;  // the step at which the optimizer's state began
+  void set_step(std::int64_t step, std::int64_t optimizer_start = 0);
   const TrainOptions& options() const;
 
  private:

@@ -26,6 +26,9 @@ struct LevelOptions {
   mlo::Config over(mlo::Config config) const;
   optim::Optimizer over(const optim::Optimizer& optimizer) const;
   DType dtype() const;  // that the level's module is made in
+
+  // What a problem came to have, beside its optimizer's name.
+  static LevelOptions used_by(const mlo::Problem& problem);
 };
 
 struct MultilevelOptions {
@@ -49,6 +52,8 @@ class MultilevelWorkload {
   data::DatasetPtr test;
   std::map<std::string, DataPart> parts;  // "train", "meta", "test"
   std::int64_t batch_size = 1;
+  Options settings;        // as Workload::settings
+  std::string classifier;  // of classifier_names()
   std::optional<Limit> limit;
 };
 

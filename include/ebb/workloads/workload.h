@@ -64,7 +64,9 @@ class Workload {
   data::DatasetPtr train, test;
   DataPart train_part, test_part;
   std::int64_t batch_size = 1;
+  Options settings;  // as used: defaults filled in, what the workload does not have left empty
   std::optional<Limit> limit;
+  bool saves = false;       // whether `save` has a form to write
   bool fuses_loss = false;  // whether Options::fused_loss makes a difference
 };
 

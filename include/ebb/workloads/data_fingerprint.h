@@ -1,0 +1,20 @@
+// What tells two sets of data apart, so that a resumed run is known to go on with its own.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "ebb/data/dataset.h"
+
+namespace ebb::workloads {
+
+// Facts by name: the number of items and a hash of some of them, and for every file of the source
+// its size and a hash of its content. Files above 64 MiB are sampled. Of a folder, the files count
+// that data is read from (.txt, .bin, .gz, .csv, .jsonl, -ubyte) and that lie directly in it.
+using DataFingerprint = std::map<std::string, std::string>;
+DataFingerprint data_fingerprint(const std::optional<std::filesystem::path>& source,
+                                 const data::Dataset& items);
+
+}  // namespace ebb::workloads

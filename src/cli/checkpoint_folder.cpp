@@ -1,0 +1,116 @@
+#include "cli/checkpoint_folder.h"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "ebb/error.h"
+#include "ebb/io/checkpoint.h"
+
+namespace ebb::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view prefix = "step-", suffix = ".safetensors";
+
+bool is_step(const std::string& name) {
+  if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) ||
+      !name.ends_with(suffix))
+    return false;
+  const std::string digits =
+      name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
+  return digits.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// A second name for a file, in place of what had that name; false where there are no such links.
+bool link_in_place(const fs::path& file, const fs::path& name) {
+  fs::path beside = name;
+  beside += ".link";
+  std::error_code error;
+  fs::remove(beside, error);
+  fs::create_hard_link(file, beside, error);
+  if (error) return false;
+  fs::rename(beside, name, error);
+  const bool done = !error;
+  fs::remove(beside, error);  // still there if both were names of the same file
+  return done;
+}
+
+// The loss that a checkpoint was kept with; infinity where there is none.
+double loss_of(const fs::path& file) {
+  try {
+    const io::Notes notes = io::read_summary(file).notes;
+    const auto found = notes.find("loss");
+    if (found != notes.end()) return std::strtod(found->second.c_str(), nullptr);
+  } catch (const FileError&) {  // it is replaced by the next
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+bool CheckpointFolder::holds_a_run() const {
+  std::error_code error;
+  return fs::exists(newest(), error) || fs::is_regular_file(best(), error) || !steps().empty();
+}
+
+std::vector<fs::path> CheckpointFolder::steps() const {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error))
+    if (entry.is_regular_file(error) && is_step(entry.path().filename().string()))
+      files.push_back(entry.path());
+  // Numbers with more than eight digits come after all others.
+  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
+    const std::string x = a.filename().string(), y = b.filename().string();
+    return x.size() != y.size() ? x.size() < y.size() : x < y;
+  });
+  return files;
+}
+
+fs::path CheckpointFolder::of_step(std::int64_t step) const {
+  return folder_ / fmt::format("{}{:08}{}", prefix, step, suffix);
+}
+
+void CheckpointFolder::keep(std::int64_t step, double loss, const Write& write) {
+  if (keep_ == 1) return write(newest());
+  const fs::path file = of_step(step);
+  write(file);
+  if (!link_in_place(file, newest())) write(newest());
+  if (std::isfinite(loss) && loss <= loss_of(best()) && !link_in_place(file, best())) write(best());
+  remove_old();
+}
+
+void CheckpointFolder::remove_old() const {
+  const std::vector<fs::path> files = steps();
+  std::error_code error;  // a file that cannot be removed is in nobody's way
+  for (std::int64_t i = 0; i + keep_ < static_cast<std::int64_t>(files.size()); ++i)
+    fs::remove(files[static_cast<std::size_t>(i)], error);
+}
+
+void CheckpointFolder::require_space(Bytes checkpoint, std::int64_t writes) const {
+  struct statvfs disk {};
+  if (statvfs(folder_.c_str(), &disk) != 0) return;  // a file system that does not tell
+  // At the fullest moment one more is there than is kept, and the best.
+  const std::int64_t files = std::min(writes, keep_ + (keep_ > 1 ? 2 : 1));
+  std::int64_t there = 0;
+  std::error_code error;
+  for (const fs::path& file : steps())
+    there += static_cast<std::int64_t>(fs::file_size(file, error));
+  if (there == 0 && fs::is_regular_file(newest(), error))
+    there = static_cast<std::int64_t>(fs::file_size(newest(), error));
+  const Bytes needed{std::max(checkpoint.count, files * checkpoint.count - there)},
+      free{static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize)};
+  if (free < needed)
+    throw FileError(fmt::format(
+        "{}: {} are free, but checkpoints need {}: {} of {} at the fullest moment",
+        folder_.string(), to_string(free), to_string(needed), files, to_string(checkpoint)));
+}
+
+}  // namespace ebb::cli

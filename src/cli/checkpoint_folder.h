@@ -1,0 +1,48 @@
+// The folder a run keeps its checkpoints in.
+//
+//   checkpoint.safetensors      the newest
+//   step-00000100.safetensors   with more than one kept, the last of them; the newest is one of
+//   them best.safetensors            the same: the one of the lowest loss
+//
+// Files appear whole, and the second and third kind share their bytes with the first by hard links
+// where the file system has them. Whenever the process is killed, the newest checkpoint is whole.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "ebb/bytes.h"
+
+namespace ebb::cli {
+
+class CheckpointFolder {
+ public:
+  CheckpointFolder(std::filesystem::path folder, std::int64_t keep)
+      : folder_(std::move(folder)), keep_(keep) {}
+
+  const std::filesystem::path& path() const { return folder_; }
+  std::filesystem::path newest() const { return folder_ / "checkpoint.safetensors"; }
+  std::filesystem::path best() const { return folder_ / "best.safetensors"; }
+  // Whether a checkpoint is there.
+  bool holds_a_run() const;
+
+  // Puts what `write` writes in place as the newest checkpoint. `loss` decides whether it is the
+  // best, and must be among the notes that `write` gives it, as "loss".
+  using Write = std::function<void(const std::filesystem::path&)>;
+  void keep(std::int64_t step, double loss, const Write& write);
+
+  // An error if the disk has no room for the checkpoints of `writes` occasions, each of this size.
+  void require_space(Bytes checkpoint, std::int64_t writes) const;
+
+ private:
+  std::vector<std::filesystem::path> steps() const;  // oldest first
+  std::filesystem::path of_step(std::int64_t step) const;
+  void remove_old() const;
+
+  std::filesystem::path folder_;
+  std::int64_t keep_;
+};
+
+}  // namespace ebb::cli

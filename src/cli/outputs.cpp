@@ -1,0 +1,166 @@
+#include "cli/outputs.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <limits>
+
+#include "ebb/error.h"
+#include "ebb/io/atomic_file.h"
+
+namespace ebb::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Only making a file shows whether a folder can be written to.
+void try_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw FileError(
+        fmt::format("{}: cannot make the folder: {}", folder.string(), error.message()));
+  const fs::path probe = folder / ".ebb-can-write";
+  {
+    io::AtomicFile file(probe);
+    file.write("ebb");
+    file.commit();
+  }
+  fs::remove(probe, error);
+}
+
+}  // namespace
+
+std::optional<std::string> PersistentLog::scalar(std::string_view tag, std::int64_t step,
+                                                 double value) {
+  if (!log_ && step < next_try_) return {};
+  try {
+    if (!log_) log_ = open_();
+    log_->scalar(tag, step, value);
+    return {};
+  } catch (const FileError& error) {
+    log_.reset();
+    next_try_ = step + wait_, wait_ *= 2;
+    return error.what();
+  }
+}
+
+std::optional<std::string> PersistentLog::close() {
+  try {
+    if (log_) log_->close();
+    return {};
+  } catch (const FileError& error) {
+    return error.what();
+  }
+}
+
+Outputs::Outputs(const TrainCommand& command)
+    : steps_(command.steps), every_(command.checkpoint_every.value_or(0)) {
+  if (command.save) try_folder(*command.save);
+  if (command.checkpoint) {
+    try_folder(*command.checkpoint);
+    folder_.emplace(*command.checkpoint, command.keep);
+  }
+  if (!command.log) return;
+  const fs::path log = *command.log;
+  try_folder(log);
+  logs_.emplace_back([log] { return report::json_lines(log / "log.jsonl"); });
+  logs_.emplace_back([log] { return report::tensorboard(log); });
+}
+
+void Outputs::note(std::string_view what, const std::string& failure) {
+  if (std::find(failed_.begin(), failed_.end(), what) != failed_.end()) return;
+  failed_.emplace_back(what);
+  std::cerr << "ebb: " << what << " failed, training goes on: " << failure << std::endl;
+}
+
+void Outputs::log(std::string_view tag, std::int64_t step, double value) {
+  for (PersistentLog& log : logs_)
+    if (const auto failure = log.scalar(tag, step, value)) note("a log", *failure);
+}
+
+void Outputs::keep_by(Write write, io::Notes notes, Bytes size, std::int64_t first_step) {
+  if (!folder_) return;
+  write_ = std::move(write), notes_ = std::move(notes);
+  const std::int64_t left = steps_ - first_step;
+  folder_->require_space(size, every_ > 0 ? (left + every_ - 1) / every_ : 1);
+  if (first_step > 0) kept_ = first_step;
+}
+
+void Outputs::after_step(std::int64_t step, double loss) {
+  loss_sum_ += loss, ++loss_count_;
+  if (every_ > 0 && step % every_ == 0 && step < steps_) keep(step);
+}
+
+bool Outputs::keep(std::int64_t step) {
+  if (!folder_ || kept_ == step) return folder_.has_value();
+  const double loss = loss_count_ > 0 ? loss_sum_ / static_cast<double>(loss_count_)
+                                      : std::numeric_limits<double>::infinity();
+  io::Notes notes = notes_;
+  notes["loss"] = fmt::format("{}", loss);
+  try {
+    folder_->keep(step, loss, [&](const fs::path& file) { write_(file, notes); });
+  } catch (const FileError& error) {
+    note("a checkpoint", error.what());
+    return false;
+  }
+  kept_ = step;
+  loss_sum_ = 0.0, loss_count_ = 0;
+  return true;
+}
+
+bool Outputs::close() {
+  for (PersistentLog& log : logs_)
+    if (const auto failure = log.close()) note("a log", *failure);
+  if (failed_.empty()) return true;
+  std::cerr << "ebb: error: the run is over, but " << fmt::format("{}", fmt::join(failed_, " and "))
+            << " could not be written in full" << std::endl;
+  return false;
+}
+
+namespace {
+
+std::string what_is_kept(const Outputs& outputs) {
+  if (!outputs.keeps_checkpoints()) return "nothing is kept, as there was no --checkpoint";
+  if (!outputs.kept()) return "no checkpoint could be kept";
+  return fmt::format("the checkpoint of step {} is in {}; go on with --resume {}", *outputs.kept(),
+                     outputs.checkpoint_path().string(), outputs.checkpoint_path().string());
+}
+
+}  // namespace
+
+void keep_last_whole_step(Outputs& outputs, std::int64_t step, bool intact) {
+  try {
+    if (intact && step > 0) outputs.keep(step);
+  } catch (const Error& error) {  // the one that ends the run is told last
+    std::cerr << "ebb: no checkpoint of step " << step << ": " << error.what() << std::endl;
+  }
+  if (outputs.keeps_checkpoints())
+    std::cerr << fmt::format("ebb: training ends after {} whole steps{}; {}", step,
+                             intact ? "" : ", and the next had begun to change the weights",
+                             what_is_kept(outputs))
+              << std::endl;
+  outputs.close();
+}
+
+std::string text_of_non_finite(double value) {
+  return std::isnan(value) ? "nan" : value > 0.0 ? "inf" : "-inf";  // a NaN's sign means nothing
+}
+
+void tell_not_finite(Outputs& outputs) {
+  if (outputs.kept()) std::cerr << "ebb: " << what_is_kept(outputs) << std::endl;
+  outputs.close();
+}
+
+void tell_interruption(Outputs& outputs, std::int64_t step, std::int64_t steps) {
+  if (step > 0) outputs.keep(step);
+  std::cerr << fmt::format("ebb: interrupted after {} of {} steps; {}", step, steps,
+                           what_is_kept(outputs))
+            << std::endl;
+  outputs.close();
+}
+
+}  // namespace ebb::cli

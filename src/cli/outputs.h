@@ -1,0 +1,91 @@
+// What a run leaves behind: logs and checkpoints. They are tried before the first step. What fails
+// later does not end the run: it is said once, tried again at the next occasion, and told by the
+// exit code.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/checkpoint_folder.h"
+#include "cli/train_command.h"
+#include "ebb/error.h"
+#include "ebb/io/checkpoint.h"
+#include "ebb/report/run_log.h"
+
+namespace ebb::cli {
+
+// A log that is opened again after it failed: at the next step, then after 2 more, 4 more, ...
+class PersistentLog {
+ public:
+  using Open = std::function<std::unique_ptr<report::RunLog>()>;
+  explicit PersistentLog(Open open) : open_(std::move(open)), log_(open_()) {}
+
+  // What failed, if anything did.
+  std::optional<std::string> scalar(std::string_view tag, std::int64_t step, double value);
+  std::optional<std::string> close();
+
+ private:
+  Open open_;
+  std::unique_ptr<report::RunLog> log_;
+  std::int64_t next_try_ = 0, wait_ = 1;  // steps
+};
+
+class Outputs {
+ public:
+  // Makes the folders that the command names, writes a file into each, and opens the logs.
+  explicit Outputs(const TrainCommand& command);
+
+  void log(std::string_view tag, std::int64_t step, double value);
+
+  // Writes a checkpoint of the last whole step, with these notes beside its own.
+  using Write = std::function<void(const std::filesystem::path&, const io::Notes&)>;
+  // Says how checkpoints are written; an error if there is no room for them.
+  void keep_by(Write write, io::Notes notes, Bytes size, std::int64_t first_step);
+  // After every step: writes a checkpoint if one is due. The last step's is the caller's to keep.
+  void after_step(std::int64_t step, double loss);
+  // Writes one now; does nothing if the newest is of this step, or none are kept. Gives whether the
+  // newest checkpoint is of this step.
+  bool keep(std::int64_t step);
+  // The step of the newest checkpoint that this run has written or began from.
+  std::optional<std::int64_t> kept() const { return kept_; }
+  const std::filesystem::path& checkpoint_path() const { return folder_->path(); }
+  bool keeps_checkpoints() const { return folder_.has_value(); }
+
+  // Closes the logs. False: something could not be written since the first step.
+  bool close();
+
+ private:
+  void note(std::string_view what, const std::string& failure);
+
+  std::int64_t steps_, every_;  // every_: 0: none on the way
+  std::vector<PersistentLog> logs_;
+  std::optional<CheckpointFolder> folder_;
+  Write write_;
+  io::Notes notes_;
+  std::optional<std::int64_t> kept_;
+  double loss_sum_ = 0.0;  // since the last checkpoint
+  std::int64_t loss_count_ = 0;
+  std::vector<std::string> failed_;  // kinds of outputs that have failed
+};
+
+// For a run that ends by an error after `step` whole steps: keeps a checkpoint if `intact` says
+// that weights and state are still those of that step, and tells which one there is.
+void keep_last_whole_step(Outputs& outputs, std::int64_t step, bool intact);
+// Training that must not go on, as its numbers are not finite. The last checkpoint stays.
+class NotFinite : public Error {
+ public:
+  using Error::Error;
+};
+std::string text_of_non_finite(double value);  // "inf", "-inf" or "nan"
+// For a run that ends by it.
+void tell_not_finite(Outputs& outputs);
+// For a run that is asked to stop.
+void tell_interruption(Outputs& outputs, std::int64_t step, std::int64_t steps);
+
+}  // namespace ebb::cli

@@ -1,0 +1,158 @@
+#include "cli/resume.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/checkpoint_folder.h"
+#include "cli/verb.h"
+
+namespace ebb::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using workloads::Difference;
+using workloads::OnResume;
+
+SavedRun read_run(const fs::path& file) {
+  io::CheckpointSummary summary = io::read_summary(file);
+  const auto text = summary.notes.find("spec");
+  if (text == summary.notes.end())
+    throw FileError(fmt::format("{}: it does not tell what run it is of", file.string()));
+  try {
+    return {file, summary.step, workloads::train_spec_from_json(text->second),
+            std::move(summary.notes)};
+  } catch (const ValueError& error) {
+    throw FileError(fmt::format("{}: the run's specification: {}", file.string(), error.what()));
+  }
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void check_change_names(const TrainCommand& command) {
+  std::vector<std::string> known = workloads::changeable_options(spec_of(command));
+  known.emplace_back("data");
+  for (const std::string& name : command.change)
+    if (!contains(known, name))
+      throw UsageError(fmt::format("--change {}: it can name {}", name, fmt::join(known, ", ")));
+}
+
+// The folder to go on from, if there is anything in it.
+std::optional<fs::path> folder_to_resume(const TrainCommand& command) {
+  if (!command.resume) return {};
+  if (*command.resume != "auto") {
+    if (!fs::is_directory(*command.resume))
+      throw UsageError(fmt::format("--resume {}: there is no such folder", *command.resume));
+    if (command.checkpoint &&
+        fs::weakly_canonical(*command.checkpoint) != fs::weakly_canonical(*command.resume))
+      throw UsageError(
+          fmt::format("--resume {} keeps its checkpoint there; --checkpoint {} says otherwise",
+                      *command.resume, command.checkpoint->string()));
+    return *command.resume;
+  }
+  if (!command.checkpoint)
+    throw UsageError("--resume auto goes on in the folder that --checkpoint names; it is missing");
+  if (CheckpointFolder(*command.checkpoint, 1).holds_a_run()) return *command.checkpoint;
+  return {};
+}
+
+std::vector<Difference> data_differences(const SavedRun& saved,
+                                         const workloads::DataFingerprint& now) {
+  workloads::DataFingerprint before;
+  const auto text = saved.notes.find("data");
+  const auto json =
+      nlohmann::json::parse(text == saved.notes.end() ? "" : text->second, nullptr, false);
+  if (!json.is_object())
+    throw FileError(fmt::format("{}: the data's fingerprint is missing", saved.file.string()));
+  for (const auto& [name, fact] : json.items())
+    before[name] = fact.is_string() ? fact.get<std::string>() : fact.dump();
+  std::vector<Difference> found;
+  const auto of = [](const workloads::DataFingerprint& facts, const std::string& name) {
+    const auto at = facts.find(name);
+    return at == facts.end() ? std::string("not there") : at->second;
+  };
+  workloads::DataFingerprint all = before;
+  all.insert(now.begin(), now.end());
+  for (const auto& [name, fact] : all)
+    if (of(before, name) != of(now, name))
+      found.push_back({"data", fmt::format("({}) {}", name, of(before, name)), of(now, name)});
+  return found;
+}
+
+}  // namespace
+
+std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
+  const std::optional<fs::path> folder = folder_to_resume(command);
+  if (!folder) {
+    check_change_names(command);
+    if (command.checkpoint && CheckpointFolder(*command.checkpoint, 1).holds_a_run())
+      throw UsageError(fmt::format(
+          "--checkpoint {0}: the folder holds another run's checkpoint; go on with it (--resume "
+          "{0}, or --resume auto with --checkpoint {0}), or name another folder",
+          command.checkpoint->string()));
+    if (command.checkpoint_every && !command.checkpoint)
+      throw UsageError("--checkpoint-every needs --checkpoint DIR or --resume DIR");
+    return {};
+  }
+  command.checkpoint = folder;
+  SavedRun saved = read_run(CheckpointFolder(*folder, 1).newest());
+  const workloads::TrainSpec given = spec_of(command);
+  if (typed(app, "workload") && given.workload != saved.spec.workload)
+    throw UsageError(fmt::format("{}: it is of the workload {}, not {}", saved.file.string(),
+                                 saved.spec.workload, given.workload));
+  command.workload().name = saved.spec.workload;
+  const auto wanted = [&](const std::string& field) {
+    // The number that auto found then is as good now, and no other gives the same bits.
+    if (field == "accumulate" && given.accumulate == "auto") return false;
+    return typed(app, field);
+  };
+  apply(workloads::overlaid(saved.spec, spec_of(command), wanted), command);
+  check_change_names(command);
+  if (command.steps <= saved.step)
+    throw UsageError(fmt::format("the checkpoint is at step {}; --steps {} leaves nothing to do",
+                                 saved.step, command.steps));
+  return saved;
+}
+
+io::Notes notes_of(const workloads::TrainSpec& spec, const workloads::DataFingerprint& data) {
+  return {{"spec", workloads::to_json(spec)}, {"data", nlohmann::json(data).dump()}};
+}
+
+io::SavedState require_same(const SavedRun& saved, const TrainCommand& command,
+                            const workloads::TrainSpec& now,
+                            const workloads::DataFingerprint& data) {
+  std::vector<Difference> all = workloads::differences(saved.spec, now);
+  for (Difference& difference : data_differences(saved, data)) all.push_back(std::move(difference));
+  std::string told;
+  std::vector<std::string> to_name, changed;
+  for (const Difference& d : all) {
+    if (d.on_resume == OnResume::by_name && contains(command.change, d.option)) {
+      changed.push_back(d.option);
+      continue;
+    }
+    told += fmt::format("{}{} was {} and is now {}{}", told.empty() ? "" : "; ", d.option, d.saved,
+                        d.given,
+                        d.on_resume == OnResume::never ? ", which makes it another run"
+                        : d.option == "steps"          ? ", which moves the whole schedule"
+                                                       : "");
+    if (d.on_resume == OnResume::by_name && !contains(to_name, d.option))
+      to_name.push_back(d.option);
+  }
+  if (!told.empty())
+    throw UsageError(fmt::format(
+        "{}: the run differs from the one that was saved: {}; {}", saved.file.string(), told,
+        to_name.empty() ? "leave it out to go on as saved"
+                        : fmt::format("leave out what is to stay as saved, or ask for the change: "
+                                      "--change {}",
+                                      fmt::join(to_name, ","))));
+  if (contains(changed, "optimizer")) return io::SavedState::none;
+  for (const char* option : {"precision", "rounding", "master-bits", "clip", "clip-by"})
+    if (contains(changed, option)) return io::SavedState::fitting;
+  return io::SavedState::all;
+}
+
+}  // namespace ebb::cli

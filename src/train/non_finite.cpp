@@ -1,0 +1,115 @@
+#include "ebb/train/non_finite.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+
+#include "ebb/node.h"
+#include "ebb/ops.h"
+#include "ebb/storage.h"
+
+namespace ebb {
+namespace {
+
+using Key = std::pair<const Node*, int>;  // a node and one of its outputs
+
+// One number for a tensor: 0, or NaN if any of its elements is not finite.
+Tensor finite_mark(const Tensor& t) { return reshape(cast(sum(t - t), f32), {1}); }
+
+NonFinite::Kind kind_of(const Node& node, const Graph& graph) {
+  for (const Tensor& input : graph.inputs)
+    if (input.node().get() == &node) return NonFinite::Kind::batch;
+  return node.inputs().empty() && node.storage() ? NonFinite::Kind::parameter
+                                                 : NonFinite::Kind::result;
+}
+
+bool holds_non_finite(const Variable& variable) {
+  if (!is_floating(variable.dtype()) || !variable.has_value()) return false;
+  const std::int64_t count = variable.shape().elements();
+  std::vector<std::byte> bytes(static_cast<std::size_t>(variable.type().bytes().count));
+  variable.node()->storage()->read(bytes);
+  // The exponent's bits are all set in infinities and NaN.
+  const auto any = [&]<class Word>(Word exponent) {
+    const Word* words = reinterpret_cast<const Word*>(bytes.data());
+    for (std::int64_t i = 0; i < count; ++i)
+      if ((words[i] & exponent) == exponent) return true;
+    return false;
+  };
+  switch (variable.dtype()) {
+    case f64:
+      return any(std::uint64_t{0x7ff0'0000'0000'0000});
+    case f32:
+      return any(std::uint32_t{0x7f80'0000});
+    case bf16:
+      return any(std::uint16_t{0x7f80});
+    default:
+      return any(std::uint16_t{0x7c00});  // float16
+  }
+}
+
+}  // namespace
+
+std::string to_string(const NonFinite& found) {
+  switch (found.kind) {
+    case NonFinite::Kind::batch:
+      return fmt::format("{}, which the step was given", found.module);
+    case NonFinite::Kind::parameter:
+      return fmt::format("\"{}\", which an earlier step left so", found.module);
+    case NonFinite::Kind::result:
+      break;
+  }
+  return fmt::format("the result of {}{}", found.op,
+                     found.module.empty() ? "" : fmt::format(" at \"{}\"", found.module));
+}
+
+std::optional<NonFinite> find_non_finite(const Graph& graph, const Tensor& target,
+                                         std::span<const Tensor> inputs, std::uint64_t step,
+                                         const CompileOptions& options) {
+  const auto nodes = topological_order({{}, {target}, {}});
+  std::vector<Tensor> marks;
+  std::map<Key, std::size_t> places;  // among the marks
+  for (const auto& node : nodes)
+    for (int i = 0; i < static_cast<int>(node->outputs().size()); ++i) {
+      const Tensor value(node, i);
+      if (!is_floating(value.dtype()) || value.shape().elements() == 0) continue;
+      places[{node.get(), i}] = marks.size();
+      marks.push_back(finite_mark(value));
+    }
+  CompileOptions plain = options;
+  plain.plan.budget.reset();
+  Program program({graph.inputs, {concat(marks, 0)}, {}}, plain);
+  program.set_step(step);
+  program.run(inputs);
+  const std::vector<float> found = program.output(0).to_vector<float>();
+  const auto finite = [&](const Tensor& t) {
+    const auto place = places.find({t.node().get(), t.output()});
+    return place == places.end() || !std::isnan(found[place->second]);
+  };
+  // From the target back along what is not finite: values beside that way, such as the -inf of a
+  // mask, have done no harm.
+  Tensor at = target;
+  if (finite(at)) return {};
+  for (bool origin = false; !origin;) {
+    origin = true;
+    for (const Tensor& input : at.node()->inputs())
+      if (!finite(input)) {
+        at = input, origin = false;
+        break;
+      }
+  }
+  const Node& node = *at.node();
+  const NonFinite::Kind kind = kind_of(node, graph);
+  return NonFinite{kind, kind == NonFinite::Kind::batch ? "the batch" : node.path(),
+                   std::string(node.op().name())};
+}
+
+std::optional<std::string> non_finite_variable(const nn::ModuleBase& model) {
+  for (const nn::NamedVariable& p : model.parameters())
+    if (holds_non_finite(p.variable)) return p.path;
+  for (const nn::NamedVariable& b : model.buffers())
+    if (holds_non_finite(b.variable)) return b.path;
+  return {};
+}
+
+}  // namespace ebb

@@ -1,0 +1,80 @@
+#include "ebb/workloads/data_fingerprint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "core/hash64.h"
+#include "ebb/error.h"
+#include "ebb/storage.h"
+#include "report/utf8.h"
+
+namespace ebb::workloads {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t sampled_items = 64, sampled_blocks = 64;
+constexpr std::uint64_t hashed_whole = 64 << 20, block = 1 << 20;  // bytes
+
+std::string of_items(const data::Dataset& items) {
+  Hash64 hash;
+  const std::int64_t count = std::min(sampled_items, items.size());
+  std::vector<std::byte> bytes;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t item = i * items.size() / count;
+    for (const Tensor& tensor : items.batch({&item, 1}, RandomState{}).tensors) {
+      bytes.resize(static_cast<std::size_t>(tensor.type().bytes().count));
+      tensor.node()->storage()->read(bytes);
+      hash.add(bytes);
+    }
+  }
+  return fmt::format("{} items, {} of them with the hash {}", items.size(), count,
+                     hex(hash.value()));
+}
+
+std::string of_file(const fs::path& path) {
+  const std::uint64_t size = fs::file_size(path);
+  std::ifstream file(path, std::ios::binary);
+  const bool whole = size <= hashed_whole;
+  const std::uint64_t blocks = whole ? (size + block - 1) / block : sampled_blocks;
+  Hash64 hash;
+  std::vector<char> bytes(block);
+  for (std::uint64_t i = 0; i < blocks; ++i) {
+    const std::uint64_t begin = whole ? i * block : i * ((size - block) / (blocks - 1));
+    const std::uint64_t length = std::min(block, size - begin);
+    file.seekg(static_cast<std::streamoff>(begin));
+    if (!file.read(bytes.data(), static_cast<std::streamsize>(length)))
+      throw FileError(fmt::format("{}: cannot read the file", path.string()));
+    hash.add(std::string_view(bytes.data(), length));
+  }
+  return fmt::format("{} bytes, {} with the hash {}", size, whole ? "all" : "sampled",
+                     hex(hash.value()));
+}
+
+bool is_data(const fs::path& path) {
+  const std::string extension = path.extension().string(), name = path.filename().string();
+  for (const char* known : {".txt", ".bin", ".gz", ".csv", ".jsonl"})
+    if (extension == known) return true;
+  return name.ends_with("-ubyte");
+}
+
+}  // namespace
+
+DataFingerprint data_fingerprint(const std::optional<fs::path>& source,
+                                 const data::Dataset& items) {
+  DataFingerprint facts{{"items", of_items(items)}};
+  const auto add = [&](const fs::path& file) {
+    facts["file " + report::valid_utf8(file.filename().string())] = of_file(file);
+  };
+  if (source && fs::is_directory(*source)) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(*source))
+      if (entry.is_regular_file() && is_data(entry.path())) add(entry.path());
+  } else if (source && fs::is_regular_file(*source)) {
+    add(*source);
+  }
+  return facts;
+}
+
+}  // namespace ebb::workloads

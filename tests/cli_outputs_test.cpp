@@ -1,0 +1,143 @@
+// What `ebb train` leaves behind when something goes wrong: outputs that fail, signals, errors in
+// the middle, losses that are not finite.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "ebb/io/checkpoint.h"
+#include "support/command_line.h"
+#include "support/temporary_folder.h"
+
+namespace ebb::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string tiny = "train --workload lm --batch 4 --eval-batches 0 ";
+
+std::int64_t step_of(const fs::path& folder) {
+  return io::read_summary(folder / "checkpoint.safetensors").step;
+}
+
+int lines_with(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++count;
+  return count;
+}
+
+TEST(CommandLineOutputs, AreTriedBeforeTheFirstStep) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("file", "").string();
+  for (const char* option : {"--checkpoint ", "--log ", "--save "}) {
+    expect_failure(
+        "train --workload gpt2 --layers 1 --width 16 --heads 2 --sequence 8 --vocabulary "
+        "30 --steps 1 " +
+            std::string(option) + file + "/inside",
+        1, file);
+    expect_failure(
+        "train --workload gpt2 --layers 1 --width 16 --heads 2 --sequence 8 --vocabulary "
+        "30 --steps 1 " +
+            std::string(option) + "/proc",
+        1, "/proc");
+  }
+  expect_usage_error("train --workload mlp --save " + (folder / "model").string(),
+                     "no Hugging Face form");
+  // Planning takes no memory, so a checkpoint of 44 TiB can be planned.
+  expect_failure(
+      "train --workload mlp --hidden 2000000 --layers 3 --batch 1 --steps 1 --checkpoint " +
+          (folder / "run").string(),
+      1, "are free, but checkpoints need 43.72 TiB");
+}
+
+TEST(CommandLineOutputs, AFailingLogDoesNotEndTraining) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "log");
+  fs::create_symlink("/dev/full", folder / "log" / "log.jsonl");
+  const Outcome outcome = run(tiny + "--steps 5 --checkpoint " + (folder / "run").string() +
+                              " --log " + (folder / "log").string());
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(lines_with(outcome.output, "a log failed"), 1) << outcome.output;
+  EXPECT_EQ(lines_with(outcome.output, "ebb: error: "), 1) << outcome.output;
+  EXPECT_NE(outcome.output.find("5 steps of"), std::string::npos) << outcome.output;
+  EXPECT_EQ(step_of(folder / "run"), 5);
+}
+
+TEST(CommandLineOutputs, AFailingCheckpointIsTriedAgain) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "run" / "step-00000002.safetensors" / "in the way");
+  const Outcome outcome = run(tiny + "--steps 5 --keep 2 --checkpoint-every 2 --checkpoint " +
+                              (folder / "run").string());
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(lines_with(outcome.output, "a checkpoint failed"), 1) << outcome.output;
+  EXPECT_EQ(step_of(folder / "run"), 5);
+  EXPECT_EQ(io::read_summary(folder / "run" / "step-00000004.safetensors").step, 4);
+}
+
+// Starts a long run, waits for its first checkpoint, sends a signal, and goes on afterwards.
+TEST(CommandLineOutputs, SignalsKeepTheLastWholeStep) {
+  for (const auto& [signal, code] : {std::pair{"INT", 130}, {"TERM", 143}}) {
+    for (const char* workload : {"lm --batch 4", "reweight --batch 4 --hidden 8"}) {
+      const TemporaryFolder folder;
+      const std::string at = (folder / "run").string();
+      const Outcome outcome = run(
+          "train --workload " + std::string(workload) +
+          " --eval-batches 0 --steps 1000000 --checkpoint-every 3 --checkpoint " + at +
+          " 2>&1 & p=$!; while [ ! -f " + at + "/checkpoint.safetensors ]; do sleep 0.02; done; " +
+          "sleep 0.1; kill -" + signal + " $p; wait $p; exit $?");
+      EXPECT_EQ(outcome.code, code) << outcome.output;
+      EXPECT_NE(outcome.output.find("interrupted after"), std::string::npos) << outcome.output;
+      const std::int64_t step = step_of(at);
+      EXPECT_GE(step, 3);
+      EXPECT_NE(outcome.output.find("the checkpoint of step " + std::to_string(step)),
+                std::string::npos)
+          << outcome.output;
+      EXPECT_EQ(run("train --steps " + std::to_string(step + 1) + " --resume " + at).code, 0);
+    }
+  }
+}
+
+TEST(CommandLineOutputs, ALossThatIsNotFiniteStopsTheRun) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string(),
+                    wild =
+                        "train --workload mlp --batch 4 --eval-batches 0 --optimizer sgd --lr "
+                        "1e30 --steps 12 ";
+  const Outcome outcome = run(wild + "--checkpoint-every 1 --checkpoint " + at);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(lines_with(outcome.output, "ebb: error: "), 1) << outcome.output;
+  EXPECT_NE(outcome.output.find("not finite"), std::string::npos) << outcome.output;
+  if (fs::exists(folder / "run" / "checkpoint.safetensors")) {
+    EXPECT_LT(step_of(at), 12);
+  }
+  EXPECT_EQ(run(wild + "--on-nan ignore").code, 0);
+  EXPECT_EQ(run(wild + "--on-nan skip").code, 0);
+  const Outcome levels =
+      run("train --workload reweight --batch 4 --hidden 8 --eval-batches 0 "
+          "--steps 12 --classifier.lr 1e30");
+  EXPECT_EQ(levels.code, 1);
+  EXPECT_NE(levels.output.find("the loss of the level \""), std::string::npos) << levels.output;
+  expect_usage_error("train --workload reweight --on-nan skip", "--on-nan");
+}
+
+TEST(CommandLineOutputs, GuardsChangeNoBit) {
+  const auto losses = [](const std::string& more) {
+    const Outcome outcome =
+        run("train --workload resnet --batch 4 --eval-batches 0 --steps 3 --json "
+            "2>/dev/null --on-nan " +
+            more);
+    EXPECT_EQ(outcome.code, 0);
+    const std::size_t begin = outcome.output.find("\"losses\""),
+                      end = outcome.output.find(']', begin);
+    return outcome.output.substr(begin, end - begin);
+  };
+  const std::string plain = losses("ignore");
+  EXPECT_GT(plain.size(), 20u);
+  EXPECT_EQ(losses("stop"), plain);
+  EXPECT_EQ(losses("skip"), plain);
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,181 @@
+// `ebb train` that is stopped, resumed, and resumed otherwise than it began.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "ebb/io/checkpoint.h"
+#include "support/command_line.h"
+#include "support/temporary_folder.h"
+
+namespace ebb::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const std::string tiny =
+    "train --workload gpt2 --layers 1 --width 16 --heads 2 --sequence 16 --vocabulary 61 "
+    "--dropout 0.1 --eval-batches 0 ";
+
+// Of the JSON on the last line.
+Json losses_of(const std::string& arguments) {
+  const Outcome outcome = run(arguments + " --json");
+  EXPECT_EQ(outcome.code, 0) << arguments << "\n" << outcome.output;
+  const std::size_t begin = outcome.output.rfind("\n{");
+  if (outcome.code != 0 || begin == std::string::npos) return {};
+  return Json::parse(outcome.output.substr(begin + 1))["losses"];
+}
+
+std::int64_t step_of(const fs::path& folder) {
+  return io::read_summary(folder / "checkpoint.safetensors").step;
+}
+
+TEST(CommandLineResume, NothingNeedsToBeTypedAgain) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string(),
+                    unusual = tiny +
+                              "--optimizer sgd --lr 0.05 --clip 0.5 --accumulate 2 --batch 5 "
+                              "--seed 18446744073709551615 --budget 400MiB ";
+  const Json whole = losses_of(unusual + "--steps 4");
+  ASSERT_EQ(run(unusual + "--steps 2 --checkpoint " + at).code, 0);
+  EXPECT_EQ(losses_of("train --steps 4 --resume " + at), (Json{whole[2], whole[3]}));
+  // Said again in full, the same.
+  EXPECT_EQ(losses_of(unusual + "--steps 5 --resume " + at).size(), 1u);
+  // Defaults count as said.
+  EXPECT_EQ(losses_of("train --layers 1 --schedule constant --steps 6 --resume " + at).size(), 1u);
+  expect_usage_error("train --resume " + at, "leaves nothing to do");
+}
+
+TEST(CommandLineResume, EachDifferenceIsToldAndRefused) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string();
+  ASSERT_EQ(run(tiny + "--steps 2 --checkpoint " + at).code, 0);
+  for (const auto& [given, name] : {std::pair{"--lr 0.5", "lr"},
+                                    {"--optimizer lion", "optimizer"},
+                                    {"--optimizer sgd", "lr"},
+                                    {"--schedule cosine", "schedule"},
+                                    {"--warmup 3", "warmup"},
+                                    {"--dropout 0.2", "dropout"},
+                                    {"--heads 4", "heads"},
+                                    {"--layers 2", "layers"},
+                                    {"--width 32", "width"},
+                                    {"--sequence 8", "sequence"},
+                                    {"--vocabulary 50", "vocabulary"},
+                                    {"--batch 3", "batch"},
+                                    {"--seed 1", "seed"},
+                                    {"--precision bf16", "precision"},
+                                    {"--clip 1", "clip"},
+                                    {"--accumulate 2", "accumulate"},
+                                    {"--workload lm", "workload"},
+                                    {"--data " __FILE__, "data"}})
+    expect_usage_error("train --steps 4 --resume " + at + " " + given, name);
+  const Outcome both = run("train --steps 4 --lr 0.5 --dropout 0.2 --resume " + at);
+  EXPECT_NE(both.output.find("lr was 0.0003 and is now 0.5"), std::string::npos) << both.output;
+  EXPECT_NE(both.output.find("dropout was 0.1 and is now 0.2"), std::string::npos) << both.output;
+  EXPECT_NE(both.output.find("--change dropout,lr"), std::string::npos) << both.output;
+  // What changes no bit is free.
+  EXPECT_EQ(run("train --steps 3 --budget 500MiB --recompute blocks --threads 1 --eval-batches 0 "
+                "--resume " +
+                at)
+                .code,
+            0);
+  EXPECT_EQ(step_of(at), 3);
+}
+
+TEST(CommandLineResume, ChangesAreAskedForByName) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string(), on = "train --resume " + at + " ";
+  ASSERT_EQ(run(tiny + "--steps 2 --schedule cosine --checkpoint " + at).code, 0);
+  expect_usage_error(on + "--steps 4", "steps");  // the schedule depends on them
+  expect_usage_error(on + "--steps 4 --change lr", "--change steps");
+  expect_usage_error(on + "--steps 4 --change stepz", "stepz");
+  expect_usage_error(on + "--steps 4 --change seed", "--change seed");
+  expect_usage_error(tiny + "--steps 4 --change lr", "--resume");
+  EXPECT_EQ(losses_of(on + "--steps 4 --change steps").size(), 2u);
+  EXPECT_EQ(losses_of(on + "--steps 6 --lr 0.1 --change steps,lr").size(), 2u);
+  EXPECT_EQ(losses_of(on + "--steps 7 --batch 2 --change batch --change steps").size(), 1u);
+  EXPECT_EQ(
+      losses_of(on + "--steps 8 --optimizer lion --lr 1e-4 --change optimizer,steps,lr").size(),
+      1u);
+  EXPECT_EQ(losses_of(on + "--steps 9 --precision fp16 --change precision,steps").size(), 1u);
+  expect_failure(on + "--steps 12 --width 32 --change width,steps", 1, "(16, 48)");
+}
+
+TEST(CommandLineResume, DataIsKnownByItsContent) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + i * i % 7);
+  const std::string data = folder.write("text.txt", text).string(), at = (folder / "run").string();
+  const std::string command =
+      "train --workload lm --batch 4 --eval-batches 0 --data " + data + " --steps ";
+  ASSERT_EQ(run(command + "2 --checkpoint " + at).code, 0);
+  text[1500] = '!';
+  folder.write("text.txt", text);
+  expect_usage_error("train --steps 4 --resume " + at, "--change data");
+  EXPECT_EQ(run("train --steps 3 --change data --resume " + at).code, 0);
+  fs::rename(data, folder / "moved.txt");
+  expect_failure("train --steps 4 --resume " + at, 1, "text.txt");
+}
+
+TEST(CommandLineResume, AnotherRunsFolderIsNotWrittenTo) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string();
+  ASSERT_EQ(run(tiny + "--steps 1 --resume auto --checkpoint " + at).code, 0);
+  expect_usage_error(tiny + "--steps 1 --checkpoint " + at, "--resume auto");
+  ASSERT_EQ(run(tiny + "--steps 3 --resume auto --checkpoint " + at).code, 0);
+  EXPECT_EQ(step_of(at), 3);
+  expect_usage_error(tiny + "--resume auto", "--checkpoint");
+}
+
+TEST(CommandLineResume, KeepsTheLastAndTheBest) {
+  const TemporaryFolder folder;
+  const fs::path at = folder / "run";
+  ASSERT_EQ(run(tiny + "--steps 7 --keep 2 --checkpoint-every 2 --checkpoint " + at.string()).code,
+            0);
+  EXPECT_FALSE(fs::exists(at / "step-00000002.safetensors"));
+  EXPECT_FALSE(fs::exists(at / "step-00000004.safetensors"));
+  EXPECT_EQ(io::read_summary(at / "step-00000006.safetensors").step, 6);
+  EXPECT_EQ(io::read_summary(at / "step-00000007.safetensors").step, 7);
+  EXPECT_EQ(step_of(at), 7);
+  EXPECT_TRUE(fs::equivalent(at / "checkpoint.safetensors", at / "step-00000007.safetensors"));
+  const io::CheckpointSummary best = io::read_summary(at / "best.safetensors");
+  for (const char* name : {"step-00000006.safetensors", "step-00000007.safetensors"})
+    EXPECT_LE(std::stod(best.notes.at("loss")),
+              std::stod(io::read_summary(at / name).notes.at("loss")));
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(at)) ++files, (void)entry;
+  EXPECT_EQ(files, 4);
+}
+
+TEST(CommandLineResume, SeveralLevels) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string(),
+                    command =
+                        "train --workload reweight --batch 4 --hidden 8 --eval-batches 0 "
+                        "--classifier.lr 0.02 --method cg --classifier.iterations 2 ";
+  const Json whole = losses_of(command + "--steps 5");
+  ASSERT_EQ(run(command + "--steps 3 --checkpoint " + at).code, 0);
+  EXPECT_EQ(losses_of("train --steps 5 --resume " + at), (Json{whole[3], whole[4]}));
+  for (const auto& [given, name] :
+       {std::pair{"--classifier.lr 0.5", "classifier.lr was 0.02 and is now 0.5"},
+        {"--reweight.optimizer sgd", "reweight.optimizer"},
+        {"--method darts", "classifier.method"},
+        {"--classifier.unroll 3", "classifier.unroll"},
+        {"--imbalance 50", "imbalance"},
+        {"--meta 500", "meta"},
+        {"--batch 5", "batch"},
+        {"--hidden 9", "hidden"},
+        {"--seed 2", "seed"},
+        {"--classifier.precision bf16", "classifier.precision"},
+        {"--precision bf16", "classifier.precision"}})
+    expect_usage_error("train --steps 7 --resume " + at + " " + given, name);
+  EXPECT_EQ(
+      losses_of("train --steps 6 --classifier.lr 0.5 --change classifier.lr --resume " + at).size(),
+      1u);
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,158 @@
+// A run's specification: every field comes back, and every field that matters is compared.
+#include "ebb/workloads/train_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ebb/data/generated.h"
+#include "ebb/optim/optimizer.h"
+#include "ebb/workloads/data_fingerprint.h"
+#include "support/op_check.h"
+#include "support/temporary_folder.h"
+
+namespace ebb::test {
+namespace {
+
+using workloads::LevelSpec;
+using workloads::OnResume;
+using workloads::TrainSpec;
+
+// Another value than the field has.
+void alter(std::string& value) { value += "x"; }
+void alter(std::filesystem::path& value) { value += "/\xff with \"quotes\""; }  // no UTF-8
+void alter(bool& value) { value = !value; }
+void alter(std::int64_t& value) { value += 3; }
+void alter(std::uint64_t& value) { value = ~value; }
+void alter(double& value) { value += 0.1; }
+template <class T>
+void alter(std::optional<T>& value) {
+  value ? void(value.reset()) : alter(value.emplace());
+}
+
+// Calls `test` with the spec altered in one field after the other.
+void each_alteration(const TrainSpec& spec, const auto& test) {
+  int count = 0;
+  TrainSpec::visit(spec, [&](const char*, const auto&, OnResume) { ++count; });
+  for (int i = 0; i < count; ++i) {
+    TrainSpec other = spec;
+    int at = 0;
+    TrainSpec::visit(other, [&](const char* name, auto& value, OnResume on_resume) {
+      if (at++ != i) return;
+      alter(value);
+      test(other, std::string(name), on_resume);
+    });
+  }
+}
+
+TrainSpec example() {
+  TrainSpec spec;
+  spec.workload = "reweight";
+  spec.schedule = "cosine";
+  spec.data = "/data/set";
+  spec.levels["classifier"].lr = 0.1;
+  return spec;
+}
+
+TEST(TrainSpec, EveryFieldComesBack) {
+  const TrainSpec spec = example();
+  EXPECT_EQ(workloads::train_spec_from_json(workloads::to_json(spec)), spec);
+  each_alteration(spec, [&](const TrainSpec& other, const std::string& name, OnResume) {
+    EXPECT_NE(other, spec) << name;
+    EXPECT_EQ(workloads::train_spec_from_json(workloads::to_json(other)), other) << name;
+  });
+}
+
+TEST(TrainSpec, EveryFieldThatMattersIsCompared) {
+  const TrainSpec spec = example();
+  EXPECT_TRUE(workloads::differences(spec, spec).empty());
+  each_alteration(spec, [&](const TrainSpec& other, const std::string& name, OnResume on_resume) {
+    const auto found = workloads::differences(spec, other);
+    ASSERT_EQ(found.size(), on_resume == OnResume::free ? 0u : 1u) << name;
+    if (found.empty()) return;
+    EXPECT_EQ(found[0].option, name == "optimizer.rule" ? "optimizer" : name);
+    EXPECT_NE(found[0].saved, found[0].given);
+  });
+  TrainSpec level = spec;
+  level.levels["classifier"].lr = 0.2;
+  const auto found = workloads::differences(spec, level);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].option, "classifier.lr");
+  EXPECT_EQ(found[0].saved, "0.1");
+  EXPECT_EQ(found[0].given, "0.2");
+}
+
+TEST(TrainSpec, MoreStepsAreFreeUnlessTheScheduleDependsOnThem) {
+  TrainSpec spec = example(), longer = spec;
+  longer.steps += 100;
+  EXPECT_EQ(workloads::differences(spec, longer).size(), 1u);
+  spec.schedule = longer.schedule = "constant";
+  EXPECT_TRUE(workloads::differences(spec, longer).empty());
+}
+
+TEST(TrainSpec, TakesWhatIsWanted) {
+  const TrainSpec saved = example();
+  TrainSpec given;
+  given.workload = "reweight";
+  given.lr = 0.5, given.seed = 7;
+  given.levels["classifier"].lr = 0.7, given.levels["classifier"].unroll = 4;
+  const TrainSpec both = workloads::overlaid(saved, given, [](const std::string& option) {
+    return option == "lr" || option == "classifier.unroll";
+  });
+  EXPECT_EQ(both.lr, 0.5);
+  EXPECT_EQ(both.seed, saved.seed);
+  EXPECT_EQ(both.schedule, "cosine");
+  EXPECT_EQ(both.levels.at("classifier").lr, 0.1);
+  EXPECT_EQ(both.levels.at("classifier").unroll, 4);
+}
+
+TEST(TrainSpec, BadTextIsAnError) {
+  expect_error([] { workloads::train_spec_from_json("{"); }, {"not JSON"});
+  expect_error([] { workloads::train_spec_from_json("{}"); }, {"workload", "missing"});
+  std::string text = workloads::to_json(example());
+  const std::string seed = "\"seed\":0";
+  const std::size_t at = text.find(seed);
+  ASSERT_NE(at, std::string::npos);
+  const auto with = [&](const std::string& other) {
+    std::string changed = text;
+    return changed.replace(at, seed.size(), other);
+  };
+  expect_error([&] { workloads::train_spec_from_json(with("\"seed\":-1")); }, {"seed", "-1"});
+  expect_error([&] { workloads::train_spec_from_json(with("\"seed\":\"x\"")); }, {"seed", "x"});
+  expect_error([&] { workloads::train_spec_from_json(with("\"seed\":0,\"sed\":1")); },
+               {"no field \"sed\""});
+}
+
+TEST(TrainSpec, OptimizersDescribeAllTheirOptions) {
+  const optim::Optimizer plain(optim::AdamW{.lr = 1e-3});
+  EXPECT_EQ(plain.description(), plain.with_rate(2.0).description());
+  for (const optim::Optimizer& other :
+       {optim::Optimizer(optim::AdamW{.beta1 = 0.8}), optim::Optimizer(optim::AdamW{.beta2 = 0.9}),
+        optim::Optimizer(optim::AdamW{.eps = 1e-6}),
+        optim::Optimizer(optim::AdamW{.weight_decay = 0.1}),
+        optim::Optimizer(optim::AdamW{.state = bf16}),
+        optim::Optimizer(optim::AdamW{.state = bf16, .rounding = optim::Rounding::stochastic}),
+        optim::Optimizer(optim::AdamW{}).with(optim::no_decay_for_vectors()),
+        optim::Optimizer(optim::Adam{})})
+    EXPECT_NE(other.description(), plain.description());
+}
+
+TEST(DataFingerprint, TellsDataApart) {
+  using workloads::data_fingerprint;
+  const data::GaussianImages one({.images = 100}), same({.images = 100}),
+      other_seed({.images = 100, .seed = 1}), more({.images = 101});
+  EXPECT_EQ(data_fingerprint({}, one), data_fingerprint({}, same));
+  EXPECT_NE(data_fingerprint({}, one), data_fingerprint({}, other_seed));
+  EXPECT_NE(data_fingerprint({}, one), data_fingerprint({}, more));
+  const TemporaryFolder folder;
+  folder.write("train.txt", std::string(3 << 20, 'a'));
+  const auto before = data_fingerprint(folder.path(), one);
+  folder.write("notes.md", "not data");
+  EXPECT_EQ(data_fingerprint(folder.path(), one), before);
+  folder.write("train.txt", std::string((3 << 20) - 1, 'a') + "b");
+  EXPECT_NE(data_fingerprint(folder.path(), one), before);
+  EXPECT_EQ(data_fingerprint(folder / "train.txt", one), data_fingerprint(folder.path(), one));
+}
+
+}  // namespace
+}  // namespace ebb::test
