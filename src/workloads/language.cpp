@@ -11,6 +11,7 @@
 #include "ebb/models/gpt2.h"
 #include "ebb/models/language_model.h"
 #include "ebb/models/llama.h"
+#include "ebb/workloads/settings.h"
 #include "workloads/families.h"
 
 namespace ebb::workloads {
