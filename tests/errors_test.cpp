@@ -321,7 +321,7 @@ TEST(Errors, Shapes) {
        },
        {"[scatter_add]", "float32 and float64"}},
       {[&] { one_hot(zeros({2}, b8), 3); }, {"bool"}},
-      {[&] { one_hot(zeros({2}, i64), -1); }, {"[arange]", "(-1,)"}},
+      {[&] { one_hot(zeros({2}, i64), -1); }, {"[full]", "(2, -1)"}},
   });
   expect_error([] { concat({}, 0); }, {"[concat]", "none came"});
   expect_error([] { stack({}, 0); }, {"[concat]", "none came"});

@@ -14,8 +14,12 @@ namespace ebb {
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt);
 std::vector<Tensor> grad(const Tensor& loss, std::initializer_list<Tensor> wrt);
 
-// The same added onto `sums`, one for each of `wrt`, which must be variables or inputs: each
-// gradient is added as soon as it exists, so that only one of them waits beside the sums.
+// The same, but an empty tensor where the loss does not depend on it: PyTorch's None.
+std::vector<Tensor> grad_where_reached(const Tensor& loss, std::span<const Tensor> wrt);
+
+// Gradients added onto `sums`, one for each of `wrt`, which must be variables or inputs: each
+// gradient is added as soon as it exists, so that only one of them waits beside the sums. A sum may
+// be empty, and stays so where the loss does not depend on its variable.
 std::vector<Tensor> grad_onto(std::span<const Tensor> sums, const Tensor& loss,
                               std::span<const Tensor> wrt);
 

@@ -15,6 +15,7 @@ namespace ebb {
 
 // --- Making tensors ---
 
+// The dtype must hold the value: 0.5 is an error for integers, 300 for uint8, and 1e6 for float16.
 Tensor full(const Shape& shape, double value, DType dtype = f32, Device device = device::cpu);
 Tensor zeros(const Shape& shape, DType dtype = f32, Device device = device::cpu);
 Tensor ones(const Shape& shape, DType dtype = f32, Device device = device::cpu);
@@ -48,6 +49,8 @@ Tensor operator+(const Tensor& a, const Tensor& b);
 Tensor operator-(const Tensor& a, const Tensor& b);
 Tensor operator*(const Tensor& a, const Tensor& b);
 Tensor operator/(const Tensor& a, const Tensor& b);
+// A number beside a tensor of integers must be one that their dtype holds: there is no promotion,
+// so `x * 0.5` is an error, which cast(x, f32) * 0.5 mends.
 Tensor operator+(const Tensor& a, double b);
 Tensor operator-(const Tensor& a, double b);
 Tensor operator*(const Tensor& a, double b);
@@ -77,6 +80,7 @@ Tensor gelu_tanh(const Tensor& x);  // the tanh approximation of GPT-2
 Tensor silu(const Tensor& x);
 Tensor softplus(const Tensor& x);
 Tensor erf(const Tensor& x);
+// min(max(x, low), high); the gradient is 0 on the bounds.
 Tensor clamp(const Tensor& x, double low, double high);
 
 // Comparisons and logic give booleans.
@@ -91,20 +95,22 @@ Tensor logical_or(const Tensor& a, const Tensor& b);
 Tensor logical_not(const Tensor& x);
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+// From floating point to integers by truncation; what is out of range becomes the nearest limit,
+// and NaN 0. Integers that do not fit keep their lowest bits.
 Tensor cast(const Tensor& x, DType dtype);
 Tensor stop_gradient(const Tensor& x);
 
 // Zeroes each element with probability p and scales the rest by 1 / (1 - p).
 Tensor dropout(const Tensor& x, double p, std::optional<RandomKey> key = {});
 
-// --- Reductions; no axes means all ---
+// --- Reductions; no axes means all, and naming one twice is an error ---
 
 enum class Keep : bool { no, yes };  // whether reduced axes stay, with size 1
 
-Tensor sum(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
-Tensor mean(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
+Tensor sum(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);   // of integers in int64
+Tensor mean(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);  // floating point only
 Tensor sum_squares(const Tensor& x, const Axes& axes = {},
-                   Keep keep = Keep::no);  // of half types in float32
+                   Keep keep = Keep::no);  // of half types in float32, of integers in int64
 Tensor max(const Tensor& x, const Axes& axes = {},
            Keep keep = Keep::no);  // ties share the gradient
 Tensor min(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
@@ -112,6 +118,8 @@ Tensor argmax(const Tensor& x, int axis, Keep keep = Keep::no);  // int64; first
 Tensor var(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
            Keep keep = Keep::no);
 Tensor logsumexp(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
+// (Σ |x|^p)^(1/p); the number of elements that are not 0 for p = 0, the largest |x| for infinity
+// and the smallest for -infinity. The gradient in elements that are 0, and of a norm that is, is 0.
 Tensor norm(const Tensor& x, double p = 2.0, const Axes& axes = {}, Keep keep = Keep::no);
 
 // Sums `x` down to `shape`, which broadcasts to x's shape: the gradient of broadcasting.
@@ -139,6 +147,7 @@ Tensor contiguous(const Tensor& x);  // a copy when x is a view that is not
 Tensor gather(const Tensor& x, int axis, const Tensor& index);
 // x with source[i][j][k] added at [index[i][j][k]][j][k]; deterministic.
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source);
+// A row of `classes` for each index, with 1 at that place; an index out of range is an error.
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
 
 // --- Products ---

@@ -219,6 +219,12 @@ std::vector<Tensor> grad_onto(std::span<const Tensor> sums, const Tensor& loss,
   return backward.run(wrt);
 }
 
+std::vector<Tensor> grad_where_reached(const Tensor& loss, std::span<const Tensor> wrt) {
+  require_number(loss);
+  const Tensor one = full_like(loss, 1.0);
+  return Backward(std::span(&loss, 1), std::span(&one, 1), wrt, Flow::through).run(wrt);
+}
+
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt) {
   require_number(loss);
   const Tensor one = full_like(loss, 1.0);

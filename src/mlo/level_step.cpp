@@ -124,19 +124,25 @@ TracedGradients traced_gradients(Problem& problem, const std::vector<Batch>& par
     add_to(result.loss, loss);
     for (const auto& [key, metric] : output.metrics)
       add_to(result.metrics[key], part_of(cast(metric, f64)));
-    result.gradients =
-        result.gradients.empty() ? grad(target, wrt) : grad_onto(result.gradients, target, wrt);
+    result.gradients = result.gradients.empty() ? grad_where_reached(target, wrt)
+                                                : grad_onto(result.gradients, target, wrt);
     for (const Tensor& gradient : result.gradients)
-      optim::as_made(gradient).node()->set_category(Category::gradients);
+      if (gradient) optim::as_made(gradient).node()->set_category(Category::gradients);
+  }
+  for (std::size_t i = 0; i < wrt.size(); ++i) {
+    result.reached.push_back(static_cast<bool>(result.gradients[i]));
+    if (!result.reached[i]) result.gradients[i] = zeros_like(wrt[i]);
   }
   result.buffers = own_buffers(problem, forward.updates(), caller);
   return result;
 }
 
-TracedUpdates traced_updates(Problem& problem, Vectors gradients, const Tensor& scale,
-                             const Tensor& rate, const Tensor& step, optim::StateStore& state,
-                             Guard guard, const std::vector<Update>& when_not_taken) {
-  const std::vector<nn::NamedVariable> parameters = problem.trainable_parameters();
+TracedUpdates traced_updates(Problem& problem, const TracedGradients& traced, const Tensor& rate,
+                             const Tensor& step, optim::StateStore& state, Guard guard,
+                             const std::vector<Update>& when_not_taken) {
+  std::vector<nn::NamedVariable> parameters = problem.trainable_parameters();
+  Vectors gradients = traced.gradients;
+  const Tensor& scale = traced.scale;
   // The hook sees the gradients themselves; where it leaves them alone, the optimizer reads those
   // that are there, and divides by the scale on the way.
   const Vectors seen = without_scale(gradients, scale);
@@ -147,6 +153,18 @@ TracedUpdates traced_updates(Problem& problem, Vectors gradients, const Tensor& 
                     problem.name(), parameters.size(), given.size()));
   const bool as_they_are = given == seen;
   if (!as_they_are) gradients = std::move(given);
+  // What no loss reaches is left alone, unless the hook gives it a gradient.
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!traced.reached[i] && (as_they_are || gradients[i] == seen[i])) continue;
+    parameters[kept] = parameters[i], gradients[kept] = gradients[i];
+    ++kept;
+  }
+  if (kept == 0)
+    throw ValueError(
+        fmt::format("problem \"{}\": no loss depends on any of its {} trainable parameters",
+                    problem.name(), parameters.size()));
+  parameters.resize(kept), gradients.resize(kept);
   const Tensor divisor = as_they_are ? scale : Tensor{};
 
   TracedUpdates result;

@@ -30,6 +30,7 @@ struct TracedGradients {
   Tensor loss;                            // mean over the parts
   std::map<std::string, Tensor> metrics;  // the same
   Vectors gradients;                      // of that loss, times `scale`
+  std::vector<bool> reached;              // whether the loss depends on it; else it is zeros
   Tensor scale;                           // a scalar; empty: 1
   std::vector<Update> buffers;            // running statistics of the problem's own module
 };
@@ -47,10 +48,10 @@ struct TracedUpdates {
 // Whether gradients that are not finite are looked for: an update with them is not taken.
 enum class Guard : bool { no, yes };
 
-// What gradients of the problem's trainable parameters, times `scale`, do to them. With a guard,
-// `when_not_taken` are further updates, made only when this one is not.
-TracedUpdates traced_updates(Problem& problem, Vectors gradients, const Tensor& scale,
-                             const Tensor& rate, const Tensor& step, optim::StateStore& state,
-                             Guard guard, const std::vector<Update>& when_not_taken = {});
+// What gradients of the problem's trainable parameters, times `scale`, do to them: to those that
+// are reached. With a guard, `when_not_taken` are further updates, made only when this one is not.
+TracedUpdates traced_updates(Problem& problem, const TracedGradients& traced, const Tensor& rate,
+                             const Tensor& step, optim::StateStore& state, Guard guard,
+                             const std::vector<Update>& when_not_taken = {});
 
 }  // namespace ebb::mlo

@@ -44,13 +44,25 @@ void require_reads(const Level& reader, const Tensor& loss, const Level& read,
         reader.name(), read.name()));
 }
 
+// Which of these variables a level's loss, or the log-probability of its samples, depends on.
+std::vector<bool> reached_by(const StepOutput& output, const std::vector<Tensor>& variables) {
+  std::vector<bool> reached(variables.size(), false);
+  for (const Tensor& value : {output.loss, output.log_probability}) {
+    if (!value) continue;
+    const std::vector<Tensor> gradients = grad_where_reached(sum(value), variables);
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (gradients[i]) reached[i] = true;
+  }
+  return reached;
+}
+
 // What remains of paths after some levels that they share.
 using Suffixes = std::vector<std::span<Level* const>>;
 
-// Adds to `total` what the vector, in the parameters of `at`, becomes along all of the paths.
-// Paths that begin alike share what they have in common.
+// Adds to the gradients of `total` what the vector, in the parameters of `at`, becomes along all of
+// the paths. Paths that begin alike share what they have in common.
 void follow(StepTrace& trace, Level& at, const Vectors& vector, const Suffixes& paths,
-            Vectors& total) {
+            TracedGradients& total) {
   std::vector<Level*> nexts;
   for (const auto& path : paths)
     if (std::find(nexts.begin(), nexts.end(), path[0]) == nexts.end()) nexts.push_back(path[0]);
@@ -68,10 +80,14 @@ void follow(StepTrace& trace, Level& at, const Vectors& vector, const Suffixes& 
       require_reads(at, output.loss, *next, to);
     const Vectors there = response({trace, at, vector, to});
     for (const Tensor& t : there) t.node()->set_category(Category::gradients);
-    if (ends)
-      total = add(total, there);
-    else
+    if (!ends) {
       follow(trace, *next, there, onwards, total);
+      continue;
+    }
+    total.gradients = add(total.gradients, there);
+    const std::vector<bool> reached = reached_by(output, to);
+    for (std::size_t i = 0; i < reached.size(); ++i)
+      if (reached[i]) total.reached[i] = true;
   }
 }
 
@@ -195,15 +211,15 @@ TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vecto
   // Hypergradients have scales of their own: all are added without.
   traced.gradients = without_scale(traced.gradients, traced.scale);
   traced.scale = {};
-  auto from = traced.gradients.begin() + static_cast<std::ptrdiff_t>(own);
-  Vectors total(traced.gradients.begin(), from);
+  const Vectors all = traced.gradients;
+  auto from = all.begin() + static_cast<std::ptrdiff_t>(own);
+  traced.gradients.resize(own), traced.reached.resize(own);
   for (const First& first : firsts) {
     require_reads(level, traced.loss, *first.level, first.parameters);
     const Vectors vector(from, from + static_cast<std::ptrdiff_t>(first.parameters.size()));
     from += static_cast<std::ptrdiff_t>(first.parameters.size());
-    follow(trace, *first.level, vector, first.paths, total);
+    follow(trace, *first.level, vector, first.paths, traced);
   }
-  traced.gradients = std::move(total);
   return traced;
 }
 
@@ -230,6 +246,7 @@ StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
     traced.gradients = without_scale(traced.gradients, traced.scale);
     traced.scale = {};
     for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (!traced.reached[i]) continue;
       const Variable& p = parameters[i].variable;
       Variable sum = level.kept().get("accumulated." + parameters[i].path, p.type(), p.device());
       sum.node()->set_category(Category::gradients);
@@ -241,9 +258,9 @@ StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
   if (kind == StepKind::update) {
     const std::vector<Update> lower_scales = scales_that_fall(level);
     const bool guarded = !lower_scales.empty() || trace.scale(level);
-    const TracedUpdates next = traced_updates(
-        level.problem(), traced.gradients, traced.scale, trace.rate(now), trace.step(now),
-        level.optimizer_state(), guarded ? Guard::yes : Guard::no, lower_scales);
+    const TracedUpdates next =
+        traced_updates(level.problem(), traced, trace.rate(now), trace.step(now),
+                       level.optimizer_state(), guarded ? Guard::yes : Guard::no, lower_scales);
     graph.updates.insert(graph.updates.end(), next.updates.begin(), next.updates.end());
     if (next.norm) tell("gradient_norm", next.norm);
     if (const Tensor scale = trace.scale(level)) tell("loss_scale", scale);

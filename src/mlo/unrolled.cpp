@@ -40,8 +40,8 @@ Vectors unrolled(const Hop& hop) {
                                level.optimizer_state())
             : whole_gradients(hop.trace, level, parts);
     const TracedUpdates update =
-        traced_updates(problem, traced.gradients, traced.scale, hop.trace.rate(when),
-                       hop.trace.step(when), level.optimizer_state(), Guard::no);
+        traced_updates(problem, traced, hop.trace.rate(when), hop.trace.step(when),
+                       level.optimizer_state(), Guard::no);
     std::vector<Tensor> values;
     for (const Update& u : update.updates) {
       values.push_back(u.value);
@@ -53,7 +53,10 @@ Vectors unrolled(const Hop& hop) {
     for (std::size_t i = 0; i < next.size(); ++i) state[update.updates[i].target] = next[i];
   }
   Vectors end;
-  for (const Tensor& parameter : hop.parameters()) end.push_back(state.at(parameter));
+  for (const Tensor& parameter : hop.parameters()) {
+    const auto updated = state.find(parameter);
+    end.push_back(updated == state.end() ? parameter : updated->second);  // not reached: it stays
+  }
   const Tensor scale = hop.scale();
   if (!scale) return vjp(end, hop.vector, hop.to);
   // On the way back the updates divide by the scale of the loss, and second derivatives multiply by

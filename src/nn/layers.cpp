@@ -58,9 +58,9 @@ BatchNorm2d::BatchNorm2d(Place place, std::int64_t channels, double eps, double 
       layout_(layout) {}
 
 Tensor BatchNorm2d::forward(const Tensor& x) {
-  const BatchNormResult result =
-      batch_norm(x, weight, bias, running_mean, running_var,
-                 training() ? Training::yes : Training::no, momentum_, eps_, layout_);
+  const BatchNormResult result = batch_norm(
+      x, weight, bias, ForwardScope::current(running_mean), ForwardScope::current(running_var),
+      training() ? Training::yes : Training::no, momentum_, eps_, layout_);
   if (training()) {
     ForwardScope::record(running_mean, result.running_mean);
     ForwardScope::record(running_var, result.running_var);

@@ -20,9 +20,16 @@ ForwardScope::ForwardScope(Mode mode) : mode_(mode), outer_(std::exchange(curren
 ForwardScope::~ForwardScope() { current_forward = outer_; }
 Mode ForwardScope::mode() { return current_forward ? current_forward->mode_ : Mode::evaluate; }
 
+Tensor ForwardScope::current(const Variable& buffer) {
+  if (current_forward)
+    for (const Update& update : current_forward->updates_)
+      if (update.target == buffer) return update.value;
+  return buffer;
+}
+
+// One update for each buffer: a later value is computed from the earlier one (see `current`).
 void ForwardScope::record(const Variable& buffer, const Tensor& value) {
   if (!current_forward) return;
-  // A module used twice in one step chains its updates: the last value stands.
   std::erase_if(current_forward->updates_,
                 [&](const Update& update) { return update.target == buffer; });
   current_forward->updates_.push_back({buffer, value});

@@ -2,6 +2,8 @@
 // the axes into that form: views where the axes already come last, else one copy.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "ebb/op.h"
 #include "ebb/ops.h"
 
@@ -14,6 +16,23 @@ Tensor along_axis(const Op& op, const Tensor& x, int axis, const Function& funct
   return at == last ? function(x) : transpose(function(transpose(x, at, last)), at, last);
 }
 
+// The axes that a reduction names, in ascending order; none means all. Naming one twice is an
+// error.
+inline Axes axes_of(const Op& op, const Tensor& x, const Axes& named) {
+  const Call call = call_on(op, x);
+  Axes sorted;
+  IndexSet seen;
+  for (std::int64_t axis : named) {
+    const int at = call.axis(axis, x.rank());
+    if (seen.contains(at))
+      call.fail_value(fmt::format("axis {} is named twice in {}", at, to_string(named)));
+    seen.insert(at);
+  }
+  for (int i = 0; i < x.rank(); ++i)
+    if (named.empty() || seen.contains(i)) sorted.push_back(i);
+  return sorted;
+}
+
 // x with some axes joined into one that comes last, and the shape of a result without them.
 struct RowsOver {
   Tensor rows;   // (kept axes..., columns)
@@ -22,13 +41,12 @@ struct RowsOver {
 
 // No axes means all.
 inline RowsOver rows_over(const Op& op, const Tensor& x, const Axes& axes, Keep keep) {
-  const Call call = call_on(op, x);
-  Axes named, kept;
-  for (std::int64_t axis : axes) named.push_back(call.axis(axis, x.rank()));
+  const Axes reduced = axes_of(op, x, axes);
+  Axes kept;
   Shape joined, result;
   std::int64_t columns = 1;
   for (int i = 0; i < x.rank(); ++i) {
-    if (axes.empty() || named.contains(i)) {
+    if (reduced.contains(i)) {
       columns *= x.shape()[i];
       if (keep == Keep::yes) result.push_back(1);
     } else {
@@ -38,8 +56,7 @@ inline RowsOver rows_over(const Op& op, const Tensor& x, const Axes& axes, Keep 
     }
   }
   Axes order = kept;
-  for (int i = 0; i < x.rank(); ++i)
-    if (!kept.contains(i)) order.push_back(i);
+  for (std::int64_t axis : reduced) order.push_back(axis);
   joined.push_back(columns);
   return {reshape(permute(x, order), joined), result};
 }

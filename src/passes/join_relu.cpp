@@ -96,9 +96,10 @@ class JoinRelu {
     const Node& select = *passed.node();
     if (a.relu || &select.op() != &where_ || readers_.at(passed) != 1) return {};
     const Node& compare = *select.inputs()[0].node();
-    if (&compare.op() != &greater_ || !is_zero(compare.inputs()[1]) || !is_zero(select.inputs()[2]))
+    if (&compare.op() != &less_equal_ || !is_zero(compare.inputs()[1]) ||
+        !is_zero(select.inputs()[1]))
       return {};
-    if (select.inputs()[1].type() != passed.type()) return {};
+    if (select.inputs()[2].type() != passed.type()) return {};
     const NodePtr norm = normed(*compare.inputs()[0].node());
     return norm && same(*norm, node) ? norm : nullptr;
   }
@@ -143,7 +144,7 @@ class JoinRelu {
       attributes.relu = true;
       attributes.bias = a.bias;
       std::vector<Tensor> inputs = rewriter_.inputs_of(node);
-      inputs[1] = rewriter_[node.inputs()[1].node()->inputs()[1]];
+      inputs[1] = rewriter_[node.inputs()[1].node()->inputs()[2]];
       if (a.bias) inputs.push_back(rewriter_[kept_bias(norm)]);
       rewriter_.replace(node, rewriter_.copy(node, std::move(inputs), attributes));
     } else {
@@ -152,7 +153,7 @@ class JoinRelu {
   }
 
   const Op &relu_ = pointwise_op("relu"), &add_ = pointwise_op("add"),
-           &where_ = pointwise_op("where"), &greater_ = pointwise_op("greater");
+           &where_ = pointwise_op("where"), &less_equal_ = pointwise_op("less_equal");
   const Graph& graph_;
   std::vector<NodePtr> order_;
   std::unordered_map<const Node*, std::size_t> position_;

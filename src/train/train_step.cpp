@@ -92,6 +92,32 @@ std::vector<MicroBatch> micro_batches(const Batch& whole, std::int64_t parts) {
   return result;
 }
 
+void mark_gradients(const std::vector<Tensor>& gradients) {
+  for (const Tensor& g : gradients)
+    if (g) optim::as_made(g).node()->set_category(Category::gradients);
+}
+
+// Leaves out parameters that the loss does not depend on, as PyTorch's optimizers do: they are not
+// decayed and have no optimizer state.
+void keep_reached(std::vector<nn::NamedVariable>& parameters, std::vector<Tensor>& targets,
+                  std::vector<Tensor>& gradients) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i]) continue;
+    parameters[kept] = parameters[i], targets[kept] = targets[i], gradients[kept] = gradients[i];
+    ++kept;
+  }
+  if (kept == 0)
+    throw ValueError(
+        parameters.empty()
+            ? "the model has no trainable parameters, so that no step can be taken"
+            : fmt::format("the loss depends on none of the model's {} trainable parameters, of "
+                          "which \"{}\" is the first: compute it from the model's results, and "
+                          "without stop_gradient",
+                          parameters.size(), parameters.front().path));
+  parameters.resize(kept), targets.resize(kept), gradients.resize(kept);
+}
+
 }  // namespace
 
 struct TrainStep::State {
@@ -131,7 +157,7 @@ struct TrainStep::State {
     if (options.precision == Precision::mixed_fp16)
       scaler.emplace(options.loss_scale, store, model.device());
 
-    const auto parameters = model.trainable_parameters();
+    auto parameters = model.trainable_parameters();
     std::vector<Tensor> targets, gradients;
     for (const nn::NamedVariable& p : parameters) targets.push_back(p.variable);
     Tensor total, last;  // last: of the parts, scaled
@@ -141,16 +167,18 @@ struct TrainStep::State {
       const Tensor share = share_of(part, batch, mean);
       total = total ? total + share : share;
       last = scaler ? scaler->scaled(share) : share;
-      gradients = gradients.empty() ? grad(last, targets) : grad_onto(gradients, last, targets);
-      for (const Tensor& g : gradients) optim::as_made(g).node()->set_category(Category::gradients);
+      gradients = gradients.empty() ? grad_where_reached(last, targets)
+                                    : grad_onto(gradients, last, targets);
+      mark_gradients(gradients);
     }
     graph.outputs.push_back(cast(total, f64));
+    keep_reached(parameters, targets, gradients);
 
     const Tensor sound = options.guard == UpdateGuard::none ? Tensor{} : is_finite(total);
     const Scaling scaling = scale_gradients(gradients, count, scaler, sound, graph);
     if (options.clip_norm && options.clip_by == ClipBy::two_backwards) {
       gradients = grad(last, targets);
-      for (const Tensor& g : gradients) optim::as_made(g).node()->set_category(Category::gradients);
+      mark_gradients(gradients);
     }
     for (const Update& update :
          optimizer.updates(parameters, gradients, rate, scaling.step, scaling.factor, store))

@@ -63,6 +63,10 @@ class ForwardScope {
   ForwardScope& operator=(const ForwardScope&) = delete;
 
   static Mode mode();
+  // The value that a buffer has at this point of the forward pass: what was recorded last, or its
+  // own. A module that computes its update from this one chains the updates of several calls, in
+  // their order.
+  static Tensor current(const Variable& buffer);
   static void record(const Variable& buffer, const Tensor& value);
   const std::vector<Update>& updates() const { return updates_; }
 

@@ -128,7 +128,7 @@ std::vector<Tensor> grad_reference(std::span<const Tensor> in, const BatchNormGr
   if (a.relu) {
     Tensor y = a.weight ? value * over(x, in[4], a.layout) : value;
     if (a.bias) y = y + over(x, cast(in.back(), x.dtype()), a.layout);
-    g = where(greater(cast(y, x.dtype()), scalar_like(x, 0.0)), g, scalar_like(g, 0.0));
+    g = where(less_equal(cast(y, x.dtype()), scalar_like(x, 0.0)), scalar_like(g, 0.0), g);
   }
   const Tensor scale = a.weight ? rstd * over(x, in[4], a.layout) : rstd;
   const Tensor inner = g - mean(g, axes, Keep::yes) - value * mean(g * value, axes, Keep::yes);
@@ -145,7 +145,7 @@ Tensor passed_by_sum(const GradientCall& call, const BatchNormAttributes& a) {
   BatchNormAttributes without = a;
   without.relu = false;
   const Tensor sum = apply(batch_norm_op(), std::move(inputs), without)[0];
-  return where(greater(sum, scalar_like(sum, 0.0)), call.grad(), scalar_like(call.grad(), 0.0));
+  return where(less_equal(sum, scalar_like(sum, 0.0)), scalar_like(call.grad(), 0.0), call.grad());
 }
 
 // Mean and variance reach users only behind stop_gradient, and the backward op does not depend on

@@ -236,7 +236,7 @@ class PieceReader {
     const T *x = read_x_(x_ + at, count), *g = read_g_(g_ + at, count);
     if (relu_ == Relu::no) return {x, g};
     normalise(x, passed_, count, mean_, scale_, shift_);
-    for (std::int64_t i = 0; i < count; ++i) passed_[i] = passed_[i] > lost_in<S> ? g[i] : T(0);
+    for (std::int64_t i = 0; i < count; ++i) passed_[i] = passed_[i] <= lost_in<S> ? T(0) : g[i];
     return {x, passed_};
   }
 

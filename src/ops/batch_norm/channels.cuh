@@ -71,7 +71,7 @@ __device__ Compute<S> relu_of(Compute<S> y) {
 }
 template <class S>
 __device__ Compute<S> passed(Compute<S> g, Compute<S> y) {
-  return y > lost_in<S> ? g : Compute<S>(0);
+  return y <= lost_in<S> ? Compute<S>(0) : g;
 }
 
 // What is applied to each element x of a channel. Aligned to be read at once.

@@ -36,8 +36,11 @@ Tensor cross_entropy_rows_grad(const Tensor& logits, const Tensor& targets, cons
   const std::int64_t classes = logits.shape()[1];
   const ClassTargets t(targets, a.ignore_index);
   const Tensor p = exp(logits - unsqueeze(row_logsumexp(logits), 1));
-  const Tensor expected = one_hot(t.index, classes, logits.dtype()) * (1.0 - a.label_smoothing) +
-                          a.label_smoothing / static_cast<double>(classes);
+  // Forward has seen that targets are classes, so nothing has to be checked here.
+  const Tensor places = arange(classes, t.index.dtype(), t.index.device());
+  const Tensor hit = cast(equal(unsqueeze(t.index, 1), places), logits.dtype());
+  const Tensor expected =
+      hit * (1.0 - a.label_smoothing) + a.label_smoothing / static_cast<double>(classes);
   return (p - expected) * unsqueeze(where(t.valid, g, scalar_like(g, 0.0)), 1);
 }
 

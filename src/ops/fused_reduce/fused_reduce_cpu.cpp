@@ -73,7 +73,7 @@ Kernel bind(const KernelRequest& request, const FusedReduceAttributes& a) {
                                       // Bands of a row follow one another only if there is one of
                                       // them.
                                       const bool in_order = g.in_order() && g.bands() == 1;
-                                      return Evaluated<typename Runner::T>(
+                                      return Evaluated<Compute<S>>(
                                           program, args, worker,
                                           g.inner_reduced ? Runner::lanes : 1,
                                           in_order ? g.first_element(last) : 0);

@@ -111,7 +111,10 @@ std::string values(const FusedReduceAttributes& a, const FusedReduceAccess& acce
 
 std::string fused_reduce_source(const FusedReduceAttributes& a, const FusedReduceAccess& access) {
   const DType dtype = a.evaluated().dtype;
-  const DType result = a.kind == ReduceKind::sum_squares ? compute_dtype(dtype) : dtype;
+  const DType result = reduced_dtype(a.kind, dtype);
+  // As fold.cuh has it: sums of integers in int64, which the device code calls long.
+  const bool sums = a.kind == ReduceKind::sum || a.kind == ReduceKind::sum_squares;
+  const std::string_view folded = is_integer(dtype) && sums ? "std::int64_t" : computed_type(dtype);
   std::string text = pointwise_functions(a.program, access.operands);
   text += names;
   text += fold_text();
@@ -130,8 +133,7 @@ struct Output {{
   }}
 }};
 )",
-                      reduction_name(a.kind), computed_type(dtype), stored_type(result),
-                      computed_type(dtype));
+                      reduction_name(a.kind), folded, stored_type(result), folded);
 
   text += fmt::format(
       "struct Source {{\n  typedef {} Value;\n"

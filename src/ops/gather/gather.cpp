@@ -165,8 +165,11 @@ Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor&
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype) {
-  const Tensor places = arange(classes, index.dtype(), index.device());
-  return cast(equal(unsqueeze(index, -1), places), dtype);
+  const DType added = dtype == b8 ? u8 : dtype;
+  Shape shape = index.shape(), one = index.shape();
+  shape.push_back(classes), one.push_back(1);
+  const Tensor none = zeros(shape, added, index.device());
+  return cast(scatter_add(none, -1, unsqueeze(index, -1), ones(one, added, index.device())), dtype);
 }
 
 }  // namespace ebb

@@ -66,9 +66,10 @@ Tensor mse_loss(const Tensor& a, const Tensor& b, Reduction reduction) {
   return reduce_loss(square(a - b), reduction);
 }
 
-// -t log σ(x) - (1 - t) log(1 - σ(x)), without the overflow of either logarithm.
+// -t log σ(x) - (1 - t) log(1 - σ(x)), without the overflow of either logarithm, and without
+// taking one large number from another where x is large and t is 1.
 Tensor bce_with_logits(const Tensor& x, const Tensor& target, Reduction reduction) {
-  return reduce_loss(softplus(x) - x * target, reduction);
+  return reduce_loss((1.0 - target) * x + softplus(-x), reduction);
 }
 
 }  // namespace ebb

@@ -15,6 +15,8 @@ namespace {
 
 std::vector<TensorType> infer(const Call& call, const PadAttributes& a) {
   Shape shape = call.shape(0);
+  if (is_integer(call.dtype(0)) && !holds(call.dtype(0), a.value))
+    call.fail_value(fmt::format("{} cannot hold the value {}", name(call.dtype(0)), a.value));
   if (a.before.size() != shape.rank() || a.after.size() != shape.rank())
     call.fail_value(
         fmt::format("needs one number before and after each of {} axes, but {} and {} came",

@@ -8,6 +8,45 @@
 #endif
 
 namespace ebb {
+namespace {
+
+template <class T>
+bool holds_integer(double value) {
+  // The upper limit as the power of two behind it: the limit itself may not be a double.
+  const double limit = std::ldexp(1.0, std::numeric_limits<T>::digits);
+  return value >= static_cast<double>(std::numeric_limits<T>::min()) && value < limit &&
+         value == std::trunc(value);
+}
+
+// To the nearest number of a floating dtype.
+double rounded(DType dtype, double value) {
+  if (dtype == f64) return value;
+  const float single = static_cast<float>(value);
+  if (dtype == f16) return static_cast<float>(Half(single));
+  if (dtype == bf16) return static_cast<float>(BFloat16(single));
+  return single;
+}
+
+}  // namespace
+
+bool holds(DType dtype, double value) {
+  switch (dtype) {
+    case DType::int64:
+      return holds_integer<std::int64_t>(value);
+    case DType::int32:
+      return holds_integer<std::int32_t>(value);
+    case DType::uint8:
+      return holds_integer<std::uint8_t>(value);
+    case DType::boolean:
+      return value == 0.0 || value == 1.0;
+    default:
+      return value != value || rounded(dtype, value) == value;
+  }
+}
+
+bool overflows(DType dtype, double value) {
+  return is_floating(dtype) && std::isfinite(value) && !std::isfinite(rounded(dtype, value));
+}
 
 void widen(const BFloat16* from, float* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];

@@ -26,6 +26,11 @@ inline To convert(From x) {
   }
 }
 
+// Whether a number of this dtype can be `value` exactly. Every floating dtype has NaN.
+bool holds(DType dtype, double value);
+// Whether a finite number becomes infinite in a floating dtype.
+bool overflows(DType dtype, double value);
+
 // Rounds floats in place to values that float16 or bfloat16 can hold.
 void round_to_half(float* values, std::int64_t count);
 void round_to_bfloat16(float* values, std::int64_t count);

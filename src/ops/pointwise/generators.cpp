@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "ebb/node.h"
 #include "ebb/ops.h"
 #include "ops/cuda_kernels.h"
 #include "ops/pointwise/convert.h"
@@ -160,6 +161,9 @@ const Op& dropout_mask_op() {
 }
 
 Tensor full(const Shape& shape, double value, DType dtype, Device device) {
+  if (is_integer(dtype) ? !holds(dtype, value) : overflows(dtype, value))
+    Call{full_op(), {}, device, current_path()}.fail_value(
+        fmt::format("{} cannot hold {}", name(dtype), value));
   const double stored = dtype == b8 ? (value != 0.0 ? 1.0 : 0.0) : value;
   return create(full_op(), device,
                 GeneratorAttributes{shape, dtype, {.a = stored, .b = 0.0, .key = {}}});

@@ -85,14 +85,21 @@ Tensor silu_second(const Tensor& x) {
   return s * (1.0 - s) * (2.0 + x * (1.0 - 2.0 * s));
 }
 
-// The larger of two takes the gradient; equals take half each.
-std::vector<Tensor> extremum_gradient(const GradientCall& call, const Tensor& a_wins) {
+// The loser of two has no gradient, equals take half each, and beside a NaN nobody loses.
+std::vector<Tensor> extremum_gradient(const GradientCall& call, const Tensor& a_loses,
+                                      const Tensor& b_loses) {
   const Tensor g = call.grad(), none = scalar_like(g, 0.0), half = g * 0.5;
   const Tensor tie = equal(call.input(0), call.input(1));
   return both(
-      call, [&] { return where(tie, half, where(a_wins, g, none)); },
-      [&] { return where(tie, half, where(a_wins, none, g)); });
+      call, [&] { return where(tie, half, where(a_loses, none, g)); },
+      [&] { return where(tie, half, where(b_loses, none, g)); });
 }
+
+// min(max(x, low), high), where a bound that is NaN makes every result NaN.
+constexpr auto clamped = [](auto x, auto low, auto high) {
+  const auto lifted = x < low || low != low ? low : x;
+  return lifted > high || high != high ? high : lifted;
+};
 
 // clang-format off
 const Definition table[] = {
@@ -109,17 +116,18 @@ const Definition table[] = {
   {{"pow", 2, floating2<[](auto a, auto b) { return std::pow(a, b); }>(), "power(a, b)", 80.0}, "a to the power b", Rule::floating,
    {.inputs = {0, 1}, .outputs = {0}},
    [](const GradientCall& c, const NoAttributes&) {
-     return both(c, [&] { return c.grad() * c.input(1) * pow(c.input(0), c.input(1) - 1.0); },
-       // a^b · log a tends to 0 as a does, where the product itself would be 0 · -inf.
-       [&] { const Tensor a = c.input(0), zero = scalar_like(a, 0.0);
-             const Tensor safe = where(greater(a, zero), a, scalar_like(a, 1.0));
-             return c.grad() * c.output(0) * log(safe); }); }},
+     const Tensor &a = c.input(0), &b = c.input(1), none = scalar_like(c.grad(), 0.0);
+     // A constant has no slope, though its formula is 0 · inf at 0; nor has 0 to a power that is not
+     // negative, where the formula is 0 · log 0.
+     return both(c, [&] { return where(equal(b, none), none, c.grad() * (b * pow(a, b - 1.0))); },
+       [&] { const Tensor flat = logical_and(equal(a, none), greater_equal(b, none));
+             return where(flat, none, c.grad() * (c.output(0) * log(a))); }); }},
   {{"maximum", 2, numeric2<[](auto a, auto b) { return a != a ? a : (b != b ? b : (a > b ? a : b)); }>(), "a != a ? a : (b != b ? b : (a > b ? a : b))", 2.0}, "the larger of a and b; NaN wins",
    Rule::numeric, saves_both_inputs,
-   [](const GradientCall& c, const NoAttributes&) { return extremum_gradient(c, greater(c.input(0), c.input(1))); }},
+   [](const GradientCall& c, const NoAttributes&) { return extremum_gradient(c, less(c.input(0), c.input(1)), greater(c.input(0), c.input(1))); }},
   {{"minimum", 2, numeric2<[](auto a, auto b) { return a != a ? a : (b != b ? b : (a < b ? a : b)); }>(), "a != a ? a : (b != b ? b : (a < b ? a : b))", 2.0}, "the smaller of a and b; NaN wins",
    Rule::numeric, saves_both_inputs,
-   [](const GradientCall& c, const NoAttributes&) { return extremum_gradient(c, less(c.input(0), c.input(1))); }},
+   [](const GradientCall& c, const NoAttributes&) { return extremum_gradient(c, greater(c.input(0), c.input(1)), less(c.input(0), c.input(1))); }},
 
   {{"equal", 2, comparison<[](auto a, auto b) { return a == b; }>(), "a == b", 10.0}, "a = b", Rule::comparison, nothing, zero_gradient},
   {{"not_equal", 2, comparison<[](auto a, auto b) { return a != b; }>(), "a != b", 10.0}, "a ≠ b", Rule::comparison, nothing, zero_gradient},
@@ -149,9 +157,10 @@ const Definition table[] = {
    [](const GradientCall& c, const NoAttributes&) { return std::vector{-(c.grad() * c.output(0) * c.output(0))}; }},
   {{"square", 1, numeric1<[](auto x) { return x * x; }>(), "a * a"}, "x²", Rule::numeric, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * c.input(0) * 2.0}; }},
-  {{"abs", 1, numeric1<[](auto x) { return x < 0 ? -x : x; }>(), "a < T(0) ? -a : a"}, "|x|, gradient 0 at 0", Rule::numeric, saves_input,
+  {{"abs", 1, numeric1<[](auto x) { return (x > 0) ? x : 0 - x; }>(), "a > T(0) ? a : T(0) - a"}, "|x|, gradient 0 at 0", Rule::numeric, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * sign(c.input(0))}; }},
-  {{"sign", 1, numeric1<[](auto x) { return static_cast<decltype(x)>((x > 0) - (x < 0)); }>(), "T((a > T(0)) - (a < T(0)))"}, "-1, 0 or 1", Rule::numeric, nothing, zero_gradient},
+  {{"sign", 1, numeric1<[](auto x) { return static_cast<decltype(x)>((x > 0) - (x < 0)); }>(), "T((a > T(0)) - (a < T(0)))"}, "-1, 0 or 1", Rule::numeric, nothing,
+   [](const GradientCall& c, const NoAttributes&) { return std::vector{zeros_like(c.grad())}; }},
   {{"sin", 1, floating1<[](auto x) { return std::sin(x); }>(), "sine(a)", 55.0}, "sine", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * cos(c.input(0))}; }},
   {{"cos", 1, floating1<[](auto x) { return std::cos(x); }>(), "cosine(a)", 55.0}, "cosine", Rule::floating, saves_input,
@@ -160,10 +169,10 @@ const Definition table[] = {
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * (1.0 - square(c.output(0)))}; }},
   {{"sigmoid", 1, floating1<[](auto x) { return vm::sigmoid(x); }>(), "sigmoid(a)", 7.0}, "1 / (1 + e^-x)", Rule::floating, saves_output,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{c.grad() * c.output(0) * (1.0 - c.output(0))}; }},
-  {{"relu", 1, numeric1<[](auto x) { return x < 0 ? decltype(x)(0) : x; }>(), "a < T(0) ? T(0) : a"}, "max(x, 0), gradient 0 at 0", Rule::numeric, saves_output,
+  {{"relu", 1, numeric1<[](auto x) { return x < 0 ? decltype(x)(0) : x; }>(), "a < T(0) ? T(0) : a"}, "max(x, 0), gradient 0 at 0; NaN stays, and its gradient passes", Rule::numeric, saves_output,
    [](const GradientCall& c, const NoAttributes&) {
      const Tensor zero = scalar_like(c.grad(), 0.0);
-     return std::vector{where(greater(c.output(0), zero), c.grad(), zero)}; }},
+     return std::vector{where(less_equal(c.output(0), zero), zero, c.grad())}; }},
   {{"gelu", 1, floating1<[](auto x) { using T = decltype(x); return T(0.5) * x * (T(1) + vm::erf(x * T(std::numbers::sqrt2 / 2))); }>(), "gelu<K>(a)", 17.0},
    "x · Φ(x), exact", Rule::floating, saves_input,
    [](const GradientCall& c, const NoAttributes&) { return std::vector{call("gelu_grad", {c.grad(), c.input(0)})}; }},
@@ -192,11 +201,11 @@ const Definition table[] = {
    [](const GradientCall& c, const NoAttributes&) {
      return std::vector{c.grad() * exp(-square(c.input(0))) * (2.0 * std::numbers::inv_sqrtpi)}; }},
 
-  {{"clamp", 3, {tile3<[](auto x, auto low, auto high) { return x < low ? low : (x > high ? high : x); }, double, double>,
-                 tile3<[](auto x, auto low, auto high) { return x < low ? low : (x > high ? high : x); }, float, float>}, "a < b ? b : (a > c ? c : a)", 2.0},
-   "x held within [low, high]; gradient 1 inside and on the bounds", Rule::floating, {.inputs = {0, 1, 2}, .outputs = {}},
+  {{"clamp", 3, {tile3<clamped, double, double>, tile3<clamped, float, float>},
+    "(((a < b || b != b) ? b : a) > c || c != c) ? c : ((a < b || b != b) ? b : a)", 2.0},
+   "x held within [low, high]; gradient 1 inside and 0 on the bounds and beyond", Rule::floating, {.inputs = {0, 1, 2}, .outputs = {}},
    [](const GradientCall& c, const NoAttributes&) {
-     const Tensor inside = logical_and(greater_equal(c.input(0), c.input(1)), less_equal(c.input(0), c.input(2)));
+     const Tensor inside = logical_and(greater(c.input(0), c.input(1)), less(c.input(0), c.input(2)));
      return std::vector{to_input(c, 0, where(inside, c.grad(), scalar_like(c.grad(), 0.0))), Tensor{}, Tensor{}}; }},
   {{"where", 3, {tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, double>,
                  tile3<[](auto c, auto a, auto b) { return c ? a : b; }, std::uint8_t, float>,
@@ -316,70 +325,6 @@ const Op& pointwise_op(std::string_view name) {
   for (const Op* op : op_table().ops)
     if (op->name() == name) return *op;
   throw std::logic_error(fmt::format("no elementwise op is named {}", name));
-}
-
-// clang-format off
-Tensor add(const Tensor& a, const Tensor& b) { return call("add", {a, b}); }
-Tensor sub(const Tensor& a, const Tensor& b) { return call("sub", {a, b}); }
-Tensor mul(const Tensor& a, const Tensor& b) { return call("mul", {a, b}); }
-Tensor div(const Tensor& a, const Tensor& b) { return call("div", {a, b}); }
-Tensor pow(const Tensor& a, const Tensor& b) { return call("pow", {a, b}); }
-Tensor maximum(const Tensor& a, const Tensor& b) { return call("maximum", {a, b}); }
-Tensor minimum(const Tensor& a, const Tensor& b) { return call("minimum", {a, b}); }
-Tensor equal(const Tensor& a, const Tensor& b) { return call("equal", {a, b}); }
-Tensor not_equal(const Tensor& a, const Tensor& b) { return call("not_equal", {a, b}); }
-Tensor less(const Tensor& a, const Tensor& b) { return call("less", {a, b}); }
-Tensor less_equal(const Tensor& a, const Tensor& b) { return call("less_equal", {a, b}); }
-Tensor greater(const Tensor& a, const Tensor& b) { return call("greater", {a, b}); }
-Tensor greater_equal(const Tensor& a, const Tensor& b) { return call("greater_equal", {a, b}); }
-Tensor logical_and(const Tensor& a, const Tensor& b) { return call("logical_and", {a, b}); }
-Tensor logical_or(const Tensor& a, const Tensor& b) { return call("logical_or", {a, b}); }
-Tensor logical_not(const Tensor& x) { return call("logical_not", {x}); }
-Tensor neg(const Tensor& x) { return call("neg", {x}); }
-Tensor exp(const Tensor& x) { return call("exp", {x}); }
-Tensor log(const Tensor& x) { return call("log", {x}); }
-Tensor sqrt(const Tensor& x) { return call("sqrt", {x}); }
-Tensor rsqrt(const Tensor& x) { return call("rsqrt", {x}); }
-Tensor reciprocal(const Tensor& x) { return call("reciprocal", {x}); }
-Tensor square(const Tensor& x) { return call("square", {x}); }
-Tensor abs(const Tensor& x) { return call("abs", {x}); }
-Tensor sign(const Tensor& x) { return call("sign", {x}); }
-Tensor sin(const Tensor& x) { return call("sin", {x}); }
-Tensor cos(const Tensor& x) { return call("cos", {x}); }
-Tensor tanh(const Tensor& x) { return call("tanh", {x}); }
-Tensor sigmoid(const Tensor& x) { return call("sigmoid", {x}); }
-Tensor relu(const Tensor& x) { return call("relu", {x}); }
-Tensor gelu(const Tensor& x) { return call("gelu", {x}); }
-Tensor gelu_tanh(const Tensor& x) { return call("gelu_tanh", {x}); }
-Tensor silu(const Tensor& x) { return call("silu", {x}); }
-Tensor softplus(const Tensor& x) { return call("softplus", {x}); }
-Tensor erf(const Tensor& x) { return call("erf", {x}); }
-Tensor where(const Tensor& c, const Tensor& a, const Tensor& b) { return call("where", {c, a, b}); }
-Tensor clamp(const Tensor& x, double low, double high) { return call("clamp", {x, scalar_like(x, low), scalar_like(x, high)}); }
-
-Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
-Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
-Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
-Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
-Tensor operator+(const Tensor& a, double b) { return add(a, scalar_like(a, b)); }
-Tensor operator-(const Tensor& a, double b) { return sub(a, scalar_like(a, b)); }
-Tensor operator*(const Tensor& a, double b) { return mul(a, scalar_like(a, b)); }
-Tensor operator/(const Tensor& a, double b) { return div(a, scalar_like(a, b)); }
-Tensor operator+(double a, const Tensor& b) { return add(scalar_like(b, a), b); }
-Tensor operator-(double a, const Tensor& b) { return sub(scalar_like(b, a), b); }
-Tensor operator*(double a, const Tensor& b) { return mul(scalar_like(b, a), b); }
-Tensor operator/(double a, const Tensor& b) { return div(scalar_like(b, a), b); }
-Tensor operator-(const Tensor& x) { return neg(x); }
-// clang-format on
-
-Tensor pow(const Tensor& x, double exponent) {
-  if (exponent == 0.0) return full_like(x, 1.0);
-  if (exponent == 1.0) return x;
-  if (exponent == 2.0) return square(x);
-  if (exponent == 0.5) return sqrt(x);
-  if (exponent == -0.5) return rsqrt(x);
-  if (exponent == -1.0) return reciprocal(x);
-  return pow(x, scalar_like(x, exponent));
 }
 
 }  // namespace ebb

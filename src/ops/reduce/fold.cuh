@@ -85,9 +85,25 @@ __device__ T plus_square(T sum, T x) {
   return static_cast<T>(sum + x * x);
 }
 
-// Slots of neighbouring elements are folded in T and those joined in Wide.
+// What elements of T are summed in: integers in int64, which their sum has as well.
+template <class T>
+struct SumArithmetic {
+  typedef std::int64_t type;
+};
+template <>
+struct SumArithmetic<double> {
+  typedef double type;
+};
+template <>
+struct SumArithmetic<float> {
+  typedef float type;
+};
+
+// Slots of neighbouring elements are folded in T, an Arithmetic, and those joined in Wide.
 template <class T>
 struct Sum {
+  typedef T Folded;
+  typedef typename SumArithmetic<T>::type Arithmetic;
   typedef typename WideSum<T>::type Wide;
   static constexpr bool widens = false;
   __device__ static T identity() { return T(0); }
@@ -103,6 +119,8 @@ struct SumSquares : Sum<T> {
 
 template <class T>
 struct Max {
+  typedef T Folded;
+  typedef T Arithmetic;
   typedef T Wide;
   static constexpr bool widens = false;
   __device__ static T identity() { return Limits<T>::lowest(); }
@@ -112,6 +130,8 @@ struct Max {
 
 template <class T>
 struct Min {
+  typedef T Folded;
+  typedef T Arithmetic;
   typedef T Wide;
   static constexpr bool widens = false;
   __device__ static T identity() { return Limits<T>::highest(); }
@@ -154,7 +174,7 @@ struct Problem {
 // One slice of one result for each group of `threads` in blocks of 256.
 template <class R, int threads, class Source, class Output>
 __device__ void rows(const Problem& p, const Source& source, const Output& output) {
-  typedef typename Source::Value T;
+  typedef typename R::Folded T;
   typedef typename R::Wide W;
   typedef typename JoinLanes<R>::Shuffled Shuffled;
   constexpr int width = Source::width, flight = Source::rows_in_flight;
@@ -166,10 +186,11 @@ __device__ void rows(const Problem& p, const Source& source, const Output& outpu
   const std::int64_t base = p.kept.offset(result);
   W total = static_cast<W>(R::identity());
   const auto take = [&](const typename Source::Slot& slot) {
-    T values[width], part = R::identity();
+    typename Source::Value values[width];
+    T part = R::identity();
     source.values(slot, values);
 #pragma unroll
-    for (int k = 0; k < width; ++k) part = R::fold(part, values[k]);
+    for (int k = 0; k < width; ++k) part = R::fold(part, static_cast<T>(values[k]));
     total = R::join(total, static_cast<W>(part));
   };
   // Results are made of whole slots, and so are slices.
@@ -192,7 +213,7 @@ __device__ void rows(const Problem& p, const Source& source, const Output& outpu
 // `width` neighbouring columns a thread of blocks of (32, 8); blockIdx: columns, kept row, slice.
 template <class R, class Source, class Output>
 __device__ void columns(const Problem& p, const Source& source, const Output& output) {
-  typedef typename Source::Value T;
+  typedef typename R::Folded T;
   typedef typename R::Wide W;
   constexpr int width = Source::width, flight = Source::columns_in_flight;
   static_assert(rows_together % flight == 0, "rows are fetched in equal parts");
@@ -214,10 +235,10 @@ __device__ void columns(const Problem& p, const Source& source, const Output& ou
           for (int k = 0; k < width; ++k) part[k] = R::identity();
         };
         const auto take = [&](const typename Source::Slot& slot) {
-          T values[width];
+          typename Source::Value values[width];
           source.values(slot, values);
 #pragma unroll
-          for (int k = 0; k < width; ++k) part[k] = R::fold(part[k], values[k]);
+          for (int k = 0; k < width; ++k) part[k] = R::fold(part[k], static_cast<T>(values[k]));
         };
         const auto join = [&] {
 #pragma unroll

@@ -28,6 +28,8 @@ constexpr int accumulator_bytes = 256;  // of a run: four vectors
 
 template <class T>
 struct Sum {
+  // What elements of T are folded in. A sum of integers is an int64.
+  using Arithmetic = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
   using Wide = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
   static constexpr bool widens = false;
   static constexpr T identity = T(0);
@@ -46,6 +48,7 @@ struct SumSquares : Sum<T> {
 
 template <class T>
 struct Max {
+  using Arithmetic = T;
   using Wide = T;
   static constexpr bool widens = false;
   static constexpr T identity = std::numeric_limits<T>::has_infinity
@@ -57,6 +60,7 @@ struct Max {
 
 template <class T>
 struct Min {
+  using Arithmetic = T;
   using Wide = T;
   static constexpr bool widens = false;
   static constexpr T identity = std::numeric_limits<T>::has_infinity
@@ -118,10 +122,10 @@ struct InMemory {
 // S is the type of the elements. A source has their values as S or as Compute<S>.
 template <class S, template <class> class Reduction>
 struct Runner {
-  using T = Compute<S>;
+  using T = typename Reduction<Compute<S>>::Arithmetic;
   using R = Reduction<T>;
   using Wide = typename R::Wide;
-  using Result = std::conditional_t<R::widens, T, S>;
+  using Result = std::conditional_t<R::widens || std::is_integral_v<T>, T, S>;
   static constexpr int lanes = accumulator_bytes / static_cast<int>(sizeof(T));
 
   static std::int64_t partials(const Geometry& g) {

@@ -8,6 +8,7 @@
 #include "ops/cuda_kernels.h"
 #include "ops/dispatch.h"
 #include "ops/group/group.h"
+#include "ops/row_axis.h"
 
 namespace ebb {
 namespace {
@@ -22,12 +23,12 @@ std::vector<TensorType> infer(const Call& call, const ReduceAttributes& a) {
       shape.push_back(1);
   }
   for (std::int64_t axis : a.axes) call.axis(axis, call.shape(0).rank());
-  const bool needs_elements = call.op.name() == "max" || call.op.name() == "min";
-  if (needs_elements && call.shape(0).elements() == 0)
-    call.fail_shape("has no value over no elements");
-  // Squares of half types leave their range, and their sum needs more digits than they have.
-  const bool widens = call.op.name() == "sum_squares" && is_floating(call.dtype(0));
-  return {{shape, widens ? compute_dtype(call.dtype(0)) : call.dtype(0)}};
+  const ReduceKind kind = *reduce_kind(call.op);
+  if (kind == ReduceKind::max || kind == ReduceKind::min)
+    for (std::int64_t axis : a.axes)
+      if (call.shape(0)[static_cast<int>(axis)] == 0 && shape.elements() > 0)
+        call.fail_shape("has no value over no elements");
+  return {{shape, reduced_dtype(kind, call.dtype(0))}};
 }
 
 // The gradient or output of a reduction, stretched back over the reduced axes.
@@ -77,15 +78,7 @@ OpSpec<ReduceAttributes> reduction(std::string_view name, std::string_view summa
 }
 
 Tensor reduce(const Op& op, const Tensor& x, const Axes& axes, Keep keep) {
-  Axes sorted;
-  for (int i = 0; i < x.rank(); ++i) {
-    bool named = axes.empty();
-    for (std::int64_t axis : axes) named |= wrap_axis(op, x, axis) == i;
-    if (named) sorted.push_back(i);
-  }
-  if (x.rank() == 0)
-    for (std::int64_t axis : axes) wrap_axis(op, x, axis);
-  return apply1(op, {x}, ReduceAttributes{sorted, keep == Keep::yes});
+  return apply1(op, {x}, ReduceAttributes{axes_of(op, x, axes), keep == Keep::yes});
 }
 
 std::int64_t reduced_elements(const Tensor& x, const Tensor& result) {
@@ -156,6 +149,12 @@ const Op& reduce_op(ReduceKind kind) {
   }
   return min_op();
 }
+DType reduced_dtype(ReduceKind kind, DType dtype) {
+  if (kind == ReduceKind::max || kind == ReduceKind::min) return dtype;
+  if (is_integer(dtype)) return i64;
+  // Squares of half types leave their range, and their sum needs more digits than they have.
+  return kind == ReduceKind::sum_squares ? compute_dtype(dtype) : dtype;
+}
 std::optional<ReduceKind> reduce_kind(const Op& op) {
   for (ReduceKind kind :
        {ReduceKind::sum, ReduceKind::sum_squares, ReduceKind::max, ReduceKind::min})
@@ -171,16 +170,14 @@ Tensor max(const Tensor& x, const Axes& axes, Keep keep) { return reduce(max_op(
 Tensor min(const Tensor& x, const Axes& axes, Keep keep) { return reduce(min_op(), x, axes, keep); }
 
 Tensor mean(const Tensor& x, const Axes& axes, Keep keep) {
+  if (x && !is_floating(x.dtype()))
+    call_on(sum_op(), x)
+        .fail_dtype(fmt::format("the mean of {} is no {}; cast() the tensor to a floating dtype "
+                                "first",
+                                name(x.dtype()), name(x.dtype())));
   // A sum that float16 cannot hold may have a mean that it can.
   const Tensor total = sum(cast(x, compute_dtype(x.dtype())), axes, keep);
   return cast(total * (1.0 / static_cast<double>(reduced_elements(x, total))), x.dtype());
-}
-
-Tensor norm(const Tensor& x, double p, const Axes& axes, Keep keep) {
-  if (p == 2.0) return cast(sqrt(sum_squares(x, axes, keep)), x.dtype());
-  if (p == 1.0) return sum(abs(x), axes, keep);
-  if (p == std::numeric_limits<double>::infinity()) return max(abs(x), axes, keep);
-  return pow(sum(pow(abs(x), p), axes, keep), 1.0 / p);
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

@@ -10,6 +10,9 @@ enum class ReduceKind : std::uint8_t { sum, sum_squares, max, min };
 const Op& reduce_op(ReduceKind kind);
 std::optional<ReduceKind> reduce_kind(const Op& op);  // nothing for an op that is no reduction
 
+// Of results over elements of a dtype: integers are summed up in int64.
+DType reduced_dtype(ReduceKind kind, DType dtype);
+
 struct ReduceAttributes {
   Axes axes;  // sorted, not negative
   bool keep = false;

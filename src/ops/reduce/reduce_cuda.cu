@@ -16,7 +16,11 @@ using namespace cuda;
 
 // Results have the elements' type, or that of the arithmetic.
 template <class S, class R>
-using ResultOf = std::conditional_t<R::widens, Compute<S>, S>;
+using ResultOf =
+    std::conditional_t<R::widens || std::is_integral_v<typename R::Folded>, typename R::Folded, S>;
+// The reduction of elements of S: in float for half types, and sums of integers in int64.
+template <template <class> class R, class S>
+using ReductionOf = R<typename R<Compute<S>>::Arithmetic>;
 
 // Writes a result, or a slice of it.
 template <class S, class W>
@@ -83,7 +87,7 @@ __global__ void join_slices_kernel(const typename R::Wide* partial, ResultOf<S, 
   if (result >= results) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto total = joined<R>(partial + result, results, slices, lane);
-  if (lane == 0) out[result] = narrow<ResultOf<S, R>>(static_cast<Compute<S>>(total));
+  if (lane == 0) out[result] = narrow<ResultOf<S, R>>(static_cast<typename R::Folded>(total));
 }
 
 // 32 neighbouring results a block of (32, 8), which reads along memory: its warps take every eighth
@@ -105,7 +109,7 @@ __global__ void __launch_bounds__(256)
   __syncthreads();
   if (threadIdx.y != 0 || result >= results) return;
   for (int k = 1; k < 8; ++k) total = R::join(total, parts[k][threadIdx.x]);
-  out[result] = narrow<ResultOf<S, R>>(static_cast<Compute<S>>(total));
+  out[result] = narrow<ResultOf<S, R>>(static_cast<typename R::Folded>(total));
 }
 
 template <class S, class R>
@@ -157,7 +161,7 @@ Kernel bind(const KernelRequest& request, const ReduceAttributes& a, ReduceKind 
   const CudaReduction r(request.in(0), a.axes);
   return dispatch_numeric(request, request.in(0).dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    return Kernel{Reduction<S, R<Compute<S>>>{r}, r.partials(kind, request.in(0).dtype())};
+    return Kernel{Reduction<S, ReductionOf<R, S>>{r}, r.partials(kind, request.in(0).dtype())};
   });
 }
 
@@ -197,14 +201,14 @@ __global__ void __launch_bounds__(32)
   if (own.slices == 1) return;
   const int lane = static_cast<int>(threadIdx.x);
   const auto total = joined<R>(own.output.partial, 1, own.slices, lane);
-  if (lane == 0) *own.output.out = narrow<ResultOf<S, R>>(static_cast<Compute<S>>(total));
+  if (lane == 0) *own.output.out = narrow<ResultOf<S, R>>(static_cast<typename R::Folded>(total));
 }
 
 template <template <class> class Fold>
 Kernel bind_wholes(std::span<const KernelRequest> calls, std::span<const Attributes> attributes) {
   return dispatch_floating(calls[0], calls[0].in(0).dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    using R = Fold<Compute<S>>;
+    using R = ReductionOf<Fold, S>;
     using W = typename R::Wide;
     std::vector<CudaReduction> reductions;
     std::int64_t most_slices = 1, partials = 0;
@@ -243,19 +247,19 @@ template <template <class> class R>
 JoinSlices join_of(DType dtype) {
   switch (dtype) {
     case DType::float64:
-      return launch_join<double, R<double>>;
+      return launch_join<double, ReductionOf<R, double>>;
     case DType::float32:
-      return launch_join<float, R<float>>;
+      return launch_join<float, ReductionOf<R, float>>;
     case DType::float16:
-      return launch_join<Half, R<float>>;
+      return launch_join<Half, ReductionOf<R, Half>>;
     case DType::bfloat16:
-      return launch_join<BFloat16, R<float>>;
+      return launch_join<BFloat16, ReductionOf<R, BFloat16>>;
     case DType::int64:
-      return launch_join<std::int64_t, R<std::int64_t>>;
+      return launch_join<std::int64_t, ReductionOf<R, std::int64_t>>;
     case DType::int32:
-      return launch_join<std::int32_t, R<std::int32_t>>;
+      return launch_join<std::int32_t, ReductionOf<R, std::int32_t>>;
     default:
-      return launch_join<std::uint8_t, R<std::uint8_t>>;
+      return launch_join<std::uint8_t, ReductionOf<R, std::uint8_t>>;
   }
 }
 

@@ -7,6 +7,7 @@
 #include "ebb/ops.h"
 #include "ops/cost.h"
 #include "ops/cuda_kernels.h"
+#include "ops/dispatch.h"
 #include "ops/row_axis.h"
 
 namespace ebb {
@@ -14,12 +15,14 @@ namespace {
 
 void require_columns(const Call& call) {
   if (call.shape(0).rank() == 0) call.fail_shape("needs at least one axis");
-  if (call.shape(0).back() == 0) call.fail_shape("has no value over no elements");
+  if (call.shape(0).back() == 0 && RowShape(call.shape(0)).rows > 0)
+    call.fail_shape("has no value over no elements");
 }
 
+// Of no elements it is log 0.
 std::vector<TensorType> infer_logsumexp(const Call& call, const NoAttributes&) {
   call.require_floating(0);
-  require_columns(call);
+  if (call.shape(0).rank() == 0) call.fail_shape("needs at least one axis");
   return {{without_last_axis(call.shape(0)), call.dtype(0)}};
 }
 
@@ -42,14 +45,19 @@ std::vector<TensorType> infer_argmax(const Call& call, const NoAttributes&) {
 
 std::vector<Tensor> logsumexp_reference(std::span<const Tensor> in, const NoAttributes&) {
   const Tensor& x = in[0];
-  if (x.shape().elements() == 0) return {sum(x, {-1})};
-  const Tensor most = stop_gradient(max(x, {-1}, Keep::yes));
-  return {log(sum(exp(x - most), {-1})) + squeeze(most, -1)};
+  if (x.shape().elements() == 0) return {log(sum(x, {-1}))};
+  // An infinite largest element is not subtracted: inf - inf would be NaN.
+  const Tensor most = max(x, {-1}, Keep::yes), zero = scalar_like(x, 0.0);
+  const Tensor shift = stop_gradient(where(equal(most - most, zero), most, zero));
+  return {log(sum(exp(x - shift), {-1})) + squeeze(shift, -1)};
 }
 
-// exp(x - y), from x alone: y is too coarse in half types to stand in an exponent.
+// exp(x - y). In half types y is too coarse to stand in an exponent: there it is computed again.
 std::vector<Tensor> logsumexp_gradient(const GradientCall& call, const NoAttributes&) {
-  return {softmax(call.input(0)) * unsqueeze(call.grad(), -1)};
+  const Tensor x = cast(call.input(0), compute_dtype(call.input_type(0).dtype));
+  const Tensor y = is_half(call.input_type(0).dtype) ? apply1(logsumexp_op(), {x}) : call.output(0);
+  const Tensor share = exp(x - unsqueeze(y, -1)) * cast(unsqueeze(call.grad(), -1), x.dtype());
+  return {cast(share, call.input_type(0).dtype)};
 }
 
 double divisor(const Shape& shape, const VarAttributes& a) {
@@ -75,7 +83,7 @@ const Op& logsumexp_op() {
       .summary = "the logarithm of the sum of exponentials over the last axis",
       .infer = infer_logsumexp,
       .gradient = logsumexp_gradient,
-      .saved = {.inputs = {0}, .outputs = {}},
+      .saved = {.inputs = {0}, .outputs = {0}},
       .reference = logsumexp_reference,
       .cpu = bind_logsumexp_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_logsumexp_cuda),
