@@ -44,7 +44,7 @@ std::vector<std::vector<double>> loss_and_gradients(const LossSize& s, DType dty
 }
 
 // One block and several, one tile and several, rows of whole packs and not, rows too long to share.
-TEST(CudaBits, FormsOfTheLossAgree) {
+TEST(CudaLoss, FormsAgreeToTheBit) {
   if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
   for (const LossSize& s :
        {LossSize{5, 7, 4}, LossSize{300, 1000, 64}, LossSize{513, 5003, 48},
@@ -84,23 +84,28 @@ Training train(const std::string& name, Precision precision, std::optional<Bytes
   return run;
 }
 
-TEST(CudaBits, BudgetsChangeNone) {
+class CudaBits : public testing::TestWithParam<std::string> {};
+
+TEST_P(CudaBits, BudgetsChangeNone) {
   if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
-  for (const std::string& name : workloads::workload_names())
-    for (Precision precision : {Precision::fp32, Precision::mixed_fp16, Precision::split_bf16}) {
-      const Training free = train(name, precision, {});
-      EXPECT_LT(free.least, free.peak) << name;
-      for (const double share : {0.0, 0.5}) {
-        const Bytes budget =
-            free.least + Bytes{static_cast<std::int64_t>(
-                             share * static_cast<double>((free.peak - free.least).count))};
-        const Training kept = train(name, precision, budget);
-        EXPECT_LE(kept.peak, budget);
-        EXPECT_EQ(kept.losses, free.losses) << name << " " << ebb::name(precision) << " in "
-                                            << to_string(budget) << " of " << to_string(free.peak);
-      }
+  const std::string& name = GetParam();
+  for (Precision precision : {Precision::fp32, Precision::mixed_fp16, Precision::split_bf16}) {
+    const Training free = train(name, precision, {});
+    EXPECT_LT(free.least, free.peak);
+    for (const double share : {0.0, 0.5}) {
+      const Bytes budget =
+          free.least + Bytes{static_cast<std::int64_t>(
+                           share * static_cast<double>((free.peak - free.least).count))};
+      const Training kept = train(name, precision, budget);
+      EXPECT_LE(kept.peak, budget);
+      EXPECT_EQ(kept.losses, free.losses)
+          << ebb::name(precision) << " in " << to_string(budget) << " of " << to_string(free.peak);
     }
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Workloads, CudaBits, testing::ValuesIn(workloads::workload_names()),
+                         [](const auto& name) { return name.param; });
 
 }  // namespace
 }  // namespace ebb::test

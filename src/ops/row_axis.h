@@ -2,8 +2,6 @@
 // the axes into that form: views where the axes already come last, else one copy.
 #pragma once
 
-#include <fmt/format.h>
-
 #include "ebb/op.h"
 #include "ebb/ops.h"
 
@@ -18,20 +16,7 @@ Tensor along_axis(const Op& op, const Tensor& x, int axis, const Function& funct
 
 // The axes that a reduction names, in ascending order; none means all. Naming one twice is an
 // error.
-inline Axes axes_of(const Op& op, const Tensor& x, const Axes& named) {
-  const Call call = call_on(op, x);
-  Axes sorted;
-  IndexSet seen;
-  for (std::int64_t axis : named) {
-    const int at = call.axis(axis, x.rank());
-    if (seen.contains(at))
-      call.fail_value(fmt::format("axis {} is named twice in {}", at, to_string(named)));
-    seen.insert(at);
-  }
-  for (int i = 0; i < x.rank(); ++i)
-    if (named.empty() || seen.contains(i)) sorted.push_back(i);
-  return sorted;
-}
+Axes axes_of(const Op& op, const Tensor& x, const Axes& named);
 
 // x with some axes joined into one that comes last, and the shape of a result without them.
 struct RowsOver {
@@ -40,26 +25,7 @@ struct RowsOver {
 };
 
 // No axes means all.
-inline RowsOver rows_over(const Op& op, const Tensor& x, const Axes& axes, Keep keep) {
-  const Axes reduced = axes_of(op, x, axes);
-  Axes kept;
-  Shape joined, result;
-  std::int64_t columns = 1;
-  for (int i = 0; i < x.rank(); ++i) {
-    if (reduced.contains(i)) {
-      columns *= x.shape()[i];
-      if (keep == Keep::yes) result.push_back(1);
-    } else {
-      kept.push_back(i);
-      joined.push_back(x.shape()[i]);
-      result.push_back(x.shape()[i]);
-    }
-  }
-  Axes order = kept;
-  for (std::int64_t axis : reduced) order.push_back(axis);
-  joined.push_back(columns);
-  return {reshape(permute(x, order), joined), result};
-}
+RowsOver rows_over(const Op& op, const Tensor& x, const Axes& axes, Keep keep);
 
 // A tensor's shape as rows of its last axis.
 struct RowShape {

@@ -50,11 +50,6 @@ class SafetensorsFile {
   void each_piece(const std::string& name,
                   const std::function<void(std::span<const std::byte>)>& take) const;
 
-  // Compare the file with its checksums: of the header, which is cheap, and of every tensor. What
-  // differs, and a file that was written without any, is an error.
-  void check_header() const;
-  void check_tensors() const;
-
  private:
   void convert(const std::string& name, DType to, std::span<std::byte> out) const;
   void each_piece(const Entry& entry,
