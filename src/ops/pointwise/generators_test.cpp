@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "ops/pointwise/convert.h"
 #include "support/op_check.h"
 
 namespace ebb::test {
@@ -34,10 +35,18 @@ TEST(Generators, FullConvertsLikeCast) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (DType dtype : all_dtypes)
     for (double value : {0.0, 1.0, 2.0, -1.0, 0.5, 300.0, infinity}) {
+      if (is_integer(dtype) && !holds(dtype, value)) {
+        expect_error([&] { full({1}, value, dtype); },
+                     {"[full]", std::string(name(dtype)), "cannot hold"});
+        continue;
+      }
       const Tensor given = cast(Tensor::from(std::vector<double>{value}, {1}), dtype);
       EXPECT_EQ(values_of(full({1}, value, dtype)), values_of(given))
           << value << " in " << name(dtype);
     }
+  expect_error([] { full({1}, 1e6, f16); }, {"[full]", "float16", "cannot hold"});
+  expect_error([] { ones({2}, i64) * 0.5; }, {"[mul]", "int64", "0.5", "cast()"});
+  expect_error([] { 1.5 - ones({2}, u8); }, {"[sub]", "uint8", "1.5", "cast()"});
 }
 
 // The same numbers whatever the shape is split into, and on any number of threads.

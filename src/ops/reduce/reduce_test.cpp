@@ -71,7 +71,20 @@ TEST(Reduce, NaNWinsInExtremes) {
   EXPECT_TRUE(std::isnan(min(x).to_vector<float>()[0]));
 }
 
+TEST(Reduce, SumsOfIntegersAreInt64) {
+  EXPECT_EQ(sum(full({1000}, 255.0, u8)).dtype(), i64);
+  EXPECT_EQ(sum(full({1000}, 255.0, u8)).item(), 255000.0);
+  EXPECT_EQ(values_of(sum(full({2, 300}, 0x1p30, i32), {1})),
+            (std::vector<double>{300 * 0x1p30, 300 * 0x1p30}));
+  EXPECT_EQ(sum_squares(full({300}, 255.0, u8)).item(), 300.0 * 255 * 255);
+  EXPECT_EQ(sum(full({100, 3}, 200.0, u8) + full({3}, 50.0, u8), {0}).dtype(), i64);  // fused
+  EXPECT_EQ(sum(full({100, 3}, 200.0, u8) + full({3}, 50.0, u8)).item(), 75000.0);
+}
+
 TEST(Reduce, Errors) {
+  expect_error([] { sum(zeros({2, 3}), {0, -2}); }, {"[sum]", "axis 0", "twice"});
+  expect_error([] { mean(ones({2}, i64)); }, {"mean", "int64", "cast()"});
+  expect_error([] { norm(ones({2}, i64)); }, {"floating-point", "int64"});
   expect_error([] { sum(zeros({2, 3}), {2}); }, {"[sum]", "axis 2", "[-2, 2)"});
   expect_error([] { max(zeros({2, 0})); }, {"[max]", "no elements"});
   expect_error([] { sum(zeros({2}, b8)); }, {"[sum]", "bool"});
