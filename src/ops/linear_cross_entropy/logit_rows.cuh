@@ -34,6 +34,10 @@ struct ExponentialFrom {
   static constexpr float log2_e = 1.4426950408889634f;
 };
 
+// As Larger, where the first is a number.
+__device__ inline float larger(float a, float b) { return ::fmaxf(a, b); }
+__device__ inline double larger(double a, double b) { return ::fmax(a, b); }
+
 // --- Sums of a row
 
 template <class T>
@@ -79,7 +83,7 @@ __device__ SegmentSums<Compute<S>> sum_logits(const S* logits, int count, int la
   for (int i = 0; i < 2; ++i)
     if (const int column = (i * 32 + lane) * width; whole || column < count)
       load_pack(logits + column, v[i]);
-  each([&](T x) { sums.most = Larger{}(sums.most, x); });
+  each([&](T x) { sums.most = larger(sums.most, x); });
   sums.most = warp_join(sums.most, Larger{});
   // Logits of -inf alone have no difference from the largest; their exponentials are 0.
   const ExponentialFrom<S> from_most(sums.most == -infinity<T>() ? T(0) : sums.most);
@@ -116,20 +120,30 @@ __device__ LogitSums<T> join_segments(const SegmentSums<T>* parts, int count, in
   return sums;
 }
 
-// g · (p - expected) of a row's logits.
+// The probabilities that a loss asks for: of the target and of every other class.
+template <class T>
+struct Expected {
+  T at_target, each;
+
+  explicit Expected(const Problem& p) {
+    const double share = p.loss.label_smoothing / static_cast<double>(p.classes);
+    at_target = static_cast<T>(1.0 - p.loss.label_smoothing + share);
+    each = static_cast<T>(share);
+  }
+};
+
+// g · (p - expected) of the logits of a row that counts.
 template <class S>
 struct RowGradient {
   using T = Compute<S>;
-  LogitGradient<T> row;
   ExponentialFrom<S> probability;
+  T g;
+  Expected<T> expected;
 
-  __device__ explicit RowGradient(const LogitGradient<T>& of) : row(of), probability(of.lse) {}
-  // Of a logit that is not the target's, in a row that counts.
-  __device__ T elsewhere(T logit) const { return (probability(logit) - row.each) * row.g; }
-  __device__ T operator()(T logit, std::int64_t column) const {
-    if (!row.counts) return T(0);
-    return column == row.target ? (probability(logit) - row.at_target) * row.g : elsewhere(logit);
-  }
+  __device__ RowGradient(T logsumexp, T grad, const Expected<T>& of)
+      : probability(logsumexp), g(grad), expected(of) {}
+  __device__ T at_target(T logit) const { return (probability(logit) - expected.at_target) * g; }
+  __device__ T elsewhere(T logit) const { return (probability(logit) - expected.each) * g; }
 };
 
 // --- Rows whose logits come a block at a time
@@ -212,22 +226,25 @@ struct DifferentiateTile {
   std::int64_t lead, first_row, first_class, width, classes;
   Indices targets;
   const T *logsumexps, *grads;
-  CrossEntropyAttributes a;
+  Expected<T> expected;
+  std::int64_t ignore_index;
   FaultSlot fault;
 
   template <class, class Walk>
   __device__ void row(std::int64_t r, const Walk& walk) const {
     const std::int64_t row = first_row + r, target = targets[row];
-    const RowGradient<S> gradient(
-        LogitGradient<T>(row_counts(row, target, classes, a.ignore_index, fault, walk.lane == 0),
-                         target, logsumexps[row], grads[row], a.label_smoothing, classes));
+    const bool counts = row_counts(row, target, classes, ignore_index, fault, walk.lane == 0);
+    const RowGradient<S> gradient(logsumexps[row], grads[row], expected);
+    const std::int64_t at_target = target - first_class;
     walk.slots([&](int, std::int64_t column) {
       T v[Walk::width];
       S* at = logits + r * lead + column;
       walk.load(at, v);
 #pragma unroll
       for (int k = 0; k < Walk::width; ++k)
-        v[k] = column + k < width ? gradient(v[k], first_class + column + k) : T(0);
+        v[k] = !counts || column + k >= width ? T(0)
+               : column + k == at_target      ? gradient.at_target(v[k])
+                                              : gradient.elsewhere(v[k]);
       walk.store(at, v);
     });
   }
@@ -266,9 +283,9 @@ struct TileRows {
   }
   void differentiate(std::int64_t tile, std::int64_t b, S* logits, const T* logsumexps,
                      const T* grads) const {
-    const DifferentiateTile<S> work{logits,        p.lead,    tile * p.height, b * p.block,
-                                    p.width_of(b), p.classes, targets,         logsumexps,
-                                    grads,         p.loss,    FaultSlot(args)};
+    const DifferentiateTile<S> work{
+        logits,  p.lead,     tile * p.height, b * p.block,    p.width_of(b),       p.classes,
+        targets, logsumexps, grads,           Expected<T>(p), p.loss.ignore_index, FaultSlot(args)};
     launch_rows<S>(args, "linear_cross_entropy_grad", work,
                    RowShape({p.height_of(tile), p.whole_width(b)}), aligned_for_packs(logits));
   }
@@ -300,6 +317,7 @@ struct LossRows {
   const T* grads;
   T* losses;
   CrossEntropyAttributes a;
+  Expected<T> expected;
   FaultSlot fault;
 
   static std::int64_t row_bytes(const Problem& p) {
@@ -323,6 +341,7 @@ struct LossRows {
         grads(args.in<T>(3)),
         losses(args.out<T>(0)),
         a(p.loss),
+        expected(p),
         fault(args) {}
 
   // Calls body(column, offset) for the packs of this thread: it alone writes them. The offset is
@@ -364,11 +383,17 @@ struct LossRows {
       if (lane == 0) parts[i] = sums;
     }
     __syncthreads();
-    const LogitSums<T> sums = join_segments(parts, segments.count, lane);
-    if (thread == 0) losses[row] = sums.loss(widen(shared[target]), a.label_smoothing, classes);
+    __shared__ T logsumexp;
+    if (warp == 0) {
+      const LogitSums<T> sums = join_segments(parts, segments.count, lane);
+      if (lane == 0) {
+        logsumexp = sums.logsumexp();
+        losses[row] = sums.loss(widen(shared[target]), a.label_smoothing, classes);
+      }
+    }
+    __syncthreads();
 
-    const RowGradient<S> gradient(
-        LogitGradient<T>(true, target, sums.logsumexp(), grads[row], a.label_smoothing, classes));
+    const RowGradient<S> gradient(logsumexp, grads[row], expected);
     const int at_target = static_cast<int>(target);
     packs([&](int column, std::int64_t offset) {
       T v[width], result[width] = {};
@@ -379,7 +404,9 @@ struct LossRows {
       } else {
 #pragma unroll
         for (int k = 0; k < width; ++k)
-          if (column + k < classes) result[k] = gradient(v[k], column + k);
+          if (column + k < classes)
+            result[k] =
+                column + k == at_target ? gradient.at_target(v[k]) : gradient.elsewhere(v[k]);
       }
       store_pack(x + offset, result);
     });

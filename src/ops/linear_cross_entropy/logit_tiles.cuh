@@ -187,10 +187,11 @@ inline GemmTable products_to_x(const Problem& p, DType out) {
   });
 }
 
-// The gradient of logits, turned around, by x: of the rows of the weight.
+// The gradient of logits, turned around, by x: of the rows of the weight, and of the padding where
+// it goes to a place of its own.
 inline GemmTable products_to_weight(const Problem& p, DType out) {
   return GemmTable(p, p.tiles() > 1, [&](std::int64_t height, std::int64_t b) {
-    const std::int64_t width = p.width_of(b);
+    const std::int64_t width = out == p.dtype ? p.width_of(b) : p.whole_width(b);
     return GemmSpec{.a = {width, height, 1, p.lead},
                     .b = MatrixLayout::plain(height, p.features),
                     .dtype = p.dtype,

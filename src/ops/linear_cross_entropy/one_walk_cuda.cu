@@ -40,7 +40,7 @@ struct OneWalk {
       logsumexps_at = areas.add<T>(p.rows);
     }
     dx_at = areas.add<T>(wide_x ? p.height * p.features : 0);
-    dweight_at = areas.add<T>(wide_weight ? p.classes * p.features : 0);
+    dweight_at = areas.add<T>(wide_weight ? ceil_div(p.classes, 8) * 8 * p.features : 0);
     gemm_at = areas.add(std::max({logits.workspace(), to_x.workspace(), to_weight.workspace()}));
   }
 
