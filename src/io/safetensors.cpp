@@ -16,7 +16,7 @@
 namespace ebb::io {
 namespace {
 
-constexpr std::int64_t piece_bytes = 1 << 20;  // a multiple of every dtype's size
+constexpr std::int64_t piece_bytes = 1 << 18;  // a multiple of every dtype's size
 
 // Floating values in another floating dtype, one piece after the other.
 class Converter {
