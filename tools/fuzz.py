@@ -6,7 +6,7 @@ undefined-behaviour sanitizers.
     tools/fuzz.py --reader idx --seconds 3600
     tools/fuzz.py --keep 40                # then keeps at most so many short inputs a reader in tests/fuzz/corpus
 
-Needs clang 14 with its runtime (Debian: clang-14 libclang-rt-14-dev). A crash, a hang of more than ten
+Needs clang 14 with its runtime (Debian: clang-14 libclang-rt-14-dev). A crash, a hang of more than thirty
 seconds, memory above 2 GiB or an exception that is no error of ebb is a finding: its input is kept in
 build/fuzz/findings, and the exit code is 1. To mend one: put it into tests/fuzz/corpus/READER under a
 name that says what it is, where the tests replay it.
@@ -71,7 +71,7 @@ def fuzz(reader, seconds):
     with tempfile.TemporaryDirectory(dir=memory_folder(), prefix="ebb_fuzz_") as scratch:
         result = subprocess.run(
             [build / f"fuzz_{reader}", found, corpus / reader, build / "good" / reader,
-             f"-max_total_time={seconds}", f"-max_len={longest}", "-timeout=10", "-rss_limit_mb=2048",
+             f"-max_total_time={seconds}", f"-max_len={longest}", "-timeout=30", "-rss_limit_mb=2048",
              f"-dict={root / 'tests/fuzz/json.dict'}", f"-artifact_prefix={findings}/", "-print_final_stats=1"],
             env=environment(scratch), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")
     (build / f"{reader}.log").write_text(result.stdout)
