@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ebb)
 install(TARGETS ebb EXPORT ebbTargets)
-install(TARGETS ebb_cli)
+install(TARGETS ebb_cli COMPONENT program)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/ebb TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 install(EXPORT ebbTargets NAMESPACE ebb:: DESTINATION ${package_dir})
 

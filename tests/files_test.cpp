@@ -259,7 +259,7 @@ TEST(Files, PipesAreRefusedAndNotWaitedFor) {
                  "not a regular file");
   expect_failure("train --workload mlp --width 8 --resume " + folder.path().string(), 1,
                  "checkpoint.safetensors: not a regular file");
-  expect_failure("plan --workload mlp --device " + pipe.string(), 1, "not a regular file");
+  expect_usage_error("plan --workload mlp --device " + pipe.string(), "neither cpu nor cuda");
 }
 
 struct Small : nn::Module<Small> {

@@ -17,7 +17,7 @@
 namespace ebb::io {
 namespace {
 
-constexpr std::int64_t piece_bytes = 1 << 20;  // a multiple of every dtype's size
+constexpr std::int64_t piece_bytes = 1 << 18;  // a multiple of every dtype's size
 
 // Of the metadata and the tensor that tell of checksums.
 const std::string checksums_name = "checksums", checksum_kind = "xxh64";

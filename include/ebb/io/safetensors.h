@@ -45,7 +45,7 @@ class SafetensorsFile {
   // Copies an entry into a variable, converting between floating dtypes. Shapes must match.
   void load(const std::string& name, Variable variable) const;
 
-  // The bytes of an entry: all at once, or one piece of at most a mebibyte after the other.
+  // The bytes of an entry: all at once, or one piece of at most 256 KiB after the other.
   std::vector<std::byte> bytes(const std::string& name) const;
   void each_piece(const std::string& name,
                   const std::function<void(std::span<const std::byte>)>& take) const;

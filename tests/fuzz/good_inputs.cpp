@@ -1,0 +1,77 @@
+#include <zlib.h>
+
+#include "ebb/io/checkpoint.h"
+#include "ebb/io/device_file.h"
+#include "ebb/io/safetensors.h"
+#include "fuzz/small_models.h"
+
+namespace ebb::fuzz {
+namespace {
+
+using namespace std::string_literals;
+
+std::string zipped(const std::string& bytes, const Folder& folder) {
+  const gzFile file = gzopen((folder / "zipped").c_str(), "wb");
+  gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
+  gzclose(file);
+  return file_bytes(folder / "zipped");
+}
+
+// As read_idx takes two files.
+std::string joined(const std::string& labels, const std::string& images) {
+  return static_cast<char>(labels.size()) + labels + images;
+}
+
+std::string safetensors(const Folder& folder) {
+  std::vector<io::NamedTensor> tensors;
+  for (DType dtype : all_dtypes)
+    tensors.push_back({std::string(name(dtype)), eval(cast(arange(3, i64), dtype))});
+  tensors.push_back({"scalar", eval(full({}, 2.5))});
+  tensors.push_back({"empty", eval(zeros({0, 3}))});
+  io::write_safetensors(folder / "x", tensors, {{"format", "pt"}});
+  return file_bytes(folder / "x");
+}
+
+std::string checkpoint(const Folder& folder, int steps) {
+  SmallRun run;
+  for (int i = 0; i < steps; ++i) run.step({{eval(ones({2, 4})), eval(zeros({2}, i64))}});
+  io::save_checkpoint(folder / "x", run.model, run.step, {{"place", "here"}});
+  return file_bytes(folder / "x");
+}
+
+std::string engine_checkpoint(const Folder& folder, int steps) {
+  SmallEngine run;
+  for (int i = 0; i < steps; ++i) run.engine.train_step();
+  run.engine.save(folder / "x");
+  return file_bytes(folder / "x");
+}
+
+template <class Model, class Config>
+std::string config_json(const Folder& folder, const Config& config) {
+  return file_bytes(small_folder<Model>(folder, config) / "config.json");
+}
+
+}  // namespace
+
+std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder) {
+  const std::string labels = "\0\0\x08\x01\0\0\0\x02\x03\x09"s,
+                    images = "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02pixl"s;
+  return {
+      {"safetensors", {safetensors(folder)}},
+      {"checkpoint", {checkpoint(folder, 0), checkpoint(folder, 1)}},
+      {"multilevel_checkpoint", {engine_checkpoint(folder, 0), engine_checkpoint(folder, 3)}},
+      {"gpt2_config", {config_json<models::Gpt2>(folder / "gpt2_good", small_gpt2)}},
+      {"llama_config", {config_json<models::Llama>(folder / "llama_good", small_llama)}},
+      {"bert_config", {config_json<models::BertClassifier>(folder / "bert_good", small_bert)}},
+      {"device_file", {io::describe_device(Rates{})}},
+      {"cifar", {"\x03"s + std::string(3072, 'p')}},
+      {"idx", {joined(labels, images)}},
+      {"idx_gzip", {joined(zipped(labels, folder), zipped(images, folder))}},
+      {"labelled_csv", {"label,title,text\n1,\"a \"\"b\"\"\",c\r\n10,,\"d\ne\"\n"}},
+      {"labelled_jsonl", {"{\"text\":\"a\",\"label\":0}\n\n{\"label\":9,\"text\":\"\\u00e9\"}\n"}},
+      {"words", {"a b a\nc d e f g h i a\n\n \tend"}},
+      {"tokens", {"\0\x01\x02"s, "\x01\x01\0\x02\0"s, "\x02\x01\0\0\0\xe7\x03\0\0"s}},
+  };
+}
+
+}  // namespace ebb::fuzz

@@ -1,0 +1,53 @@
+// Tensors, checkpoints, models and devices.
+#include "ebb/io/checkpoint.h"
+#include "ebb/io/device_file.h"
+#include "ebb/io/safetensors.h"
+#include "fuzz/small_models.h"
+
+namespace ebb::fuzz {
+
+void read_safetensors(std::string_view bytes, const Folder& folder) {
+  const io::SafetensorsFile file(write_file(folder, "x.safetensors", bytes));
+  for (const auto& [name, entry] : file.entries()) {
+    Variable same(zeros(entry.type.shape, entry.type.dtype));
+    file.load(name, same);
+    if (!is_floating(entry.type.dtype)) continue;
+    Variable converted(zeros(entry.type.shape, entry.type.dtype == f32 ? bf16 : f32));
+    file.load(name, converted);
+  }
+}
+
+void read_checkpoint(std::string_view bytes, const Folder& folder) {
+  SmallRun run;
+  (void)io::load_checkpoint(write_file(folder, "run.safetensors", bytes), run.model, run.step);
+}
+
+void read_multilevel_checkpoint(std::string_view bytes, const Folder& folder) {
+  SmallEngine run;
+  run.engine.load(write_file(folder, "levels.safetensors", bytes));
+}
+
+// The weights beside the fuzzed config.json are those of a small model of the kind.
+void read_gpt2_config(std::string_view bytes, const Folder& folder) {
+  const Folder model = small_folder<models::Gpt2>(folder / "gpt2", small_gpt2);
+  write_file(model, "config.json", bytes);
+  (void)io::load_gpt2(model, device::cpu, f32);
+}
+
+void read_llama_config(std::string_view bytes, const Folder& folder) {
+  const Folder model = small_folder<models::Llama>(folder / "llama", small_llama);
+  write_file(model, "config.json", bytes);
+  (void)io::load_llama(model, device::cpu, f32);
+}
+
+void read_bert_config(std::string_view bytes, const Folder& folder) {
+  const Folder model = small_folder<models::BertClassifier>(folder / "bert", small_bert);
+  write_file(model, "config.json", bytes);
+  (void)io::load_bert(model, device::cpu, f32);
+}
+
+void read_device_file(std::string_view bytes, const Folder& folder) {
+  (void)io::load_device(write_file(folder, "device.json", bytes));
+}
+
+}  // namespace ebb::fuzz

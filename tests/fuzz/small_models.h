@@ -1,0 +1,69 @@
+// The smallest of everything that readers fill: models, a training run, an engine of one level.
+#pragma once
+
+#include "ebb/data/generated.h"
+#include "ebb/data/loader.h"
+#include "ebb/ebb.h"
+#include "ebb/io/hugging_face.h"
+#include "ebb/mlo/engine.h"
+#include "ebb/models/bert.h"
+#include "ebb/models/gpt2.h"
+#include "ebb/models/llama.h"
+#include "ebb/nn/layers.h"
+#include "fuzz/readers.h"
+
+namespace ebb::fuzz {
+
+inline const models::Gpt2Config small_gpt2{
+    .vocabulary = 5, .context = 4, .layers = 1, .heads = 1, .width = 2};
+inline const models::LlamaConfig small_llama{.vocabulary = 5,
+                                             .width = 2,
+                                             .hidden = 2,
+                                             .layers = 1,
+                                             .heads = 1,
+                                             .key_value_heads = 1,
+                                             .context = 4};
+inline const models::BertConfig small_bert{
+    .vocabulary = 5, .width = 2, .layers = 1, .heads = 1, .hidden = 2, .context = 4};
+
+// A Hugging Face folder of the model, written when it is first asked for.
+template <class Model, class Config>
+Folder small_folder(const Folder& folder, const Config& config) {
+  if (!std::filesystem::exists(folder / "model.safetensors"))
+    io::save(make<Model>(device::cpu, f32, config), folder);
+  return folder;
+}
+
+struct SmallNet : nn::Module<SmallNet> {
+  nn::Linear only{at("only"), 4, 2};
+  Tensor forward(const Tensor& x) { return only(flatten(x, 1)); }
+};
+
+struct SmallRun {
+  SmallNet model = make<SmallNet>(device::cpu, f32);
+  TrainStep step{model, optim::AdamW{.lr = 0.1},
+                 [this](const Batch& b) { return cross_entropy(model(b.x()), b.y()); }};
+};
+
+struct SmallProblem : mlo::Problem {
+  using Problem::Problem;
+  mlo::StepOutput training_step(const Batch& b) override {
+    return cross_entropy(static_cast<SmallNet&>(module())(b.x()), b.y());
+  }
+};
+
+struct SmallEngine {
+  std::shared_ptr<data::GaussianImages> images =
+      std::make_shared<data::GaussianImages>(data::GaussianImageOptions{
+          .classes = 2, .channels = 1, .height = 2, .width = 2, .images = 8});
+  mlo::LoaderPtr loader = std::make_shared<data::Loader>(
+      images, data::LoaderOptions{.batch = 2, .seed = 1, .prefetch = 0});
+  SmallNet net = make<SmallNet>(device::cpu, f32);
+  SmallProblem problem{"only",
+                       net,
+                       optim::SGD{.lr = 0.1, .momentum = 0.9},
+                       {{.gradient_accumulation = 2}, optim::constant(), {loader}}};
+  mlo::Engine engine{{&problem}, {}, {.seed = 3}};
+};
+
+}  // namespace ebb::fuzz
