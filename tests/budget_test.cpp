@@ -7,26 +7,15 @@
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/train/train_step.h"
-#include "ebb/workloads/workload.h"
 #include "support/allocation_count.h"
 #include "support/plan_check.h"
 #include "support/sanitizers.h"
+#include "support/small_workload.h"
 
 namespace ebb::test {
 namespace {
 
 constexpr int steps = 20;
-
-workloads::Options small(const std::string& name) {
-  workloads::Options options;
-  options.name = name;
-  options.layers = 3, options.batch = 8, options.sequence = 24, options.vocabulary = 97;
-  options.width = 64, options.hidden = 128, options.heads = 4, options.key_value_heads = 2;
-  if (name == "resnet") options.depth = 32, options.batch = 4;
-  if (name == "mlp") options.batch = 256;
-  if (name == "lm") options.batch = 64, options.dropout = 0.1;
-  return options;
-}
 
 struct Training {
   std::vector<double> losses;
@@ -34,7 +23,7 @@ struct Training {
 };
 
 Training train(const std::string& name, std::optional<Bytes> budget) {
-  const auto task = workloads::make_workload(small(name));
+  const auto task = workloads::make_workload(small_workload(name));
   CompileOptions compile;
   compile.plan.budget = budget;
   TrainOptions options;
@@ -69,7 +58,7 @@ class Budget : public testing::TestWithParam<std::string> {};
 TEST_P(Budget, IsKeptAndChangesNothing) {
   const Training kept = train(GetParam(), {});
   EXPECT_LE(kept.plan.fragmentation(), 1.01);
-  const auto task = workloads::make_workload(small(GetParam()));
+  const auto task = workloads::make_workload(small_workload(GetParam()));
   TrainStep step(task->model(), task->optimizer(), [&](const Batch& b) { return task->loss(b); });
   const data::Loader loader(task->train, {.batch = task->batch_size});
   const Bytes least = least_budget(step.trace(loader.types().front()), CompileOptions{});

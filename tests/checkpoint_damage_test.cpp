@@ -97,7 +97,8 @@ void rewrite(const fs::path& from, const fs::path& to, const std::string& withou
   const io::SafetensorsFile file(from);
   std::vector<io::NamedTensor> tensors;
   for (const auto& [name, entry] : file.entries())
-    if (name != without) tensors.push_back({name, Tensor::from_bytes(file.bytes(name), entry.type)});
+    if (name != without)
+      tensors.push_back({name, Tensor::from_bytes(file.bytes(name), entry.type)});
   if (!with.empty()) tensors.push_back({with, eval(zeros({2}))});
   auto all = file.metadata();
   for (const auto& [key, value] : metadata) all[key] = value;

@@ -184,22 +184,22 @@ TEST(JoinRelu, OtherMasksStay) {
   const auto joined = [&](const Tensor& mask, const Tensor& g, const Tensor& otherwise,
                           const BatchNormGradAttributes& b = {1e-5, true}) {
     const Tensor dx = apply(batch_norm_grad_op(),
-                            {norm.x, where(mask, g, otherwise), own[1], own[2], norm.weight}, b)[0];
+                            {norm.x, where(mask, otherwise, g), own[1], own[2], norm.weight}, b)[0];
     int gradients = 0;
     for (const auto& node : topological_order(join_relu(graph_of({dx}))))
       if (&node->op() == &batch_norm_grad_op())
         gradients += node->attributes().as<BatchNormGradAttributes>().relu;
     return gradients;
   };
-  EXPECT_EQ(joined(greater(r, zero), norm.g, zero), 1);
-  EXPECT_EQ(joined(greater(r, one), norm.g, zero), 0);
-  EXPECT_EQ(joined(greater(r, zero), norm.g, one), 0);
-  EXPECT_EQ(joined(greater(zero, r), norm.g, zero), 0);
-  EXPECT_EQ(joined(greater(r, zero), one, zero), 0);
-  EXPECT_EQ(joined(greater_equal(r, zero), norm.g, zero), 0);
-  EXPECT_EQ(joined(greater(tanh(own[0]), zero), norm.g, zero), 0);
-  EXPECT_EQ(joined(greater(relu(another[0]), zero), norm.g, zero), 0);
-  EXPECT_EQ(joined(greater(r, zero), norm.g, zero, {1e-3, true}), 0);
+  EXPECT_EQ(joined(less_equal(r, zero), norm.g, zero), 1);
+  EXPECT_EQ(joined(less_equal(r, one), norm.g, zero), 0);
+  EXPECT_EQ(joined(less_equal(r, zero), norm.g, one), 0);
+  EXPECT_EQ(joined(less_equal(zero, r), norm.g, zero), 0);
+  EXPECT_EQ(joined(less_equal(r, zero), one, zero), 0);
+  EXPECT_EQ(joined(less(r, zero), norm.g, zero), 0);
+  EXPECT_EQ(joined(less_equal(tanh(own[0]), zero), norm.g, zero), 0);
+  EXPECT_EQ(joined(less_equal(relu(another[0]), zero), norm.g, zero), 0);
+  EXPECT_EQ(joined(less_equal(r, zero), norm.g, zero, {1e-3, true}), 0);
 }
 
 // --- Shortcuts, on a GPU

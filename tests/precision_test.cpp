@@ -113,8 +113,9 @@ workloads::Options small(const std::string& name, Precision precision) {
   if (name == "resnet") {
     o.depth = 32, o.batch = 32;
   } else {
-    o.layers = 2, o.heads = 2, o.width = 32, o.hidden = 64, o.vocabulary = 32, o.sequence = 16;
+    o.layers = 2, o.heads = 2, o.width = 32, o.vocabulary = 32, o.sequence = 16;
     o.batch = 16, o.dropout = 0.0;
+    if (name != "gpt2") o.hidden = 64;
   }
   return o;
 }

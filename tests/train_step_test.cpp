@@ -11,6 +11,7 @@ namespace ebb::test {
 namespace {
 
 struct Line : nn::Module<Line> {
+  using Module::Module;
   Variable slope = parameter("slope", {1}, nn::Initial::constant(0.0));
   Variable offset = parameter("offset", {1}, nn::Initial::normal(1.0));
   Tensor forward(const Tensor& x) { return x * slope + offset; }
@@ -65,13 +66,23 @@ TEST(TrainStep, SchedulesScaleTheRate) {
 }
 
 TEST(TrainStep, FrozenParametersStay) {
-  auto model = make<Line>(device::cpu, f32);
-  model.freeze();
+  struct TwoLines : nn::Module<TwoLines> {
+    Line first{at("first")}, second{at("second")};
+    Tensor forward(const Tensor& x) { return first(x) + second(x); }
+  };
+  auto model = make<TwoLines>(device::cpu, f32);
+  model.first.freeze();
   TrainStep step(model, optim::AdamW{},
                  [&](const Batch& b) { return mean(square(model(b.x()) - b.y())); });
   step(line_batch());
-  EXPECT_EQ(model.slope.to_vector<float>()[0], 0.0f);
-  EXPECT_TRUE(step.optimizer_state().all().empty());
+  EXPECT_EQ(model.first.slope.to_vector<float>()[0], 0.0f);
+  EXPECT_NE(model.second.slope.to_vector<float>()[0], 0.0f);
+  for (const auto& [path, variable] : step.optimizer_state().all())
+    EXPECT_TRUE(path.starts_with("second.")) << path;
+  model.second.freeze();
+  TrainStep none(model, optim::AdamW{},
+                 [&](const Batch& b) { return mean(square(model(b.x()) - b.y())); });
+  expect_error([&] { none(line_batch()); }, {"no trainable parameters"});
 }
 
 TEST(TrainStep, TheSameSeedGivesTheSameBits) {

@@ -192,10 +192,15 @@ void fill_in(workloads::TrainSpec& s, const workloads::Options& used,
 void fill_in(workloads::TrainSpec& s, workloads::MultilevelWorkload& task) {
   fill_in_sizes(s, task.settings);
   s.classifier = task.classifier;
+  const std::string highest = task.problems().back()->name();
   for (const mlo::Problem* problem : task.problems()) {
     workloads::LevelSpec& level = s.levels[problem->name()];
     const workloads::LevelSpec said = level;
-    level = spec_of(workloads::LevelOptions::used_by(*problem));
+    workloads::LevelOptions used = workloads::LevelOptions::used_by(*problem);
+    if (problem->name() == highest)  // no level above differentiates through it or waits for it
+      used.method.reset(), used.unroll.reset(), used.warmup.reset(), used.iterations.reset(),
+          used.alpha.reset();
+    level = spec_of(used);
     level.optimizer = said.optimizer, level.recompute = said.recompute, level.budget = said.budget;
     level.rule = problem->optimizer().description();
   }

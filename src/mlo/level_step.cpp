@@ -162,8 +162,12 @@ TracedUpdates traced_updates(Problem& problem, const TracedGradients& traced, co
   }
   if (kept == 0)
     throw ValueError(
-        fmt::format("problem \"{}\": no loss depends on any of its {} trainable parameters",
-                    problem.name(), parameters.size()));
+        parameters.empty()
+            ? fmt::format(
+                  "problem \"{}\": all its parameters are frozen, so that no step can be taken",
+                  problem.name())
+            : fmt::format("problem \"{}\": no loss depends on any of its {} trainable parameters",
+                          problem.name(), parameters.size()));
   parameters.resize(kept), gradients.resize(kept);
   const Tensor divisor = as_they_are ? scale : Tensor{};
 

@@ -26,7 +26,7 @@ const BertConfig& checked(const BertConfig& c) {
   for (const double probability :
        {c.dropout.hidden, c.dropout.attention, c.dropout.classifier.value_or(c.dropout.hidden)})
     check_dropout("BERT", probability);
-  check_positive("BERT", "initial_deviation", c.initial_deviation);
+  check_not_negative("BERT", "initial_deviation", c.initial_deviation);
   check_positive("BERT", "eps", c.eps);
   return c;
 }

@@ -49,6 +49,12 @@ void check_dropout(std::string_view model, double probability) {
         fmt::format("{}: dropout must be at least 0 and below 1, but is {}", model, probability));
 }
 
+void check_not_negative(std::string_view model, std::string_view field, double value) {
+  if (!(value >= 0.0 && std::isfinite(value)))
+    throw ValueError(
+        fmt::format("{}: {} must be at least 0 and finite, but is {}", model, field, value));
+}
+
 void check_positive(std::string_view model, std::string_view field, double value) {
   if (!(value > 0.0 && std::isfinite(value)))
     throw ValueError(

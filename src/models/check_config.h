@@ -23,7 +23,9 @@ int block_count(std::string_view model, std::int64_t layers);
 void check_heads(std::string_view model, std::int64_t width, std::int64_t heads,
                  std::int64_t groups);
 
-void check_dropout(std::string_view model, double probability);                     // in [0, 1)
+void check_dropout(std::string_view model, double probability);  // in [0, 1)
+void check_not_negative(std::string_view model, std::string_view field,
+                        double value);                                              // and finite
 void check_positive(std::string_view model, std::string_view field, double value);  // and finite
 
 }  // namespace ebb::models
