@@ -30,7 +30,8 @@ struct MultilevelRun {
   std::int64_t steps = 100, eval_batches = 8;
   std::optional<std::int64_t> checkpoint_every;
   std::optional<std::filesystem::path> checkpoint, log;
-  bool resume = false;  // from `checkpoint`
+  bool overcommit = false;  // start with a plan larger than the memory that is available
+  bool resume = false;      // from `checkpoint`
 };
 
 enum class Output : bool { text, json };

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <iostream>
 
+#include "cli/evaluation.h"
 #include "cli/measure.h"
+#include "cli/memory_check.h"
 #include "cli/multilevel.h"
 #include "cli/numbers.h"
 #include "cli/planning.h"
@@ -20,7 +22,6 @@
 #include "ebb/io/checkpoint.h"
 #include "ebb/report/progress.h"
 #include "ebb/report/run_log.h"
-#include "ebb/train/eval_step.h"
 #include "ebb/train/train_step.h"
 
 namespace ebb::cli {
@@ -60,6 +61,8 @@ class Train : public Verb {
     app.add_option("--eval-batches", eval_batches_, "Test batches to judge the result by; 0: none")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
+    app.add_flag("--overcommit", overcommit_,
+                 "Start even if the plan is larger than the memory that is available");
     app.add_option("--checkpoint", checkpoint_,
                    "Folder to keep a checkpoint in, written at the end")
         ->type_name("DIR");
@@ -86,36 +89,45 @@ class Train : public Verb {
     check_workload_options(workload_);
     workload_ = placed(workload_, planning_);
     if (planning_.needs_rates()) rates_ = rates_for(planning_);
-    if (planning_.whole_process) fixed_ = measure_fixed_cost();
     std::optional<PinnedThreads> pinned;
     if (planning_.machine.pin_threads) pinned.emplace();
     const MemoryMeter meter(workload_.device);
     task_ = workloads::make_workload(workload_);
     if (planning_.accumulate != "auto")
       check_accumulation(std::stoll(planning_.accumulate), task_->batch_size);
-    data::Loader loader(task_->train, workloads::training_loader(task_->batch_size, workload_.seed,
-                                                                 workload_.device));
+    const data::LoaderOptions loading =
+        workloads::training_loader(task_->batch_size, workload_.seed, workload_.device);
+    data::Loader loader(task_->train, loading);
+    const Bytes batches = loader_bytes(*task_->train, loading);
+    if (planning_.whole_process) fixed_ = measure_fixed_cost(planning_, batches);
+    if (eval_batches_ > 0)
+      beside_ = evaluation_keeps(task_->model(), metrics_of(*task_), *task_->test);
     TrainStep step(
         task_->model(), optimizer_of(*task_, planning_, rate_),
         [&](const Batch& b) { return task_->loss(b); }, train_options());
     if (resume_) restore(loader, step);
 
     const std::vector<TensorType> types = loader.types().front();
-    if (planning_.budget)  // an error tells what would help
-      plan_or_explain(workload_, planning_, step.trace(types), step.options().compile);
     const Plan& plan = step.plan(types);
+    plan_evaluation(step, plan);
+    peak_ = evaluation_ ? std::max(plan.peak, evaluation_->peak()) : plan.peak;
+    require_memory(peak_, workload_.device, overcommit_);
 
     train(loader, step, plan);
-    const Measured taken = meter.read(plan, step.resident(types));
-    const Bytes measured = taken.total, fixed = meter.beside(taken);
     if (checkpoint_) keep(loader, step);
-    evaluate(step);
+    if (evaluation_) eval_ = evaluation_->run();
+    const Measured taken = meter.read(plan, step.resident(types));
+    // On a GPU the driver's figure has what evaluation keeps in it.
+    const bool on_cuda = workload_.device.kind == Device::Kind::cuda;
+    const Bytes measured = on_cuda ? taken.total : taken.total + beside_,
+                fixed = meter.beside(taken);
     machine_ = step.arena()->report();
     if (pinned) machine_.pinned_threads = pinned->grant();
     if (save_ && !task_->save(*save_))
       throw UsageError(fmt::format("the workload {} has no Hugging Face form", workload_.name));
-    report(plan, measured, fixed);
-    return success;
+    const Kept kept = kept_budget(planning_, whole_budget(step.options().compile), measured);
+    report(plan, measured, fixed, kept);
+    return kept.report();
   }
 
  private:
@@ -136,22 +148,33 @@ class Train : public Verb {
                              .checkpoint_every = checkpoint_every_,
                              .checkpoint = checkpoint_,
                              .log = log_,
+                             .overcommit = overcommit_,
                              .resume = resume_.has_value()},
                             json() ? Output::json : Output::text);
   }
 
-  TrainOptions train_options() const {
+  TrainOptions train_options() {
     TrainOptions options = step_options(planning_);
     const std::int64_t rest = std::max<std::int64_t>(1, steps_ - warmup_);
     optim::SchedulePtr schedule = schedule_ == "cosine"   ? optim::cosine(rest, 0.1)
                                   : schedule_ == "linear" ? optim::linear_decay(rest)
                                                           : optim::constant();
     options.schedule = warmup_ > 0 ? optim::linear_warmup(warmup_, schedule) : schedule;
-    options.compile = compile_options(planning_, workload_.seed, rates_, fixed_);
-    options.accumulate = accumulation(workload_, planning_, options.compile);
-    if (planning_.budget == "least")
-      settle_budget(planning_, trace_workload(workload_, planning_, options.accumulate).graph,
-                    options.compile);
+    options.compile = compile_options(planning_, workload_.seed, rates_, fixed_, beside_);
+    options.accumulate = accumulation(*task_, planning_, options.compile);
+    if (!planning_.budget) return options;
+    const Graph graph = trace_step(*task_, planning_, options.accumulate);
+    settle_budget(planning_, graph, options.compile);
+    plan_or_explain(workload_, planning_, graph,
+                    options.compile);  // an error tells what would help
+    if (planning_.whole_process) {     // planning took memory too, which the process keeps
+      fixed_ = measure_fixed_cost(
+          planning_,
+          loader_bytes(*task_->train, workloads::training_loader(task_->batch_size, workload_.seed,
+                                                                 workload_.device)));
+      options.compile = compile_options(planning_, workload_.seed, rates_, fixed_, beside_);
+      plan_or_explain(workload_, planning_, graph, options.compile);
+    }
     return options;
   }
 
@@ -239,33 +262,26 @@ class Train : public Verb {
     step_ms_ = usual(times), processor_ms_ = usual(processor_times);
   }
 
-  void evaluate(const TrainStep& trained) {
+  void plan_evaluation(const TrainStep& step, const Plan& plan) {
     if (eval_batches_ == 0) return;
-    data::Loader loader(task_->test, {.batch = std::min(task_->batch_size, task_->test->size()),
-                                      .shuffle = false,
-                                      .last = data::LastBatch::drop});
-    CompileOptions options;
-    options.arena = trained.arena();
-    EvalStep step(
-        task_->model(),
-        [&](const Batch& b) {
-          std::vector<Tensor> metrics{task_->loss(b)};
-          if (const Tensor share = task_->accuracy(b)) metrics.push_back(share);
-          return metrics;
-        },
-        options);
-    const std::int64_t count = std::min<std::int64_t>(eval_batches_, loader.batches());
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::vector<double> values = step(loader.next());
-      eval_.resize(values.size());
-      for (std::size_t k = 0; k < values.size(); ++k)
-        eval_[k] += values[k] / static_cast<double>(count);
-    }
+    CompileOptions compile = step.options().compile;
+    compile.arena = step.arena();
+    evaluation_.emplace(task_->model(), metrics_of(*task_), task_->test, task_->batch_size,
+                        eval_batches_, compile,
+                        TrainingMemory{plan.arena, plan.persistent, plan, whole_budget(compile)});
   }
 
-  void report(const Plan& plan, Bytes measured, Bytes fixed) const {
+  // That of steps and evaluation together.
+  std::optional<Bytes> whole_budget(const CompileOptions& compile) const {
+    if (!compile.plan.budget) return {};
+    return *compile.plan.budget + beside_;
+  }
+
+  void report(const Plan& plan, Bytes measured, Bytes fixed, const Kept& kept) const {
     if (json()) {
-      std::cout << as_json(plan, measured, fixed).dump() << "\n";
+      Json result = as_json(plan, measured, fixed);
+      if (kept.budget) result["budget_exceeded"] = kept.exceeded();
+      std::cout << result.dump() << "\n";
       return;
     }
     fmt::print("{}: {} parameters, batch {}, {} steps of {:.1f} ms\n", workload_.name,
@@ -284,7 +300,7 @@ class Train : public Verb {
                  task_->limit->value);
     fmt::print(
         "peak {} as planned, {} resident, {} of the process beside it; planned in {:.1f} ms\n",
-        to_string(plan.peak), to_string(measured), to_string(fixed), plan.made_in_ms);
+        to_string(peak_), to_string(measured), to_string(fixed), plan.made_in_ms);
     if (plan.recomputed_nodes() > 0)
       fmt::print(
           "{} of {} instructions run again: {:.3f} × the time of keeping all, as predicted\n",
@@ -312,6 +328,9 @@ class Train : public Verb {
                 {"fixed_bytes", fixed.count},
                 {"process_peak_bytes", process_peak().count}};
     result.update(plan_fields(plan));
+    result["planned_peak_bytes"] = peak_.count;  // of steps and evaluation
+    if (evaluation_)
+      result["eval_items"] = evaluation_->items(), result["eval_batch"] = evaluation_->part();
     if (planning_.precision == "fp16")
       result["skipped_steps"] = skipped_, result["loss_scale"] = loss_scale_;
     if (!eval_.empty()) result["eval_loss"] = nine_digits(eval_[0]);
@@ -326,7 +345,10 @@ class Train : public Verb {
   workloads::MultilevelOptions multilevel_;
   PlanningOptions planning_;
   Rates rates_;
-  Bytes fixed_;
+  // Of the process beside the plan; kept by evaluation alone; planned for steps and evaluation.
+  Bytes fixed_, beside_, peak_;
+  bool overcommit_ = false;
+  std::optional<Evaluation> evaluation_;
   MachineReport machine_;
   std::int64_t steps_ = 100, warmup_ = 0, eval_batches_ = 8;
   std::string schedule_ = "constant";
