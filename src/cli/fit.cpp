@@ -40,7 +40,7 @@ class Fit : public Verb {
     planning_.only_plans = true;
     check_options();
     rates_ = rates_for(planning_);
-    fixed_ = planning_.whole_process ? measure_fixed_cost() : Bytes{};
+    fixed_ = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
     compile_ = compile_options(planning_, workload_.seed, rates_, fixed_);
     const std::int64_t largest = find_largest();
     const std::vector<CurvePoint> curve = frontier_curve(graph_of(largest), compile_, points_);

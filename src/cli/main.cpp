@@ -1,6 +1,6 @@
 // The command line: `ebb VERB options`, `ebb help [VERB]`, `ebb --version`. Results go to standard
-// output, everything else to standard error; an error is one line and exit code 1, or 2 when the
-// command itself is wrong.
+// output, everything else to standard error; an error is one line and exit code 1, 2 when the
+// command itself is wrong, or 3 when a run took more memory than its budget.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,10 @@ class Program {
   Program() : app_("ebb trains neural networks inside a memory budget.", "ebb") {
     app_.set_version_flag("--version", fmt::format("ebb {}", version()));
     app_.require_subcommand(0, 1);
-    app_.footer("`ebb help VERB` tells more about a verb.");
+    app_.footer(
+        "`ebb help VERB` tells more about a verb.\nExit codes: 0 success, 1 failure, 2 wrong "
+        "usage, "
+        "3 a run took more memory than its budget.");
     app_.get_formatter()->column_width(34);
     app_.get_formatter()->label("SUBCOMMAND", "VERB");
     CLI::App& help = *app_.add_subcommand("help", "Show what ebb, or one of its verbs, can do");

@@ -9,8 +9,10 @@
 #include <iostream>
 #include <utility>
 
+#include "cli/evaluation.h"
 #include "cli/interrupt.h"
 #include "cli/measure.h"
+#include "cli/memory_check.h"
 #include "cli/numbers.h"
 #include "cli/outputs.h"
 #include "cli/process_memory.h"
@@ -22,7 +24,6 @@
 #include "ebb/optim/by_name.h"
 #include "ebb/report/progress.h"
 #include "ebb/threads.h"
-#include "ebb/train/eval_step.h"
 #include "ebb/train/non_finite.h"
 #include "ebb/workloads/settings.h"
 
@@ -117,8 +118,15 @@ workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
       level.recompute = Recompute::parse(*planning.recompute);
     if (planning.precision != "fp32" && !level.precision)
       level.precision = precision_by_name(planning.precision);
-    if (planning.budget && planning.budget != "least" && !level.budget)
-      level.budget = parse_bytes(*planning.budget) - fixed;
+    if (planning.budget && planning.budget != "least" && !level.budget) {
+      const Bytes budget = parse_bytes(*planning.budget);
+      if (budget <= fixed)
+        throw MemoryError(
+            fmt::format("a budget of {} for the whole process cannot be kept: its "
+                        "fixed cost alone is {}",
+                        to_string(budget), to_string(fixed)));
+      level.budget = budget - fixed;
+    }
   }
   if (!options.common.layout &&
       uses(options, workloads::Setting::layout)) {  // as suits the lowest level, where the
@@ -151,6 +159,35 @@ void settle_budget(workloads::MultilevelOptions& options, const PlanningOptions&
     std::optional<Bytes>& budget = options.levels[name].budget;
     if (!budget) budget = least;
   }
+}
+
+// Of the process, with the data in memory and batches of both levels ahead.
+Bytes fixed_cost(const workloads::MultilevelOptions& options, const PlanningOptions& planning) {
+  if (!planning.whole_process) return {};
+  const auto task = workloads::make_multilevel(resolved(options, planning, Bytes{}));
+  Bytes ahead;
+  for (std::size_t level = 0; level < task->problems().size(); ++level)
+    ahead += loader_bytes(*task->test, workloads::training_loader(task->batch_size, 0, {}));
+  return measure_fixed_cost(planning, ahead);
+}
+
+// What the whole may take, once all levels have budgets: that of the level with the largest. A
+// budget of one level alone promises nothing for the others.
+std::optional<Bytes> whole_budget(const workloads::MultilevelOptions& options,
+                                  const PlanningOptions& planning, Bytes evaluation) {
+  if (!planning.budget) return {};
+  Bytes most;
+  for (const auto& [name, level] : options.levels)
+    most = std::max(most, level.budget.value_or(Bytes{}));
+  return most + evaluation;
+}
+
+// What evaluation keeps beside the levels (evaluation_keeps).
+Bytes kept_by_evaluation(const workloads::MultilevelOptions& options,
+                         const PlanningOptions& planning) {
+  const auto task = workloads::make_multilevel(resolved(options, planning, Bytes{}));
+  return evaluation_keeps(
+      task->model(), [&](const Batch& b) { return task->judge(b); }, *task->test);
 }
 
 Json plan_as_json(const mlo::Engine::WholePlan& plan) {
@@ -188,10 +225,12 @@ class Training {
   // The exit code.
   int run() {
     const Rates rates = planning_.needs_rates() ? rates_for(planning_) : Rates{};
-    const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
+    const Bytes fixed = fixed_cost(options_, planning_);
     std::optional<PinnedThreads> pinned;
     if (planning_.machine.pin_threads) pinned.emplace();
-    workloads::MultilevelOptions all = resolved(options_, planning_, fixed);
+    if (command_.eval_batches > 0 && planning_.budget)
+      beside_ = kept_by_evaluation(options_, planning_);
+    workloads::MultilevelOptions all = resolved(options_, planning_, fixed + beside_);
     settle_budget(all, planning_, rates);
     const MemoryMeter meter(all.common.device);
     task_ = workloads::make_multilevel(all);
@@ -199,6 +238,9 @@ class Training {
     config.train_iters = command_.steps;
     engine_ = std::make_unique<mlo::Engine>(task_->problems(), task_->dependencies(), config);
     plan_ = engine_->plan();
+    plan_evaluation(config.compile, all);
+    peak_ = evaluation_ ? std::max(plan_.peak, evaluation_->peak()) : plan_.peak;
+    require_memory(peak_, all.common.device, command_.overcommit);
     io::Notes notes;
     if (command_.checkpoint) {
       workloads::TrainSpec spec = spec_of(command_);
@@ -218,10 +260,11 @@ class Training {
         },
         std::move(notes), plan_.persistent, engine_->global_step());
     if (const int signal = train(outputs)) return 128 + signal;
+    outputs.keep(engine_->global_step());
+    if (evaluation_) eval_ = evaluation_->run();
     const Measured taken = meter.read(plan_.together, engine_->resident());
     measured_ = taken.total, fixed_ = meter.beside(taken);
-    outputs.keep(engine_->global_step());
-    evaluate();
+    kept_ = kept_budget(planning_, whole_budget(all, planning_, beside_), measured_);
     machine_ = engine_->arena()->report();
     if (pinned) machine_.pinned_threads = pinned->grant();
     return outputs.close() ? success : failure;
@@ -235,8 +278,8 @@ class Training {
     if (!eval_.empty())
       fmt::print("test loss {:.6g}, accuracy {:.2f}%\n", eval_[0], 100.0 * eval_[1]);
     if (task_->limit) fmt::print("best possible accuracy {:.6g}\n", task_->limit->value);
-    fmt::print("peak {} as planned, {} resident, {} of the process beside it\n",
-               to_string(plan_.peak), to_string(measured_), to_string(fixed_));
+    fmt::print("peak {} as planned, {} resident, {} of the process beside it\n", to_string(peak_),
+               to_string(measured_), to_string(fixed_));
     for (const auto& level : plan_.levels)
       fmt::print("  {:<12} peak {}, predicted {:.2f} ms an update\n", level.problem,
                  to_string(level.plan.peak), level.plan.predicted_ms);
@@ -260,10 +303,16 @@ class Training {
                 {"fixed_bytes", fixed_.count},
                 {"process_peak_bytes", process_peak().count}};
     result.update(plan_as_json(plan_));
+    result["planned_peak_bytes"] = peak_.count;  // of steps and evaluation
+    if (evaluation_)
+      result["eval_items"] = evaluation_->items(), result["eval_batch"] = evaluation_->part();
+    if (kept_.budget) result["budget_exceeded"] = kept_.exceeded();
     if (!eval_.empty()) result["eval_loss"] = eval_[0], result["eval_accuracy"] = eval_[1];
     if (task_->limit) result["best_accuracy"] = task_->limit->value;
     return result;
   }
+
+  int code() const { return kept_.report(); }
 
  private:
   void require_finite(std::int64_t step) const {
@@ -337,22 +386,16 @@ class Training {
     return 0;
   }
 
-  void evaluate() {
+  // With everything that a level may take, so that evaluation stays within what is told.
+  void plan_evaluation(const CompileOptions& engine, const workloads::MultilevelOptions& all) {
     if (command_.eval_batches == 0) return;
-    data::Loader loader(task_->test, {.batch = std::min(task_->batch_size, task_->test->size()),
-                                      .shuffle = false,
-                                      .last = data::LastBatch::drop});
-    CompileOptions compile;
+    CompileOptions compile = engine;
     compile.arena = engine_->arena();
-    EvalStep step(
-        task_->model(), [&](const Batch& b) { return task_->judge(b); }, compile);
-    const std::int64_t count = std::min<std::int64_t>(command_.eval_batches, loader.batches());
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::vector<double> values = step(loader.next());
-      eval_.resize(values.size());
-      for (std::size_t k = 0; k < values.size(); ++k)
-        eval_[k] += values[k] / static_cast<double>(count);
-    }
+    evaluation_.emplace(
+        task_->model(), [this](const Batch& b) { return task_->judge(b); }, task_->test,
+        task_->batch_size, command_.eval_batches, compile,
+        TrainingMemory{plan_.arena, plan_.persistent, plan_.together,
+                       whole_budget(all, planning_, beside_)});
   }
 
   const workloads::MultilevelOptions& options_;
@@ -363,7 +406,9 @@ class Training {
   std::unique_ptr<mlo::Engine> engine_;
   mlo::Engine::WholePlan plan_;
   MachineReport machine_;
-  Bytes measured_, fixed_;
+  Bytes measured_, fixed_, peak_, beside_;
+  Kept kept_;
+  std::optional<Evaluation> evaluation_;
   std::vector<double> losses_, eval_;
   double step_ms_ = 0.0;
 };
@@ -428,19 +473,21 @@ int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>&
     std::cout << json_text(training.as_json()) << "\n";
   else
     training.print();
-  return code;
+  return code == success ? training.code() : code;
 }
 
 int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
                     Output output) {
   const Rates rates = rates_for(planning);
-  const Bytes fixed = planning.whole_process ? measure_fixed_cost() : Bytes{};
+  const Bytes fixed = fixed_cost(options, planning);
   workloads::MultilevelOptions all = resolved(options, planning, fixed);
   settle_budget(all, planning, rates);
   const auto task = workloads::make_multilevel(all);
   mlo::Engine engine(task->problems(), task->dependencies(),
                      engine_config(planning, all.common.seed, rates));
   const mlo::Engine::WholePlan plan = engine.plan();
+  Json memory;
+  warn_if_too_large(plan.peak + fixed, planning, rates, memory);
   if (output == Output::json) {
     Json result{{"workload", options.common.name},
                 {"classifier", workloads::classifier_of(options)},
@@ -448,6 +495,7 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
                 {"params", parameters_of(*task)},
                 {"batch", task->batch_size}};
     result.update(plan_as_json(plan));
+    result.update(memory);
     std::cout << json_text(result) << "\n";
     return success;
   }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iostream>
 
+#include "cli/evaluation.h"
+#include "cli/memory_check.h"
 #include "cli/multilevel.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
@@ -44,19 +46,29 @@ class PlanVerb : public Verb {
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
     const Rates rates = rates_for(planning_);
-    const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
-    CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed);
-    const std::int64_t parts = accumulation(workload_, planning_, compile);
+    const Bytes fixed = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
+    const auto own = workloads::make_workload(placed(workload_, planning_));
+    const Bytes beside = evaluation_keeps(own->model(), metrics_of(*own), *own->test);
+    CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed, beside);
+    const std::int64_t parts = accumulation(*own, planning_, compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, parts);
     settle_budget(planning_, traced.graph, compile);
     const Plan plan = plan_or_explain(workload_, planning_, traced.graph, compile);
+    const Evaluation evaluation(
+        traced.task->model(), metrics_of(*traced.task), traced.task->test, traced.batch, 1, compile,
+        TrainingMemory{
+            plan.arena, plan.persistent, plan,
+            compile.plan.budget ? std::optional(*compile.plan.budget + beside) : std::nullopt});
+    const Bytes peak = std::max(plan.peak, evaluation.peak());
+    nlohmann::ordered_json memory;
+    warn_if_too_large(peak + fixed, planning_, rates, memory);
     const std::int64_t state =
         optim::state_bytes(traced.optimizer, traced.task->model().trainable_parameters()).count;
     const double state_per_parameter =
         static_cast<double>(state) / static_cast<double>(traced.task->model().parameter_count());
     const Bytes least = planning_.budget == "least"
-                            ? plan.peak
-                            : std::min(plan.peak, least_budget(traced.graph, compile));
+                            ? peak
+                            : std::min(peak, least_budget(traced.graph, compile) + beside);
     const report::MemoryProfile profile = report::profile(plan);
     if (profile_) {
       io::AtomicFile file(*profile_);
@@ -71,9 +83,13 @@ class PlanVerb : public Verb {
                                     {"precision", planning_.precision},
                                     {"accumulate", parts},
                                     {"state_bytes_per_parameter", state_per_parameter}};
-      if (compile.plan.budget) result["budget_bytes"] = (*compile.plan.budget + fixed).count;
+      if (compile.plan.budget)
+        result["budget_bytes"] = (*compile.plan.budget + beside + fixed).count;
       if (planning_.whole_process) result["fixed_bytes"] = fixed.count;
       result.update(plan_fields(plan));
+      result["planned_peak_bytes"] = peak.count;  // of steps and evaluation
+      result["eval_batch"] = evaluation.part();
+      result.update(memory);
       result["min_feasible_bytes"] = least.count;
       std::cout << json_text(result) << "\n";
       return success;

@@ -177,8 +177,6 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
       if (given)
         throw UsageError(
             fmt::format("{} is for a GPU, but the device is {}", option, options.device));
-  if (options.whole_process && options.budget == "least")
-    throw UsageError("--whole-process needs a size: --budget least is of the step alone");
   if (options.only_plans && rates.kind == Device::Kind::cuda && !cuda::built())
     std::cerr << "ebb: this build has no CUDA; plans are of the CPU's kernels" << std::endl;
   const std::string walks = options.loss_walks.value_or("auto");
@@ -258,7 +256,7 @@ Rates rates_for(const PlanningOptions& options) {
 }
 
 CompileOptions compile_options(const PlanningOptions& options, std::uint64_t seed,
-                               const Rates& rates, Bytes fixed) {
+                               const Rates& rates, Bytes fixed, Bytes evaluation) {
   CompileOptions compile = device_options(options, rates);
   compile.seed = seed;
   if (options.recompute) compile.plan.recompute = Recompute::parse(*options.recompute);
@@ -269,20 +267,47 @@ CompileOptions compile_options(const PlanningOptions& options, std::uint64_t see
           fmt::format("a budget of {} for the whole process cannot be kept: its fixed "
                       "cost alone is {}",
                       to_string(budget), to_string(fixed)));
-    compile.plan.budget = options.whole_process ? budget - fixed : budget;
+    compile.plan.budget =
+        std::max(Bytes{}, budget - evaluation - (options.whole_process ? fixed : Bytes{}));
   }
   return compile;
 }
 
-Bytes measure_fixed_cost() {
+Bytes measure_fixed_cost(const PlanningOptions& planning, Bytes still_to_come) {
+  if (planning.budget == "least")
+    throw UsageError("--whole-process needs a size: --budget least is of the step alone");
   // Libraries take buffers for their threads when first used; products of this size fill them.
   const Tensor x = random_uniform({1024, 1024}, -1.0, 1.0, f32);
   eval(sum(matmul(x, x)));
   const Tensor image = random_uniform({4, 16, 32, 32}, -1.0, 1.0, f32);
   eval(sum(conv2d(image, random_uniform({16, 16, 3, 3}, -1.0, 1.0, f32))));
-  // Code of kernels that have not run yet, and the plan itself.
-  constexpr Bytes still_to_come = 24_MiB;
-  return process_peak() + still_to_come;
+  give_back_freed_memory();
+  const Bytes budget = parse_bytes(*planning.budget);
+  if (const Bytes taken = process_peak(); taken > budget)
+    throw MemoryError(
+        fmt::format("a budget of {} for the whole process cannot be kept: its fixed cost alone is "
+                    "{}, with what "
+                    "reading the data took",
+                    to_string(budget), to_string(taken)));
+  constexpr Bytes code = 24_MiB;  // of kernels that have not run yet
+  return process_resident() + code + still_to_come;
+}
+
+Bytes fixed_cost_of(const workloads::Options& options, const PlanningOptions& planning) {
+  const auto task = workloads::make_workload(placed(options, planning));
+  return measure_fixed_cost(
+      planning, loader_bytes(*task->train, workloads::training_loader(
+                                               task->batch_size, options.seed, options.device)));
+}
+
+Bytes loader_bytes(const data::Dataset& dataset, const data::LoaderOptions& options) {
+  Bytes batch;
+  for (const TensorType& type : dataset.types(options.batch)) batch += type.bytes();
+  // A batch that is being made is there twice: as it is gathered and as tensors.
+  const std::int64_t batches = options.prefetch + 1 + 2 * options.workers;
+  const Bytes orders{
+      options.shuffle ? 2 * dataset.size() * static_cast<std::int64_t>(sizeof(std::int64_t)) : 0};
+  return batches * batch + orders;
 }
 
 void settle_budget(const PlanningOptions& options, const Graph& graph, CompileOptions& compile) {
@@ -297,40 +322,64 @@ void check_accumulation(std::int64_t parts, std::int64_t batch) {
                     parts, batch, batch));
 }
 
-TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,
-                              std::int64_t accumulate) {
-  std::unique_ptr<workloads::Workload> made = workloads::make_workload(placed(options, planning));
-  workloads::Workload& task = *made;
-  check_accumulation(accumulate, task.batch_size);
-  const data::Loader loader(task.train, {.batch = task.batch_size,
-                                         .shuffle = false,
-                                         .seed = options.seed,
-                                         .last = data::LastBatch::drop});
+namespace {
+
+TrainStep planned_step(workloads::Workload& task, const PlanningOptions& planning,
+                       std::int64_t accumulate) {
   TrainOptions train = step_options(planning);
   train.accumulate = accumulate;
-  TrainStep step(
-      task.model(), optimizer_of(task, planning), [&](const Batch& b) { return task.loss(b); },
+  return TrainStep(
+      task.model(), optimizer_of(task, planning), [&task](const Batch& b) { return task.loss(b); },
       train);
-  return {std::move(made), task.batch_size, step.optimizer(), step.trace(loader.types().front())};
 }
 
-std::int64_t accumulation(const workloads::Options& options, const PlanningOptions& planning,
-                          const CompileOptions& compile) {
-  if (planning.accumulate != "auto") return std::stoll(planning.accumulate);
+// The fastest number of parts of a batch of so many items; `trace` gives the graph for one.
+template <class Trace>
+std::int64_t fastest_parts(std::int64_t batch, const CompileOptions& compile, const Trace& trace) {
   constexpr std::int64_t most = 64;
   std::int64_t best = 1;
   double best_ms = std::numeric_limits<double>::infinity();
-  for (std::int64_t parts = 1, batch = parts; parts <= std::min(most, batch); parts *= 2) {
-    const TracedWorkload traced = trace_workload(options, planning, parts);
-    batch = traced.batch;
+  for (std::int64_t parts = 1; parts <= std::min(most, batch); parts *= 2) {
     try {
-      const double ms = plan_program(traced.graph, compile).predicted_ms;
+      const double ms = plan_program(trace(parts), compile).predicted_ms;
       if (ms < best_ms) best = parts, best_ms = ms;
     } catch (const BudgetError&) {  // more parts may fit
       if (best_ms == std::numeric_limits<double>::infinity()) best = parts;
     }
   }
   return best;
+}
+
+}  // namespace
+
+Graph trace_step(workloads::Workload& task, const PlanningOptions& planning,
+                 std::int64_t accumulate) {
+  check_accumulation(accumulate, task.batch_size);
+  return planned_step(task, planning, accumulate).trace(task.train->types(task.batch_size));
+}
+
+TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,
+                              std::int64_t accumulate) {
+  std::unique_ptr<workloads::Workload> made = workloads::make_workload(placed(options, planning));
+  workloads::Workload& task = *made;
+  check_accumulation(accumulate, task.batch_size);
+  TrainStep step = planned_step(task, planning, accumulate);
+  return {std::move(made), task.batch_size, step.optimizer(),
+          step.trace(task.train->types(task.batch_size))};
+}
+
+std::int64_t accumulation(workloads::Workload& task, const PlanningOptions& planning,
+                          const CompileOptions& compile) {
+  if (planning.accumulate != "auto") return std::stoll(planning.accumulate);
+  return fastest_parts(task.batch_size, compile,
+                       [&](std::int64_t parts) { return trace_step(task, planning, parts); });
+}
+
+std::int64_t accumulation(const workloads::Options& options, const PlanningOptions& planning,
+                          const CompileOptions& compile) {
+  if (planning.accumulate != "auto") return std::stoll(planning.accumulate);
+  const auto task = workloads::make_workload(placed(options, planning));
+  return accumulation(*task, planning, compile);
 }
 
 std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOptions& planning,

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ebb/data/loader.h"
 #include "ebb/machine.h"
 #include "ebb/program.h"
 #include "ebb/train/train_step.h"
@@ -81,16 +82,25 @@ optim::Optimizer optimizer_of(const workloads::Workload& task, const PlanningOpt
 // How fast the device is that plans are made for: a file's word, or measured here.
 Rates rates_for(const PlanningOptions& options);
 
-// How a workload's program is to be compiled. `fixed` is what the process holds beside the plan.
+// How a workload's program is to be compiled. `fixed` is what the process holds beside the plan,
+// `evaluation` what a program for evaluation keeps (evaluation_keeps).
 CompileOptions compile_options(const PlanningOptions& options, std::uint64_t seed,
-                               const Rates& rates, Bytes fixed);
+                               const Rates& rates, Bytes fixed, Bytes evaluation = {});
 
 // Where the budget asked for is the least there can be, finds it for this graph.
 void settle_budget(const PlanningOptions& options, const Graph& graph, CompileOptions& compile);
 
-// What this process takes beside any plan, once its libraries have been used: code, buffers of
-// their threads, the graph. Measured.
-Bytes measure_fixed_cost();
+// What this process takes beside any plan: data that has been read, code, the graph, buffers of
+// libraries, which are used for that, and what is still to come. To be asked again when the plan
+// has been made, as planning takes memory too. An error where the process has already had more than
+// the budget.
+Bytes measure_fixed_cost(const PlanningOptions& planning, Bytes still_to_come);
+
+// The same for a workload that is about to be made.
+Bytes fixed_cost_of(const workloads::Options& options, const PlanningOptions& planning);
+
+// What a loader holds at most: batches ahead, in use and being made, and two orders of the items.
+Bytes loader_bytes(const data::Dataset& dataset, const data::LoaderOptions& options);
 
 // A workload and the graph of its training step. Making it takes no memory for tensors.
 struct TracedWorkload {
@@ -103,9 +113,14 @@ struct TracedWorkload {
 void check_accumulation(std::int64_t parts, std::int64_t batch);
 TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,
                               std::int64_t accumulate);
+// The graph of a step of a workload that is there already.
+Graph trace_step(workloads::Workload& task, const PlanningOptions& planning,
+                 std::int64_t accumulate);
 
 // How many micro-batches a step is cut into: the number given or, for auto, the one whose plan is
 // fastest within the budget.
+std::int64_t accumulation(workloads::Workload& task, const PlanningOptions& planning,
+                          const CompileOptions& compile);
 std::int64_t accumulation(const workloads::Options& options, const PlanningOptions& planning,
                           const CompileOptions& compile);
 

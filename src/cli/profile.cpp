@@ -53,7 +53,7 @@ class Profile : public Verb {
     std::optional<PinnedThreads> pinned;
     if (planning_.machine.pin_threads) pinned.emplace();
     const Rates rates = rates_for(planning_);
-    const Bytes fixed = planning_.whole_process ? measure_fixed_cost() : Bytes{};
+    const Bytes fixed = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
     TrainOptions train = step_options(planning_);
     train.compile = compile_options(planning_, workload_.seed, rates, fixed);
     train.accumulate = accumulation(workload_, planning_, train.compile);

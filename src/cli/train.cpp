@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <iostream>
 
+#include "cli/evaluation.h"
 #include "cli/feed.h"
 #include "cli/interrupt.h"
 #include "cli/measure.h"
+#include "cli/memory_check.h"
 #include "cli/multilevel.h"
 #include "cli/outputs.h"
 #include "cli/planning.h"
@@ -24,7 +26,6 @@
 #include "ebb/data/loader.h"
 #include "ebb/ebb.h"
 #include "ebb/report/progress.h"
-#include "ebb/train/eval_step.h"
 #include "ebb/train/train_step.h"
 
 namespace ebb::cli {
@@ -58,7 +59,6 @@ class Train : public Verb {
     check_workload_options(workload_);
     workload_ = placed(workload_, planning_);
     if (planning_.needs_rates()) rates_ = rates_for(planning_);
-    if (planning_.whole_process) fixed_ = measure_fixed_cost();
     std::optional<PinnedThreads> pinned;
     if (planning_.machine.pin_threads) pinned.emplace();
     const MemoryMeter meter(workload_.device);
@@ -68,9 +68,14 @@ class Train : public Verb {
     if (command_.save && !task_->saves)
       throw UsageError(
           fmt::format("--save: the workload {} has no Hugging Face form", workload_.name));
-    data::Loader loader(task_->train, workloads::training_loader(task_->batch_size, workload_.seed,
-                                                                 workload_.device));
-    const TrainOptions options = train_options();
+    const data::LoaderOptions loading =
+        workloads::training_loader(task_->batch_size, workload_.seed, workload_.device);
+    data::Loader loader(task_->train, loading);
+    if (planning_.whole_process)
+      fixed_ = measure_fixed_cost(planning_, loader_bytes(*task_->train, loading));
+    if (command_.eval_batches > 0)
+      beside_ = evaluation_keeps(task_->model(), metrics_of(*task_), *task_->test);
+    const TrainOptions options = train_options(loading);
     TrainStep step(
         task_->model(), optimizer_of(*task_, planning_, command_.rate),
         [&](const Batch& b) { return task_->loss(b); }, options);
@@ -82,12 +87,12 @@ class Train : public Verb {
       if (saved) restore(*saved, require_same(*saved, command_, spec, data), loader, step);
       notes = notes_of(spec, data);
     }
-    Outputs outputs(command_);
-
     const std::vector<TensorType> types = loader.types().front();
-    if (planning_.budget)  // an error tells what would help
-      plan_or_explain(workload_, planning_, step.trace(types), step.options().compile);
     const Plan& plan = step.plan(types);
+    plan_evaluation(step, plan);
+    peak_ = evaluation_ ? std::max(plan.peak, evaluation_->peak()) : plan.peak;
+    require_memory(peak_, workload_.device, command_.overcommit);
+    Outputs outputs(command_);
     Feed feed(loader);
     outputs.keep_by(
         [&](const fs::path& file, io::Notes own) {
@@ -98,22 +103,26 @@ class Train : public Verb {
         std::move(notes), io::checkpoint_bytes(task_->model(), step), step.step());
 
     if (const int signal = train(feed, step, plan, outputs)) return 128 + signal;
-    const Measured taken = meter.read(plan, step.resident(types));
-    const Bytes measured = taken.total, fixed = meter.beside(taken);
     outputs.keep(step.step());
-    evaluate(step);
+    if (evaluation_) eval_ = evaluation_->run();
+    const Measured taken = meter.read(plan, step.resident(types));
+    // On a GPU the driver's figure has what evaluation keeps in it.
+    const bool on_cuda = workload_.device.kind == Device::Kind::cuda;
+    const Bytes measured = on_cuda ? taken.total : taken.total + beside_,
+                fixed = meter.beside(taken);
     machine_ = step.arena()->report();
     if (pinned) machine_.pinned_threads = pinned->grant();
     if (command_.save) {
       require_finite_weights();
       task_->save(*command_.save);
     }
-    report(plan, measured, fixed);
-    return outputs.close() ? success : failure;
+    const Kept kept = kept_budget(planning_, whole_budget(step.options().compile), measured);
+    report(plan, measured, fixed, kept);
+    return outputs.close() ? kept.report() : failure;
   }
 
  private:
-  TrainOptions train_options() const {
+  TrainOptions train_options(const data::LoaderOptions& loading) {
     TrainOptions options = step_options(planning_);
     const std::int64_t rest = std::max<std::int64_t>(1, command_.steps - command_.warmup);
     optim::SchedulePtr schedule = command_.schedule == "cosine"   ? optim::cosine(rest, 0.1)
@@ -121,11 +130,18 @@ class Train : public Verb {
                                                                   : optim::constant();
     options.schedule =
         command_.warmup > 0 ? optim::linear_warmup(command_.warmup, schedule) : schedule;
-    options.compile = compile_options(planning_, workload_.seed, rates_, fixed_);
-    options.accumulate = accumulation(workload_, planning_, options.compile);
-    if (planning_.budget == "least")
-      settle_budget(planning_, trace_workload(workload_, planning_, options.accumulate).graph,
-                    options.compile);
+    options.compile = compile_options(planning_, workload_.seed, rates_, fixed_, beside_);
+    options.accumulate = accumulation(*task_, planning_, options.compile);
+    if (!planning_.budget) return options;
+    const Graph graph = trace_step(*task_, planning_, options.accumulate);
+    settle_budget(planning_, graph, options.compile);
+    // An error tells what would help.
+    plan_or_explain(workload_, planning_, graph, options.compile);
+    if (planning_.whole_process) {  // planning took memory too, which the process keeps
+      fixed_ = measure_fixed_cost(planning_, loader_bytes(*task_->train, loading));
+      options.compile = compile_options(planning_, workload_.seed, rates_, fixed_, beside_);
+      plan_or_explain(workload_, planning_, graph, options.compile);
+    }
     return options;
   }
 
@@ -223,33 +239,26 @@ class Train : public Verb {
     return 0;
   }
 
-  void evaluate(const TrainStep& trained) {
+  void plan_evaluation(const TrainStep& step, const Plan& plan) {
     if (command_.eval_batches == 0) return;
-    data::Loader loader(task_->test, {.batch = std::min(task_->batch_size, task_->test->size()),
-                                      .shuffle = false,
-                                      .last = data::LastBatch::drop});
-    CompileOptions options;
-    options.arena = trained.arena();
-    EvalStep step(
-        task_->model(),
-        [&](const Batch& b) {
-          std::vector<Tensor> metrics{task_->loss(b)};
-          if (const Tensor share = task_->accuracy(b)) metrics.push_back(share);
-          return metrics;
-        },
-        options);
-    const std::int64_t count = std::min<std::int64_t>(command_.eval_batches, loader.batches());
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::vector<double> values = step(loader.next());
-      eval_.resize(values.size());
-      for (std::size_t k = 0; k < values.size(); ++k)
-        eval_[k] += values[k] / static_cast<double>(count);
-    }
+    CompileOptions compile = step.options().compile;
+    compile.arena = step.arena();
+    evaluation_.emplace(task_->model(), metrics_of(*task_), task_->test, task_->batch_size,
+                        command_.eval_batches, compile,
+                        TrainingMemory{plan.arena, plan.persistent, plan, whole_budget(compile)});
   }
 
-  void report(const Plan& plan, Bytes measured, Bytes fixed) const {
+  // That of steps and evaluation together.
+  std::optional<Bytes> whole_budget(const CompileOptions& compile) const {
+    if (!compile.plan.budget) return {};
+    return *compile.plan.budget + beside_;
+  }
+
+  void report(const Plan& plan, Bytes measured, Bytes fixed, const Kept& kept) const {
     if (json()) {
-      std::cout << json_text(as_json(plan, measured, fixed)) << "\n";
+      Json result = as_json(plan, measured, fixed);
+      if (kept.budget) result["budget_exceeded"] = kept.exceeded();
+      std::cout << json_text(result) << "\n";
       return;
     }
     fmt::print("{}: {} parameters, batch {}, {} steps of {:.1f} ms\n", workload_.name,
@@ -270,7 +279,7 @@ class Train : public Verb {
                  task_->limit->value);
     fmt::print(
         "peak {} as planned, {} resident, {} of the process beside it; planned in {:.1f} ms\n",
-        to_string(plan.peak), to_string(measured), to_string(fixed), plan.made_in_ms);
+        to_string(peak_), to_string(measured), to_string(fixed), plan.made_in_ms);
     if (plan.recomputed_nodes() > 0)
       fmt::print(
           "{} of {} instructions run again: {:.3f} × the time of keeping all, as predicted\n",
@@ -298,6 +307,9 @@ class Train : public Verb {
                 {"fixed_bytes", fixed.count},
                 {"process_peak_bytes", process_peak().count}};
     result.update(plan_fields(plan));
+    result["planned_peak_bytes"] = peak_.count;  // of steps and evaluation
+    if (evaluation_)
+      result["eval_items"] = evaluation_->items(), result["eval_batch"] = evaluation_->part();
     if (planning_.precision == "fp16" || planning_.on_nan == "skip")
       result["skipped_steps"] = skipped_;
     if (planning_.precision == "fp16") result["loss_scale"] = loss_scale_;
@@ -313,7 +325,9 @@ class Train : public Verb {
   workloads::Options& workload_ = command_.workload();
   PlanningOptions& planning_ = command_.planning;
   Rates rates_;
-  Bytes fixed_;
+  // Of the process beside the plan; kept by evaluation alone; planned for steps and evaluation.
+  Bytes fixed_, beside_, peak_;
+  std::optional<Evaluation> evaluation_;
   MachineReport machine_;
 
   std::unique_ptr<workloads::Workload> task_;

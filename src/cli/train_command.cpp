@@ -82,6 +82,8 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
   app.add_option("--eval-batches", c.eval_batches, "Test batches to judge the result by; 0: none")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_flag("--overcommit", c.overcommit,
+               "Start even if the plan is larger than the memory that is available");
   const char* outputs = "Outputs";
   app.add_option("--checkpoint", c.checkpoint,
                  "Folder to keep a checkpoint in, written at the end; it must not hold another "
@@ -134,7 +136,7 @@ workloads::TrainSpec spec_of(const TrainCommand& c) {
   s.loss_walks = p.loss_walks;
   s.master_bits = whole(p.master_bits), s.tf32 = p.tf32;
   s.device = p.device, s.budget = p.budget, s.recompute = p.recompute, s.lanes = whole(p.lanes);
-  s.whole_process = p.whole_process, s.no_groups = p.no_groups;
+  s.whole_process = p.whole_process, s.overcommit = c.overcommit, s.no_groups = p.no_groups;
   s.huge_pages = p.machine.huge_pages, s.lock_memory = p.machine.lock_memory;
   s.pin_threads = p.machine.pin_threads;
   s.eval_batches = c.eval_batches, s.on_nan = p.on_nan;
@@ -171,7 +173,7 @@ void apply(const workloads::TrainSpec& s, TrainCommand& c) {
   p.master_bits = narrow(s.master_bits), p.tf32 = s.tf32;
   p.device = drivable_device(s.device), p.budget = s.budget, p.recompute = s.recompute;
   p.lanes = narrow(s.lanes);
-  p.whole_process = s.whole_process, p.no_groups = s.no_groups;
+  p.whole_process = s.whole_process, c.overcommit = s.overcommit, p.no_groups = s.no_groups;
   p.machine.huge_pages = s.huge_pages, p.machine.lock_memory = s.lock_memory;
   p.machine.pin_threads = s.pin_threads;
   c.eval_batches = s.eval_batches, p.on_nan = s.on_nan;

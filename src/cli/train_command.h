@@ -20,6 +20,7 @@ struct TrainCommand {
   std::int64_t steps = 100, warmup = 0, eval_batches = 8;
   std::string schedule = "constant";
   std::optional<double> rate;
+  bool overcommit = false;  // start with a plan larger than the memory that is available
 
   std::optional<std::filesystem::path> checkpoint, save, log;
   std::optional<std::int64_t> checkpoint_every;

@@ -15,8 +15,8 @@
 
 namespace ebb::cli {
 
-// Exit codes of the program.
-inline constexpr int success = 0, failure = 1, wrong_usage = 2;
+// Exit codes of the program. over_budget: the work was done, but took more memory than its budget.
+inline constexpr int success = 0, failure = 1, wrong_usage = 2, over_budget = 3;
 
 // What the user typed cannot be meant: options that contradict each other, say. Exit code 2.
 class UsageError : public Error {

@@ -27,6 +27,10 @@ EvalStep::EvalStep(nn::ModuleBase& model, Metrics metrics, CompileOptions option
 EvalStep::~EvalStep() = default;
 EvalStep::EvalStep(EvalStep&&) noexcept = default;
 
+const Plan& EvalStep::plan(const std::vector<TensorType>& batch) {
+  return state_->programs.plan(batch, [&](const auto& types) { return state_->trace(types); });
+}
+
 std::vector<double> EvalStep::operator()(const Batch& batch) {
   State& s = *state_;
   Program& program = s.programs.program(batch, [&](const auto& types) { return s.trace(types); });

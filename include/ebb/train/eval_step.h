@@ -21,6 +21,9 @@ class EvalStep {
 
   std::vector<double> operator()(const Batch& batch);
 
+  // The plan for batches of these types; made, not run, and no tensor takes memory for it.
+  const Plan& plan(const std::vector<TensorType>& batch);
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -79,8 +79,8 @@ struct TrainSpec {
   std::string device = "cpu";
   std::optional<std::string> budget, recompute;
   std::optional<std::int64_t> lanes;
-  bool whole_process = false, no_groups = false, huge_pages = false, lock_memory = false,
-       pin_threads = false;
+  bool whole_process = false, overcommit = false, no_groups = false, huge_pages = false,
+       lock_memory = false, pin_threads = false;
   std::int64_t eval_batches = 0;
   std::string on_nan = "stop";
   // What is kept on the way.
@@ -132,6 +132,7 @@ struct TrainSpec {
     field("recompute", s.recompute, OnResume::free);
     field("lanes", s.lanes, OnResume::free);
     field("whole-process", s.whole_process, OnResume::free);
+    field("overcommit", s.overcommit, OnResume::free);
     field("no-groups", s.no_groups, OnResume::free);
     field("huge-pages", s.huge_pages, OnResume::free);
     field("lock-memory", s.lock_memory, OnResume::free);

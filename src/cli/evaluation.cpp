@@ -1,0 +1,97 @@
+#include "cli/evaluation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "ebb/data/loader.h"
+#include "ebb/error.h"
+#include "ebb/storage.h"
+
+namespace ebb::cli {
+namespace {
+
+// A forward pass keeps little; what training recomputes, and its budget, are not for it.
+CompileOptions of_evaluation(CompileOptions compile) {
+  compile.plan.budget.reset();
+  compile.plan.recompute = {};
+  return compile;
+}
+
+// Every divisor of a batch, the largest first.
+std::vector<std::int64_t> parts_of(std::int64_t batch) {
+  std::vector<std::int64_t> parts;
+  for (std::int64_t part = batch; part >= 1; --part)
+    if (batch % part == 0) parts.push_back(part);
+  return parts;
+}
+
+// What the plan keeps between runs and `others` do not.
+Bytes kept_beside(const Plan& plan, const std::unordered_set<const Node*>& others) {
+  Bytes total;
+  for (const Buffer& buffer : plan.buffers)
+    if (!buffer.in_arena() && !others.contains(buffer.persistent.get()))
+      total += Storage::reservation(plan.device, buffer.size);
+  return total;
+}
+
+}  // namespace
+
+Metrics metrics_of(workloads::Workload& task) {
+  return [&task](const Batch& b) {
+    std::vector<Tensor> metrics{task.loss(b)};
+    if (const Tensor share = task.accuracy(b)) metrics.push_back(share);
+    return metrics;
+  };
+}
+
+Bytes evaluation_keeps(nn::ModuleBase& model, const Metrics& metrics, const data::Dataset& test) {
+  EvalStep step(model, metrics);
+  std::unordered_set<const Node*> of_model;
+  for (const nn::NamedVariable& v : model.parameters()) of_model.insert(v.variable.node().get());
+  for (const nn::NamedVariable& v : model.buffers()) of_model.insert(v.variable.node().get());
+  return kept_beside(step.plan(test.types(1)), of_model);
+}
+
+Evaluation::Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr test,
+                       std::int64_t batch, std::int64_t batches, const CompileOptions& compile,
+                       const TrainingMemory& training)
+    : step_(model, std::move(metrics), of_evaluation(compile)), test_(std::move(test)) {
+  const std::int64_t whole = std::min(batch, test_->size());
+  items_ = std::min(batches, test_->size() / whole) * whole;
+  const Bytes limit = training.budget.value_or(training.peak());
+  for (const std::int64_t part : parts_of(whole)) {
+    part_ = part, peak_ = peak_with(part, training);
+    if (peak_ <= limit) return;
+  }
+  if (training.budget)
+    throw MemoryError(
+        fmt::format("a budget of {} cannot be kept in evaluation, which takes {} for one item at a "
+                    "time; --eval-batches 0 leaves it out",
+                    to_string(limit), to_string(peak_)));
+}
+
+Bytes Evaluation::peak_with(std::int64_t part, const TrainingMemory& training) {
+  const Plan& plan = step_.plan(test_->types(part));
+  std::unordered_set<const Node*> kept;
+  for (const Buffer& buffer : training.plan.buffers)
+    if (buffer.persistent) kept.insert(buffer.persistent.get());
+  return std::max(plan.arena, training.arena) + training.persistent + kept_beside(plan, kept);
+}
+
+std::vector<double> Evaluation::run() {
+  data::Loader loader(
+      test_, {.batch = part_, .shuffle = false, .last = data::LastBatch::drop, .prefetch = 1});
+  const std::int64_t count = items_ / part_;
+  std::vector<double> means;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::vector<double> values = step_(loader.next());
+    means.resize(values.size());
+    for (std::size_t k = 0; k < values.size(); ++k)
+      means[k] += values[k] / static_cast<double>(count);
+  }
+  return means;
+}
+
+}  // namespace ebb::cli

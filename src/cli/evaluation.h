@@ -1,0 +1,55 @@
+// The test at the end of a run. It is planned together with the training step, so that the peak
+// told before the first step, and the budget, are of both.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ebb/data/dataset.h"
+#include "ebb/train/eval_step.h"
+#include "ebb/workloads/workload.h"
+
+namespace ebb::cli {
+
+// What a program for evaluation keeps beside the model and the arena: its results and constants.
+// Steps are planned with that much less of a budget.
+Bytes evaluation_keeps(nn::ModuleBase& model, const Metrics& metrics, const data::Dataset& test);
+
+// What training holds while evaluation runs in its arena.
+struct TrainingMemory {
+  Bytes arena, persistent;
+  const Plan& plan;  // whose persistent buffers these are
+  // What training and evaluation may take; without a budget, evaluation is to take no more than
+  // training does.
+  std::optional<Bytes> budget = {};
+
+  Bytes peak() const { return arena + persistent; }
+};
+
+// The loss and, of classifiers, the share of right answers.
+Metrics metrics_of(workloads::Workload& task);
+
+class Evaluation {
+ public:
+  // The first `batches` batches of `test` are judged, in parts that keep the limit: the whole
+  // batch, or the largest divisor of it that fits. `compile` carries the arena that training runs
+  // in. Where not even one item keeps a budget, this throws a MemoryError.
+  Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr test, std::int64_t batch,
+             std::int64_t batches, const CompileOptions& compile, const TrainingMemory& training);
+
+  Bytes peak() const { return peak_; }           // of training and evaluation
+  std::int64_t part() const { return part_; }    // items at a time
+  std::int64_t items() const { return items_; }  // in all
+  std::vector<double> run();                     // the mean of every metric over all items
+
+ private:
+  Bytes peak_with(std::int64_t part, const TrainingMemory& training);
+
+  EvalStep step_;
+  data::DatasetPtr test_;
+  std::int64_t part_ = 0, items_ = 0;
+  Bytes peak_;
+};
+
+}  // namespace ebb::cli

@@ -1,0 +1,63 @@
+#include "cli/memory_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "cli/process_memory.h"
+#include "cli/verb.h"
+#include "core/cuda/cuda.h"
+#include "ebb/error.h"
+
+namespace ebb::cli {
+
+std::optional<Bytes> available_memory(Device device) {
+  if (device.kind != Device::Kind::cuda) return system_available();
+  if (cuda::device_count() <= device.index) return {};
+  return cuda::memory_info(device).free;
+}
+
+std::optional<std::string> too_large(Bytes planned, std::optional<Bytes> available) {
+  if (!available || planned <= *available) return {};
+  return fmt::format("the plan takes {}, but only {} of memory are available", to_string(planned),
+                     to_string(*available));
+}
+
+void warn_if_too_large(Bytes planned, const PlanningOptions& planning, const Rates& rates,
+                       nlohmann::ordered_json& fields) {
+  const std::optional<Device> here = named_device(planning.device);
+  const std::optional<Bytes> available = here                 ? available_memory(*here)
+                                         : rates.memory > 0_B ? std::optional(rates.memory)
+                                                              : std::nullopt;
+  const auto why = too_large(planned, available);
+  if (available) fields["available_bytes"] = available->count;
+  fields["exceeds_memory"] = why.has_value();
+  if (why) std::cerr << "ebb: warning: " << *why << std::endl;
+}
+
+void require_memory(Bytes planned, Device device, bool overcommit) {
+  const auto why = too_large(planned, available_memory(device));
+  if (!why) return;
+  if (!overcommit)
+    throw MemoryError(*why + "; --budget asks for less, --overcommit starts all the same");
+  std::cerr << "ebb: warning: " << *why << std::endl;
+}
+
+int Kept::report() const {
+  if (!exceeded()) return success;
+  std::cout.flush();
+  std::cerr << fmt::format("ebb: error: the budget of {} was not kept: {} took {} at its peak\n",
+                           to_string(*budget), whole_process ? "the process" : "the run",
+                           to_string(taken))
+            << std::flush;
+  return over_budget;
+}
+
+Kept kept_budget(const PlanningOptions& planning, std::optional<Bytes> step_budget,
+                 Bytes measured) {
+  if (planning.whole_process) return {parse_bytes(*planning.budget), process_peak(), true};
+  return {step_budget, measured, false};
+}
+
+}  // namespace ebb::cli
