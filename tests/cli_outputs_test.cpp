@@ -47,7 +47,8 @@ TEST(CommandLineOutputs, AreTriedBeforeTheFirstStep) {
                      "no Hugging Face form");
   // Planning takes no memory, so a checkpoint of 44 TiB can be planned.
   expect_failure(
-      "train --workload mlp --hidden 2000000 --layers 3 --batch 1 --steps 1 --checkpoint " +
+      "train --workload mlp --hidden 2000000 --layers 3 --batch 1 --steps 1 --overcommit "
+      "--checkpoint " +
           (folder / "run").string(),
       1, "are free, but checkpoints need 43.72 TiB");
 }
