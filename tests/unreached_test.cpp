@@ -30,7 +30,9 @@ const std::vector<optim::Optimizer>& decaying() {
   return all;
 }
 
-const Batch batch{{Tensor::from(std::vector<float>{1, 2, 3, -1, 0, 1, 2, -2, 0, 1, 1, 1}, {4, 3})}};
+Batch batch() {
+  return {{Tensor::from(std::vector<float>{1, 2, 3, -1, 0, 1, 2, -2, 0, 1, 1, 1}, {4, 3})}};
+}
 
 TEST(Unreached, ParametersStayAsTheyAreUnderEveryOptimizer) {
   for (const optim::Optimizer& optimizer : decaying())
@@ -45,7 +47,7 @@ TEST(Unreached, ParametersStayAsTheyAreUnderEveryOptimizer) {
         if (clipped) options.clip_norm = 0.5;
         TrainStep step(
             model, optimizer, [&](const Batch& b) { return mean(square(model(b.x()))); }, options);
-        for (int i = 0; i < 3; ++i) step(batch);
+        for (int i = 0; i < 3; ++i) step(batch());
         EXPECT_NE(values_of(model.used.weight), used);
         EXPECT_EQ(values_of(model.unused.weight), unused);
         EXPECT_EQ(values_of(model.unused.bias), bias);
@@ -61,7 +63,7 @@ TEST(Unreached, AFlatFunctionReaches) {
     return mean(square(model(b.x()))) + sum(sign(model.unused.weight));
   });
   const std::vector<double> before = values_of(model.unused.weight);
-  step(batch);
+  step(batch());
   const std::vector<double> after = values_of(model.unused.weight);
   for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(after[i], 0.75 * before[i], 1e-7);
 }
@@ -70,7 +72,7 @@ TEST(Unreached, ALossThatReachesNothingIsAnError) {
   auto model = make<TwoLayers>(device::cpu, f32);
   const auto trace = [&](const LossFunction& loss) {
     TrainStep step(model, optim::SGD{}, loss);
-    step(batch);
+    step(batch());
   };
   expect_error([&] { trace([](const Batch& b) { return mean(b.x()); }); },
                {"the loss depends on none of", "4 trainable parameters", "used.weight"});

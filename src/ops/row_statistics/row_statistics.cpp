@@ -7,7 +7,6 @@
 #include "ebb/ops.h"
 #include "ops/cost.h"
 #include "ops/cuda_kernels.h"
-#include "ops/dispatch.h"
 #include "ops/row_axis.h"
 
 namespace ebb {
@@ -52,12 +51,12 @@ std::vector<Tensor> logsumexp_reference(std::span<const Tensor> in, const NoAttr
   return {log(sum(exp(x - shift), {-1})) + squeeze(shift, -1)};
 }
 
-// exp(x - y). In half types y is too coarse to stand in an exponent: there it is computed again.
+// exp(x - y), from x alone where y is finite: y is too coarse to stand in an exponent. An infinite
+// y has no digits to lose, and softmax no value.
 std::vector<Tensor> logsumexp_gradient(const GradientCall& call, const NoAttributes&) {
-  const Tensor x = cast(call.input(0), compute_dtype(call.input_type(0).dtype));
-  const Tensor y = is_half(call.input_type(0).dtype) ? apply1(logsumexp_op(), {x}) : call.output(0);
-  const Tensor share = exp(x - unsqueeze(y, -1)) * cast(unsqueeze(call.grad(), -1), x.dtype());
-  return {cast(share, call.input_type(0).dtype)};
+  const Tensor &x = call.input(0), y = unsqueeze(call.output(0), -1);
+  const Tensor finite = equal(y - y, scalar_like(y, 0.0));
+  return {where(finite, softmax(x), exp(x - y)) * unsqueeze(call.grad(), -1)};
 }
 
 double divisor(const Shape& shape, const VarAttributes& a) {
