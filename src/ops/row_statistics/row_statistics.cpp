@@ -51,8 +51,8 @@ std::vector<Tensor> logsumexp_reference(std::span<const Tensor> in, const NoAttr
   return {log(sum(exp(x - shift), {-1})) + squeeze(shift, -1)};
 }
 
-// exp(x - y). Where y is finite, softmax has more digits of it: y is rounded before it stands in an
-// exponent.
+// exp(x - y), from x alone where y is finite: y is too coarse to stand in an exponent. An infinite
+// y has no digits to lose, and softmax no value.
 std::vector<Tensor> logsumexp_gradient(const GradientCall& call, const NoAttributes&) {
   const Tensor &x = call.input(0), y = unsqueeze(call.output(0), -1);
   const Tensor finite = equal(y - y, scalar_like(y, 0.0));

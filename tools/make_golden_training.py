@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/training/runs.json: the losses of 20 steps of training in PyTorch, for every family of models, optimizer
+and precision, for tests/training_golden_test.cpp to compare with.
+
+Run by a developer, never by the build. Needs PyTorch, transformers and the folders in tests/golden/models:
+  python3 tools/make_golden_training.py tests/golden
+
+The file is {"torch": version, "runs": [run, ...]}. A run holds
+  family, optimizer, precision   precision: float64, float32, or bfloat16 and float16 by torch.autocast
+  accumulate  micro-batches of a step
+  losses      of each step, before its update
+  evaluation  for models with running statistics: the loss of the first batch in evaluation mode, after the last step
+  buffers     and the statistics, by name
+BERT, GPT-2 and Llama start from the weights in tests/golden/models, and are trained without dropout. All other weights and all
+batches are made by `filled` and `batch`, which the test repeats.
+"""
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import BertForSequenceClassification, GPT2LMHeadModel, LlamaForCausalLM
+
+torch.set_num_threads(1)
+torch.backends.mkldnn.set_flags(False)  # half products that not every processor has
+STEPS = 20
+FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/golden")
+
+
+def filled(shape, key, scale):
+    """Numbers in (-scale, scale) that are the same on every machine."""
+    count = torch.Size(shape).numel()
+    i = torch.arange(count, dtype=torch.int64)
+    return (((i * i * 7 + i * (3 + key) + 11 * key) % 101).double() / 101 - 0.5).reshape(shape) * 2 * scale
+
+
+def fill(model):
+    """Parameters by their names in alphabetical order: matrices by their fan-in, scales of norms around 1."""
+    for key, (name, p) in enumerate(sorted(model.named_parameters())):
+        scale = (3 / p[0].numel()) ** 0.5 if p.dim() > 1 else 0.1
+        value = filled(p.shape, key, scale)
+        with torch.no_grad():
+            p.copy_(value + 1 if "norm" in name and name.endswith("weight") else value)
+
+
+# --- Models with the names of ebb's
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 10), nn.Linear(10, 10), nn.Linear(10, 4)])
+
+    def forward(self, x):
+        for i, layer in enumerate(self.layers):
+            x = layer(x if i == 0 else torch.relu(x))
+        return x
+
+
+class ConvNorm(nn.Module):
+    def __init__(self, inputs, outputs, kernel, stride):
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+        self.norm = nn.BatchNorm2d(outputs)
+
+    def forward(self, x):
+        return self.norm(self.conv(x))
+
+
+class ResidualBlock(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        self.layers = nn.ModuleList([ConvNorm(inputs, width, 3, stride), ConvNorm(width, width, 3, 1)])
+        self.shortcut = ConvNorm(inputs, width, 1, stride) if stride != 1 or inputs != width else None
+
+    def forward(self, x):
+        y = self.layers[1](torch.relu(self.layers[0](x)))
+        return torch.relu(y + (self.shortcut(x) if self.shortcut else x))
+
+
+class ResNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = ConvNorm(2, 4, 3, 1)
+        self.blocks = nn.ModuleList([ResidualBlock(4, 4, 1), ResidualBlock(4, 6, 2)])
+        self.classifier = nn.Linear(6, 4)
+
+    def forward(self, x):
+        x = torch.relu(self.stem(x))
+        for block in self.blocks:
+            x = block(x)
+        return self.classifier(x.mean((2, 3)))
+
+
+class Shared(nn.Module):
+    """One batch norm that is called twice in a forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(2)
+        self.classifier = nn.Linear(2, 4)
+
+    def forward(self, x):
+        return self.classifier(self.norm(torch.relu(self.norm(x)) + x).square().mean((2, 3)))
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads, size):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = (nn.Linear(width, heads * size) for _ in range(3))
+        self.out = nn.Linear(heads * size, width)
+
+    def forward(self, x):
+        q, k, v = (t.view(*x.shape[:2], self.heads, -1).transpose(1, 2) for t in (self.query(x), self.key(x), self.value(x)))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    def __init__(self, width, hidden, heads, size):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads, size)
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.down(torch.relu(self.up(self.norm2(x))))
+
+
+class LanguageModel(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(61, 12), nn.Embedding(16, 12)
+        self.blocks = nn.ModuleList([Block(12, 20, 2, 6)])
+        self.norm = nn.LayerNorm(12)
+        self.head = nn.Linear(12, 61, bias=False)
+
+    def forward(self, ids):
+        x = self.tokens(ids) + self.positions.weight[:ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def own(kind):
+    model = kind().double()  # a run in float64 begins with all digits
+    fill(model)
+    return model
+
+
+def published(kind, name):
+    return kind.from_pretrained(FOLDER / "models" / name, attn_implementation="eager").eval()  # without dropout
+
+
+FAMILIES = {
+    "mlp": lambda: own(Mlp), "resnet": lambda: own(ResNet), "shared": lambda: own(Shared), "lm": lambda: own(LanguageModel),
+    "bert": lambda: published(BertForSequenceClassification, "bert"), "gpt2": lambda: published(GPT2LMHeadModel, "gpt2"),
+    "llama": lambda: published(LlamaForCausalLM, "llama"),
+}
+
+
+def batch(family, step, dtype):
+    if family in ("mlp", "resnet", "shared"):
+        shape = (8, 6) if family == "mlp" else (8, 2, 4, 4)
+        return filled(shape, 40 + step, 1.0).to(dtype), torch.tensor([(3 * i + step) % 4 for i in range(8)])
+    rows, width = (4, 8) if family == "bert" else (4, 9)
+    # Not token 0, which is padding to BERT: transformers never trains its row of the table.
+    ids = torch.tensor([1 + (7 * i * i + 3 * i + 5 * step) % 60 for i in range(rows * width)]).view(rows, width)
+    return (ids, torch.tensor([(i + step) % 3 for i in range(rows)])) if family == "bert" else (ids[:, :-1], ids[:, 1:])
+
+
+def loss_of(family, model, x, y):
+    if family in ("bert", "gpt2", "llama"):
+        logits = model(input_ids=x).logits
+    else:
+        logits = model(x)
+    return F.cross_entropy(logits.flatten(0, -2).float() if logits.dtype != torch.float64 else logits.flatten(0, -2), y.flatten())
+
+
+# --- Optimizers
+
+class Lion(torch.optim.Optimizer):
+    """Chen et al., 2023, algorithm 2."""
+
+    def __init__(self, parameters, lr, weight_decay):
+        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                p.sub_(group["lr"] * ((0.9 * m + 0.1 * p.grad).sign() + group["weight_decay"] * p))
+                m.mul_(0.99).add_(p.grad, alpha=0.01)
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.01),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.05, weight_decay=0.1, eps=(1e-15, 1e-3)),
+    "lion": lambda p: Lion(p, lr=0.003, weight_decay=0.1),
+}
+PRECISIONS = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def numbers(t):
+    return [float(f"{v:.13g}") for v in t.detach().double().reshape(-1).tolist()]
+
+
+def run(family, optimizer, precision, accumulate=1):
+    half = PRECISIONS[precision] if precision.endswith("16") else None
+    dtype = torch.float32 if half else PRECISIONS[precision]
+    model = FAMILIES[family]().to(dtype)
+    trained = OPTIMIZERS[optimizer](list(model.parameters()))
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, enabled=precision == "float16")
+    autocast = lambda: torch.autocast("cpu", dtype=half, enabled=half is not None)
+    losses = []
+    for step in range(STEPS):
+        x, y = batch(family, step, dtype)
+        trained.zero_grad()
+        total = 0.0
+        for part_x, part_y in zip(x.chunk(accumulate), y.chunk(accumulate)):
+            with autocast():
+                loss = loss_of(family, model, part_x, part_y) * (len(part_x) / len(x))
+            scaler.scale(loss).backward()
+            total += loss.item()
+        scaler.step(trained)
+        scaler.update()
+        losses.append(float(f"{total:.13g}"))
+    record = {"family": family, "optimizer": optimizer, "precision": precision, "accumulate": accumulate, "losses": losses}
+    if list(model.buffers()) and family in ("resnet", "shared"):
+        model.eval()
+        with torch.no_grad(), autocast():
+            record["evaluation"] = float(f"{loss_of(family, model, *batch(family, 0, dtype)).item():.13g}")
+        record["buffers"] = {n: numbers(b) for n, b in sorted(model.named_buffers()) if "num_batches" not in n}
+    return record
+
+
+def main():
+    runs = [run(f, o, p) for f, o, p in itertools.product(FAMILIES, OPTIMIZERS, PRECISIONS)]
+    # Running statistics move with every micro-batch, in their order.
+    runs += [run(f, "sgd", p, accumulate) for f, p, accumulate in itertools.product(("resnet", "shared"), PRECISIONS, (2, 4))]
+    runs += [run(f, "adamw", "float64", 4) for f in ("mlp", "gpt2", "bert", "llama", "lm")]
+    lines = ",\n".join(json.dumps(r, separators=(",", ":"), allow_nan=False) for r in runs)
+    path = FOLDER / "training" / "runs.json"
+    path.write_text(f'{{"torch":"{torch.__version__.split("+")[0]}","runs":[\n{lines}\n]}}\n')
+    print(f"{len(runs)} runs, {path.stat().st_size / 1024:.0f} KiB")
+
+
+if __name__ == "__main__":
+    main()
