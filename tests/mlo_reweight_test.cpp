@@ -134,7 +134,7 @@ TEST(MloReweight, CommandLineTrainsAndResumesToTheBit) {
   const TemporaryFolder folder;
   const std::string common =
       "train --workload reweight --batch 20 --width 16 --classifier.accumulate 2 "
-      "--reweight.unroll 1 --reweight.lr 0.01 --eval-batches 2 --json";
+      "--reweight.lr 0.01 --eval-batches 2 --json";
   const Json whole = told(common + " --steps 12");
   EXPECT_EQ(whole["levels"].size(), 2u);
   EXPECT_EQ(whole["levels"][0]["problem"], "classifier");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "cli/planning.h"
 #include "ebb/data/loader.h"
 #include "ebb/error.h"
 #include "ebb/storage.h"
@@ -52,6 +53,11 @@ Bytes evaluation_keeps(nn::ModuleBase& model, const Metrics& metrics, const data
   for (const nn::NamedVariable& v : model.parameters()) of_model.insert(v.variable.node().get());
   for (const nn::NamedVariable& v : model.buffers()) of_model.insert(v.variable.node().get());
   return kept_beside(step.plan(test.types(1)), of_model);
+}
+
+Bytes evaluation_keeps(const workloads::Options& options, const PlanningOptions& planning) {
+  const auto task = workloads::make_workload(placed(options, planning));
+  return evaluation_keeps(task->model(), metrics_of(*task), *task->test);
 }
 
 Evaluation::Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr test,

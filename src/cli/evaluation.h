@@ -12,9 +12,12 @@
 
 namespace ebb::cli {
 
+struct PlanningOptions;
+
 // What a program for evaluation keeps beside the model and the arena: its results and constants.
 // Steps are planned with that much less of a budget.
 Bytes evaluation_keeps(nn::ModuleBase& model, const Metrics& metrics, const data::Dataset& test);
+Bytes evaluation_keeps(const workloads::Options& options, const PlanningOptions& planning);
 
 // What training holds while evaluation runs in its arena.
 struct TrainingMemory {

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "cli/curve.h"
+#include "cli/evaluation.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
@@ -41,7 +42,8 @@ class Fit : public Verb {
     check_options();
     rates_ = rates_for(planning_);
     fixed_ = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
-    compile_ = compile_options(planning_, workload_.seed, rates_, fixed_);
+    compile_ = compile_options(planning_, workload_.seed, rates_, fixed_,
+                               evaluation_keeps(workload_, planning_));
     const std::int64_t largest = find_largest();
     const std::vector<CurvePoint> curve = frontier_curve(graph_of(largest), compile_, points_);
     const Plan plan = plan_program(graph_of(largest), compile_);

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "cli/curve.h"
+#include "cli/evaluation.h"
 #include "cli/page_data.h"
 #include "cli/planning.h"
 #include "cli/run_facts.h"
@@ -46,7 +47,10 @@ class Frontier : public Verb {
     const CompileOptions compile = compile_options(planning_, workload_.seed, rates, {});
     const std::int64_t parts = accumulation(workload_, planning_, compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, parts);
-    const std::vector<CurvePlan> plans = frontier_plans(traced.graph, compile, points_);
+    std::vector<CurvePlan> plans = frontier_plans(traced.graph, compile, points_);
+    // Evaluation keeps its results beside the step, within the same budget.
+    const Bytes beside = evaluation_keeps(workload_, planning_);
+    for (CurvePlan& p : plans) p.point.budget += beside;
     std::vector<CurvePoint> curve;
     PageData page("frontier", run_facts(rates.name),
                   {{"workload", workload_.name},

@@ -228,8 +228,7 @@ class Training {
     const Bytes fixed = fixed_cost(options_, planning_);
     std::optional<PinnedThreads> pinned;
     if (planning_.machine.pin_threads) pinned.emplace();
-    if (command_.eval_batches > 0 && planning_.budget)
-      beside_ = kept_by_evaluation(options_, planning_);
+    if (command_.eval_batches > 0) beside_ = kept_by_evaluation(options_, planning_);
     workloads::MultilevelOptions all = resolved(options_, planning_, fixed + beside_);
     settle_budget(all, planning_, rates);
     const MemoryMeter meter(all.common.device);
@@ -263,7 +262,9 @@ class Training {
     outputs.keep(engine_->global_step());
     if (evaluation_) eval_ = evaluation_->run();
     const Measured taken = meter.read(plan_.together, engine_->resident());
-    measured_ = taken.total, fixed_ = meter.beside(taken);
+    // On a GPU the driver's figure has what evaluation keeps in it.
+    const bool on_cuda = all.common.device.kind == Device::Kind::cuda;
+    measured_ = on_cuda ? taken.total : taken.total + beside_, fixed_ = meter.beside(taken);
     kept_ = kept_budget(planning_, whole_budget(all, planning_, beside_), measured_);
     machine_ = engine_->arena()->report();
     if (pinned) machine_.pinned_threads = pinned->grant();
