@@ -6,10 +6,12 @@
 #include <cmath>
 #include <limits>
 
+#include "ebb/data/loader.h"
 #include "ebb/ebb.h"
 #include "ebb/nn/layers.h"
 #include "ebb/optim/by_name.h"
 #include "support/op_check.h"
+#include "support/small_workload.h"
 
 namespace ebb::test {
 namespace {
@@ -168,6 +170,21 @@ TEST(NonFinite, FindsThemInEveryFloatingType) {
       EXPECT_EQ(non_finite_variable(model), last.path) << name(dtype);
     }
   }
+}
+
+// A guard by the loss is known before backward begins: updates still run as soon as their gradients
+// exist, so that gradients do not pile up.
+TEST(NonFinite, AGuardByTheLossDelaysNoUpdate) {
+  const auto least = [](UpdateGuard guard) {
+    const auto task = workloads::make_workload(small_workload("gpt2"));
+    TrainOptions options;
+    options.guard = guard;
+    TrainStep step(
+        task->model(), task->optimizer(), [&](const Batch& b) { return task->loss(b); }, options);
+    const data::Loader loader(task->train, {.batch = task->batch_size});
+    return least_budget(step.trace(loader.types().front()), CompileOptions{});
+  };
+  EXPECT_LE(least(UpdateGuard::loss), least(UpdateGuard::none) + 4_KiB);
 }
 
 }  // namespace

@@ -47,17 +47,24 @@ class EarlyUpdates {
 
   // Updates, and what serves one update alone: its gradient, and what that is made from and nobody
   // else reads. All of backward leads to updates, so more than that would be no choice at all. What
-  // is made from nothing may serve many updates: it can be made before the first of them.
+  // is made from nothing, or is one number, may serve many updates: the first of them waits for it,
+  // and keeping it costs next to nothing.
   void find_eager(const Graph& graph) {
     std::unordered_set<std::size_t> updates;
     for (const Update& update : graph.updates) updates.insert(at(update.value));
     eager_.resize(order_.size());
     for (std::size_t i = order_.size(); i-- > 0;) {
       const bool serves_one =
-          (users_[i].size() == 1 || (order_[i]->inputs().empty() && !users_[i].empty())) &&
+          (users_[i].size() == 1 || (!users_[i].empty() && serves_many(*order_[i]))) &&
           std::all_of(users_[i].begin(), users_[i].end(), [&](std::size_t u) { return eager_[u]; });
       eager_[i] = !wanted_[i] && (serves_one || (updates.contains(i) && users_[i].empty()));
     }
+  }
+
+  static bool serves_many(const Node& node) {
+    return node.inputs().empty() ||
+           std::all_of(node.outputs().begin(), node.outputs().end(),
+                       [](const TensorType& type) { return type.shape.elements() == 1; });
   }
 
   // An update waits for the other readers of its variable, so that it can write over the old value.
