@@ -14,12 +14,12 @@
 
 namespace ebb::onednn {
 
-// oneDNN 2 has convolutions that use AMX's tiles without configuring them, which ends the process.
-// The instructions before AMX serve instead, unless the environment chooses others.
+// oneDNN's convolutions with AMX's tiles end the process by an illegal instruction on some
+// machines, although AMX itself works there. The instructions before AMX serve instead, unless the
+// environment chooses others.
 inline void leave_out_amx() {
   static const bool done = [] {
-    const bool chosen = std::getenv("ONEDNN_MAX_CPU_ISA") || std::getenv("DNNL_MAX_CPU_ISA");
-    if (dnnl::version()->major < 3 && !chosen)
+    if (!std::getenv("ONEDNN_MAX_CPU_ISA") && !std::getenv("DNNL_MAX_CPU_ISA"))
       (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
     return true;
   }();
