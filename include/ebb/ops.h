@@ -223,8 +223,8 @@ struct LinearCrossEntropyOptions {
   Reduction reduction = Reduction::mean;
   std::int64_t ignore_index = -100;
   double label_smoothing = 0.0;
-  // Rows whose logits exist at a time; 0: as many as fit in about 32 MiB, at least 64. Results for
-  // two chunk sizes differ by rounding only.
+  // Rows whose logits exist at a time; 0: chosen by the shapes, for about 32 MiB of logits, or 288
+  // MiB where a GPU makes them once. Results for two chunk sizes differ by rounding only.
   std::int64_t chunk = 0;
 };
 
