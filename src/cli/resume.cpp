@@ -60,16 +60,20 @@ std::optional<fs::path> folder_to_resume(const TrainCommand& command) {
   return {};
 }
 
-std::vector<Difference> data_differences(const SavedRun& saved,
-                                         const workloads::DataFingerprint& now) {
-  workloads::DataFingerprint before;
+workloads::DataFingerprint saved_data(const SavedRun& saved) {
+  workloads::DataFingerprint facts;
   const auto text = saved.notes.find("data");
   const auto json =
       nlohmann::json::parse(text == saved.notes.end() ? "" : text->second, nullptr, false);
   if (!json.is_object())
     throw FileError(fmt::format("{}: the data's fingerprint is missing", saved.file.string()));
   for (const auto& [name, fact] : json.items())
-    before[name] = fact.is_string() ? fact.get<std::string>() : fact.dump();
+    facts[name] = fact.is_string() ? fact.get<std::string>() : fact.dump();
+  return facts;
+}
+
+std::vector<Difference> data_differences(const workloads::DataFingerprint& before,
+                                         const workloads::DataFingerprint& now) {
   std::vector<Difference> found;
   const auto of = [](const workloads::DataFingerprint& facts, const std::string& name) {
     const auto at = facts.find(name);
@@ -81,6 +85,38 @@ std::vector<Difference> data_differences(const SavedRun& saved,
     if (of(before, name) != of(now, name))
       found.push_back({"data", fmt::format("({}) {}", name, of(before, name)), of(now, name)});
   return found;
+}
+
+// Ends the run if it differs from the saved one.
+void refuse(const SavedRun& saved, const std::vector<Difference>& differences) {
+  if (differences.empty()) return;
+  std::string told;
+  std::vector<std::string> to_name;
+  for (const Difference& d : differences) {
+    told += fmt::format("{}{} was {} and is now {}{}", told.empty() ? "" : "; ", d.option, d.saved,
+                        d.given,
+                        d.on_resume == OnResume::never ? ", which makes it another run"
+                        : d.option == "steps"          ? ", which moves the whole schedule"
+                                                       : "");
+    if (d.on_resume == OnResume::by_name && !contains(to_name, d.option))
+      to_name.push_back(d.option);
+  }
+  throw UsageError(fmt::format(
+      "{}: the run differs from the one that was saved: {}; {}", saved.file.string(), told,
+      to_name.empty() ? "leave it out to go on as saved"
+                      : fmt::format("leave out what is to stay as saved, or ask for the change: "
+                                    "--change {}",
+                                    fmt::join(to_name, ","))));
+}
+
+// Other files are told before anything is made of them: a size that the checkpoint remembers may
+// not even apply to them.
+void check_files(const SavedRun& saved, const TrainCommand& command) {
+  const std::optional<fs::path>& source = command.workload().data;
+  if (contains(command.change, "data") || (source && !fs::exists(*source))) return;
+  workloads::DataFingerprint before = saved_data(saved);
+  before.erase("items");
+  refuse(saved, data_differences(before, workloads::files_fingerprint(source)));
 }
 
 }  // namespace
@@ -112,6 +148,7 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
   };
   apply(workloads::overlaid(saved.spec, spec_of(command), wanted), command);
   check_change_names(command);
+  check_files(saved, command);
   if (command.steps <= saved.step)
     throw UsageError(fmt::format("the checkpoint is at step {}; --steps {} leaves nothing to do",
                                  saved.step, command.steps));
@@ -126,29 +163,17 @@ io::SavedState require_same(const SavedRun& saved, const TrainCommand& command,
                             const workloads::TrainSpec& now,
                             const workloads::DataFingerprint& data) {
   std::vector<Difference> all = workloads::differences(saved.spec, now);
-  for (Difference& difference : data_differences(saved, data)) all.push_back(std::move(difference));
-  std::string told;
-  std::vector<std::string> to_name, changed;
-  for (const Difference& d : all) {
-    if (d.on_resume == OnResume::by_name && contains(command.change, d.option)) {
+  for (Difference& difference : data_differences(saved_data(saved), data))
+    all.push_back(std::move(difference));
+  std::vector<Difference> refused;
+  std::vector<std::string> changed;
+  for (Difference& d : all) {
+    if (d.on_resume == OnResume::by_name && contains(command.change, d.option))
       changed.push_back(d.option);
-      continue;
-    }
-    told += fmt::format("{}{} was {} and is now {}{}", told.empty() ? "" : "; ", d.option, d.saved,
-                        d.given,
-                        d.on_resume == OnResume::never ? ", which makes it another run"
-                        : d.option == "steps"          ? ", which moves the whole schedule"
-                                                       : "");
-    if (d.on_resume == OnResume::by_name && !contains(to_name, d.option))
-      to_name.push_back(d.option);
+    else
+      refused.push_back(std::move(d));
   }
-  if (!told.empty())
-    throw UsageError(fmt::format(
-        "{}: the run differs from the one that was saved: {}; {}", saved.file.string(), told,
-        to_name.empty() ? "leave it out to go on as saved"
-                        : fmt::format("leave out what is to stay as saved, or ask for the change: "
-                                      "--change {}",
-                                      fmt::join(to_name, ","))));
+  refuse(saved, refused);
   if (contains(changed, "optimizer")) return io::SavedState::none;
   for (const char* option : {"precision", "rounding", "master-bits", "clip", "clip-by"})
     if (contains(changed, option)) return io::SavedState::fitting;

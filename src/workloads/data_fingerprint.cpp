@@ -62,9 +62,8 @@ bool is_data(const fs::path& path) {
 
 }  // namespace
 
-DataFingerprint data_fingerprint(const std::optional<fs::path>& source,
-                                 const data::Dataset& items) {
-  DataFingerprint facts{{"items", of_items(items)}};
+DataFingerprint files_fingerprint(const std::optional<fs::path>& source) {
+  DataFingerprint facts;
   const auto add = [&](const fs::path& file) {
     facts["file " + report::valid_utf8(file.filename().string())] = of_file(file);
   };
@@ -74,6 +73,13 @@ DataFingerprint data_fingerprint(const std::optional<fs::path>& source,
   } else if (source && fs::is_regular_file(*source)) {
     add(*source);
   }
+  return facts;
+}
+
+DataFingerprint data_fingerprint(const std::optional<fs::path>& source,
+                                 const data::Dataset& items) {
+  DataFingerprint facts = files_fingerprint(source);
+  facts["items"] = of_items(items);
   return facts;
 }
 

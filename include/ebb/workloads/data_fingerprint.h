@@ -17,4 +17,7 @@ using DataFingerprint = std::map<std::string, std::string>;
 DataFingerprint data_fingerprint(const std::optional<std::filesystem::path>& source,
                                  const data::Dataset& items);
 
+// The facts of the source's files alone, which need no data set to be made.
+DataFingerprint files_fingerprint(const std::optional<std::filesystem::path>& source);
+
 }  // namespace ebb::workloads
