@@ -41,16 +41,14 @@ std::map<std::string, workloads::Options> cases() {
   return result;
 }
 
-std::string kind_of(const Instruction& instruction) {
-  return std::string(instruction.node->op().name());
-}
+std::string kind_of(const Instruction& instruction) { return std::string(instruction.op->name()); }
 
 std::string detail_of(const Instruction& instruction) {
-  std::string text = fmt::format("{} {}(", instruction.node->path(), kind_of(instruction));
+  std::string text = fmt::format("{} {}(", instruction.path, kind_of(instruction));
   for (const Operand& input : instruction.inputs) text += to_string(input.type) + " ";
   text += ") ->";
   for (const Operand& output : instruction.outputs) text += " " + to_string(output.type);
-  return text + " " + instruction.node->attributes().text();
+  return text + " " + instruction.attributes.text();
 }
 
 // Milliseconds of an instruction over several runs. The fastest is what a quiet machine takes,

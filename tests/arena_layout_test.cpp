@@ -18,19 +18,21 @@ int below(Random& random, int end) {
 
 Buffer buffer(int first, int last, std::int64_t size) {
   Buffer made;
-  made.first = first, made.last = last, made.size = Bytes{size};
+  made.first = InstructionId(first), made.last = InstructionId(last), made.size = Bytes{size};
+  made.place.space = SpaceId(0);
   return made;
 }
 
 void expect_apart(const std::vector<Buffer>& buffers, Bytes size) {
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const Buffer& a = buffers[i];
-    ASSERT_GE(a.offset.count, 0);
-    ASSERT_LE(a.offset + a.size, size);
+    ASSERT_GE(a.place.offset.count, 0);
+    ASSERT_LE(a.place.offset + a.size, size);
     for (std::size_t k = i + 1; k < buffers.size(); ++k) {
       const Buffer& b = buffers[k];
       const bool together = a.first <= b.last && b.first <= a.last;
-      ASSERT_TRUE(!together || a.offset + a.size <= b.offset || b.offset + b.size <= a.offset)
+      ASSERT_TRUE(!together || a.place.offset + a.size <= b.place.offset ||
+                  b.place.offset + b.size <= a.place.offset)
           << i << " and " << k;
     }
   }
@@ -41,7 +43,7 @@ double waste_of(std::vector<Buffer> buffers) {
   const Bytes size = lay_out(buffers);
   expect_apart(buffers, size);
   int end = 0;
-  for (const Buffer& each : buffers) end = std::max(end, each.last + 1);
+  for (const Buffer& each : buffers) end = std::max(end, each.last.number() + 1);
   const Bytes least = live_peak(buffers, end).bytes;
   return static_cast<double>(size.count) / static_cast<double>(least.count) - 1.0;
 }

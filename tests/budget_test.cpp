@@ -47,8 +47,8 @@ Training train(const std::string& name, std::optional<Bytes> budget) {
     EXPECT_EQ(allocation_count() - allocations, 0) << "after the first step";
   }
   EXPECT_EQ(live_allocations(), live);
-  EXPECT_EQ(step.arena()->resident(), run.plan.arena);
-  EXPECT_EQ(step.arena()->size(), run.plan.arena);
+  EXPECT_EQ(step.arena()->resident(), run.plan.arena());
+  EXPECT_EQ(step.arena()->size(), run.plan.arena());
   EXPECT_LE(step.resident(batches[0].types()), run.plan.peak);
   return run;
 }

@@ -22,7 +22,7 @@ namespace {
 
 std::map<std::string, int> count_ops(const Plan& plan) {
   std::map<std::string, int> counts;
-  for (const Instruction& i : plan.instructions) ++counts[std::string(i.node->op().name())];
+  for (const Instruction& i : plan.instructions) ++counts[std::string(i.op->name())];
   return counts;
 }
 
@@ -65,7 +65,7 @@ Counts plans_of(const Config& config, Precision precision, const std::vector<Ten
     (group ? counts.instructions_grouped : counts.instructions_separate) = plan.instructions.size();
     (group ? counts.peak_grouped : counts.peak_separate) = plan.peak;
     for (const Instruction& i : plan.instructions)
-      EXPECT_TRUE(i.aside || i.node->op().name() != "adam_group") << "not beside the rest";
+      EXPECT_TRUE(plan.runs_beside(i) || i.op->name() != "adam_group") << "not beside the rest";
   }
   return counts;
 }
@@ -249,8 +249,8 @@ TEST(GroupSmall, GroupsAreNamedForWhatTheirCallsShare) {
   const Perceptron perceptron(device::cuda(0));
   int groups = 0;
   for (const Instruction& i : plan_program(perceptron.graph).instructions) {
-    if (i.node->op().name() != "adam_group") continue;
-    EXPECT_EQ(i.node->path(), "h");
+    if (i.op->name() != "adam_group") continue;
+    EXPECT_EQ(i.path, "h");
     ++groups;
   }
   EXPECT_EQ(groups, 1);

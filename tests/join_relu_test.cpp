@@ -290,12 +290,11 @@ TEST(JoinRelu, PlansOfResNetsHaveNoReluAlone) {
         check_plan(plan);
         int forward = 0, backward = 0, alone = 0;
         for (const Instruction& instruction : plan.instructions) {
-          const Node& node = *instruction.node;
-          if (&node.op() == &batch_norm_op())
-            forward += node.attributes().as<BatchNormAttributes>().relu;
-          if (&node.op() == &batch_norm_grad_op())
-            backward += node.attributes().as<BatchNormGradAttributes>().relu;
-          alone += node.op().name() == "relu";
+          if (instruction.op == &batch_norm_op())
+            forward += instruction.attributes.as<BatchNormAttributes>().relu;
+          if (instruction.op == &batch_norm_grad_op())
+            backward += instruction.attributes.as<BatchNormGradAttributes>().relu;
+          alone += instruction.op->name() == "relu";
         }
         EXPECT_EQ(forward, 5 * parts);
         EXPECT_EQ(backward, 5 * parts);

@@ -17,41 +17,42 @@ namespace {
 // A plan of the CPU laid out as for a device with two lanes.
 Plan in_two_lanes(Plan plan) {
   const int count = static_cast<int>(plan.instructions.size());
-  mark_aside(plan);
-  stretch_lives(plan, live_peak(plan.buffers, count).bytes);
-  plan.arena = Storage::reservation(plan.device, lay_out(plan.buffers));
-  plan.peak = plan.arena + plan.persistent;
+  mark_beside(plan);
+  stretch_lives(plan, live_peak(plan.buffers.rows(), count).bytes);
+  plan.spaces[SpaceId(0)].size = Storage::reservation(plan.device, lay_out(plan.buffers.rows()));
+  plan.peak = plan.arena() + plan.persistent;
   order_lanes(plan);
   return plan;
 }
 
-int count_aside(const Plan& plan) {
+int count_beside(const Plan& plan) {
   return static_cast<int>(std::count_if(plan.instructions.begin(), plan.instructions.end(),
-                                        [](const Instruction& i) { return i.aside; }));
+                                        [&](const Instruction& i) { return plan.runs_beside(i); }));
 }
 
 // One after the other, in an order that both lanes and their waits allow: `choose` says which lane
 // goes on where both could.
 template <class Choose>
 Plan in_another_order(Plan plan, const Choose& choose) {
-  std::vector<std::size_t> lanes[2], order;
-  for (std::size_t i = 0; i < plan.instructions.size(); ++i)
-    lanes[plan.instructions[i].aside].push_back(i);
+  std::vector<InstructionId> lanes[2], order;
+  for (const InstructionId i : plan.instructions.ids())
+    lanes[plan.runs_beside(plan.instructions[i])].push_back(i);
   std::size_t next[2] = {0, 0};
   std::vector<bool> done(plan.instructions.size());
   const auto ready = [&](int lane) {
     if (next[lane] == lanes[lane].size()) return false;
-    const int after = plan.instructions[lanes[lane][next[lane]]].after;
-    return after < 0 || done[static_cast<std::size_t>(after)];
+    const auto& waits = plan.instructions[lanes[lane][next[lane]]].waits;
+    return std::all_of(waits.begin(), waits.end(),
+                       [&](InstructionId other) { return done[other.index()]; });
   };
   while (order.size() < plan.instructions.size()) {
     EXPECT_TRUE(ready(0) || ready(1)) << "both lanes wait";
     const int lane = ready(0) && ready(1) ? choose() : (ready(1) ? 1 : 0);
     order.push_back(lanes[lane][next[lane]++]);
-    done[order.back()] = true;
+    done[order.back().index()] = true;
   }
-  std::vector<Instruction> moved;
-  for (std::size_t i : order) moved.push_back(plan.instructions[i]);
+  Table<Instruction> moved;
+  for (const InstructionId i : order) moved.add(plan.instructions[i]);
   plan.instructions = std::move(moved);
   return plan;
 }
@@ -68,7 +69,7 @@ TEST(Lanes, AnyPaceGivesTheSameBits) {
     const Image expected = two_steps(random, plain);
     const Plan plan = in_two_lanes(plain.plan());
     check_layout(plan);
-    aside += count_aside(plan);
+    aside += count_beside(plan);
     const auto expect_same = [&](const auto& choose, const char* what) {
       random.reset_variables();
       Program program(random.graph, in_another_order(plan, choose), options);
@@ -103,15 +104,15 @@ TEST(Lanes, UpdatesAndWhatTheyAloneReadRunAside) {
   int updates = 0, sums = 0;
   for (const Instruction& instruction : plan.instructions) {
     const bool writes_variable =
-        plan.buffers[static_cast<std::size_t>(instruction.outputs[0].buffer)].persistent != nullptr;
+        static_cast<bool>(plan.buffers[instruction.outputs[0].buffer].place.leaf);
     if (instruction.work == Work::product) {
-      EXPECT_FALSE(instruction.aside);
+      EXPECT_FALSE(plan.runs_beside(instruction));
       continue;
     }
     if (writes_variable) {
-      EXPECT_TRUE(instruction.aside);
+      EXPECT_TRUE(plan.runs_beside(instruction));
       ++updates;
-    } else if (instruction.aside) {
+    } else if (plan.runs_beside(instruction)) {
       ++sums;
     }
   }

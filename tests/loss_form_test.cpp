@@ -27,8 +27,8 @@ Graph step() {
 
 LinearCrossEntropyJointAttributes form_of(const Plan& plan) {
   for (const Instruction& instruction : plan.instructions)
-    if (&instruction.node->op() == &linear_cross_entropy_joint_op())
-      return instruction.node->attributes().as<LinearCrossEntropyJointAttributes>();
+    if (instruction.op == &linear_cross_entropy_joint_op())
+      return instruction.attributes.as<LinearCrossEntropyJointAttributes>();
   ADD_FAILURE() << "no joint loss";
   return {};
 }

@@ -177,7 +177,7 @@ TEST(MloState, LevelsShareOneArena) {
   const mlo::Engine::WholePlan plan = run.engine.plan();
   ASSERT_EQ(plan.levels.size(), 2u);
   for (const auto& level : plan.levels) check_plan(level.plan);
-  EXPECT_EQ(plan.arena, std::max(plan.levels[0].plan.arena, plan.levels[1].plan.arena));
+  EXPECT_EQ(plan.arena, std::max(plan.levels[0].plan.arena(), plan.levels[1].plan.arena()));
   EXPECT_LT(plan.peak, plan.levels[0].plan.peak + plan.levels[1].plan.peak);
   run.steps(3);
   EXPECT_EQ(run.engine.arena()->size(), plan.arena);
@@ -229,8 +229,8 @@ TEST(MloState, ABudgetIsOfItsLevel) {
   const mlo::Engine::WholePlan whole = tight.engine.plan();
   EXPECT_GT(whole.levels[0].plan.recomputed_nodes(), 0);
   EXPECT_EQ(whole.levels[1].plan.recomputed_nodes(), 0);
-  EXPECT_LT(whole.levels[0].plan.arena, free.levels[0].plan.arena);
-  EXPECT_EQ(whole.levels[1].plan.arena, free.levels[1].plan.arena);
+  EXPECT_LT(whole.levels[0].plan.arena(), free.levels[0].plan.arena());
+  EXPECT_EQ(whole.levels[1].plan.arena(), free.levels[1].plan.arena());
   Reweighting blocks({.recompute = {Recompute::Mode::selective}}, {}, {.seed = 3}, 90);
   const mlo::Engine::WholePlan other = blocks.engine.plan();
   EXPECT_EQ(other.levels[0].plan.recomputed_nodes(), 0);
@@ -270,7 +270,7 @@ TEST(MloState, UnrolledMemoryGrowsFarSlowerThanItsUpdates) {
   const auto arena = [](std::int64_t steps, const char* recompute) {
     Reweighting run({.type = Method::unrolled, .unroll_steps = steps},
                     {.recompute = Recompute::parse(recompute)}, {.seed = 3}, 80);
-    return static_cast<double>(run.engine.plan().levels[0].plan.arena.count);
+    return static_cast<double>(run.engine.plan().levels[0].plan.arena().count);
   };
   const double one = arena(1, "marked"), kept = (arena(16, "none") - arena(8, "none")) / 8.0,
                again = (arena(16, "marked") - arena(8, "marked")) / 8.0;

@@ -157,8 +157,7 @@ std::vector<std::string> planned(Model& model, const Recompute& recompute, std::
   const Plan plan = step.plan({{{4, 16}, i64}, {{4, 16}, i64}});
   check_plan(plan);
   std::vector<std::string> ops;
-  for (const Instruction& instruction : plan.instructions)
-    ops.emplace_back(instruction.node->op().name());
+  for (const Instruction& instruction : plan.instructions) ops.emplace_back(instruction.op->name());
   return ops;
 }
 

@@ -131,9 +131,8 @@ TEST(RandomGraph, OnCuda) {
     EXPECT_EQ(two_steps(moved, kept), expected) << "released at the end";
     // A product that was joined with what follows it is rounded once less.
     const auto& run = fused.plan().instructions;
-    const bool to_the_bit = std::none_of(run.begin(), run.end(), [](const Instruction& i) {
-      return i.node->op().name() == "matmul_then";
-    });
+    const bool to_the_bit = std::none_of(
+        run.begin(), run.end(), [](const Instruction& i) { return i.op->name() == "matmul_then"; });
     if (to_the_bit) {
       Program plain(moved.graph, {.plan = {}, .fuse = false, .seed = 5});
       EXPECT_EQ(two_steps(moved, plain), expected) << "not fused";

@@ -189,7 +189,7 @@ TEST(Arena, ProgramsTakeTurns) {
     return Program({{x}, {sum(exp(x) * 2.0) + sum(tanh(x))}, {}}, options);
   };
   Program small = program(1000), large = program(100000);
-  EXPECT_EQ(arena->size(), std::max(small.plan().arena, large.plan().arena));
+  EXPECT_EQ(arena->size(), std::max(small.plan().arena(), large.plan().arena()));
   const Tensor a = eval(ones({1000})), b = eval(ones({100000}));
   small.run({a});  // bound anew, since the arena has grown
   const double expected = cast(small.output(0), f64).item();
@@ -201,7 +201,7 @@ TEST(Arena, ProgramsTakeTurns) {
   expect_error([&] { small.run(); }, {"[run]", "input 0", "was not fed"});
   Program huge = program(1000000);
   large.run({b});
-  EXPECT_EQ(arena->size(), huge.plan().arena);
+  EXPECT_EQ(arena->size(), huge.plan().arena());
 }
 
 TEST(Plan, TakesNoMemory) {

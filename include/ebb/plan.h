@@ -1,4 +1,4 @@
-// A plan: what runs in which order, and where every byte lies. It is data; making one runs nothing.
+// A plan: what runs in which order, and where every byte lies. It is plain data, in tables.
 #pragma once
 
 #include <array>
@@ -10,6 +10,7 @@
 
 #include "ebb/error.h"
 #include "ebb/graph.h"
+#include "ebb/id.h"
 #include "ebb/node.h"
 #include "ebb/op.h"
 #include "ebb/rates.h"
@@ -26,40 +27,103 @@ struct CategoryBytes {
   Bytes total() const;
 };
 
+struct Space;
+struct Lane;
+struct Leaf;
+struct Value;
+struct Buffer;
+struct Instruction;
+using SpaceId = Id<Space>;
+using LaneId = Id<Lane>;
+using LeafId = Id<Leaf>;
+using ValueId = Id<Value>;
+using BufferId = Id<Buffer>;
+using InstructionId = Id<Instruction>;
+
+// A block of memory that buffers are laid out in.
+struct Space {
+  Bytes size = {};  // in whole pages
+  PageSize pages = PageSize::standard;
+};
+
+// A queue of instructions. Those of one lane run in their order; lanes run beside one another.
+struct Lane {
+  enum class Kind : std::uint8_t {
+    compute,  // everything, if there is no other lane
+    beside,   // what nothing else in the step waits for: updates, and sums that only they read
+  };
+  Kind kind = Kind::compute;
+};
+
+// A constant or a variable of the graph, which owns its bytes between runs.
+struct Leaf {
+  enum class Kind : std::uint8_t { constant, variable };
+  Kind kind = Kind::variable;
+  std::string path;
+  TensorType type;
+  ValueId value;           // what it holds when the step begins
+  std::uint64_t node = 0;  // Node::id, by which plans of one process know that they share it
+};
+
+// What one instruction computes, or what a leaf or an input holds when the step begins.
+struct Value {
+  TensorType type;
+  InstructionId maker;  // none for leaves and inputs
+};
+
+// Where the bytes of a buffer are.
+struct Place {
+  SpaceId space;  // with `offset`; or
+  Bytes offset = {};
+  LeafId leaf;      // the leaf that owns them; or
+  int output = -1;  // the output of the program that owns them
+};
+
 // A range of memory with one purpose over part of the step.
 struct Buffer {
   Bytes size = {};
   Category category = Category::activations;
-  int first = 0, last = 0;           // instructions during which it is live, both included
-  Bytes offset = {};                 // in the arena; unused when persistent
-  std::shared_ptr<Node> persistent;  // a constant or variable that owns the bytes, or null
-  int output = -1;                   // the program output that owns the bytes, or -1
-  std::string path;                  // module path of what is stored
-  std::string_view op;               // what makes it
+  InstructionId first, last;  // instructions during which it is live, both included
+  Place place;
+  std::string path;     // module path of what is stored
+  std::string_view op;  // what makes it
 
-  bool in_arena() const { return !persistent && output < 0; }
+  bool in_arena() const { return static_cast<bool>(place.space); }
 };
 
-// A tensor as an instruction sees it: a place in a buffer.
+// Whether two buffers have bytes of the arena in common.
+bool share_bytes(const Buffer& a, const Buffer& b);
+
+// A tensor as an instruction sees it: a value, and where it lies in a buffer.
 struct Operand {
-  int buffer = 0;
+  ValueId value;
+  BufferId buffer;
   Layout layout;
   TensorType type;
 
   Arg arg() const { return {type, layout.strides, layout.offset}; }
 };
 
+// An input or output of the program.
+struct Port {
+  ValueId value;
+  BufferId buffer;
+  TensorType type;
+};
+
 struct Instruction {
-  std::shared_ptr<Node> node;
+  const Op* op = nullptr;
+  Attributes attributes;
+  std::string path;  // of the module whose code it is
+  Marks marks;
   std::vector<Operand> inputs, outputs;
-  int workspace = -1;  // buffer, or -1
-  Kernel kernel;
+  BufferId workspace;                 // none if it needs none
   std::vector<InPlace> overwritable;  // pairs that fit, where the input is not needed any more
   Work work = Work::elementwise;
   double predicted_ms = 0.0;
   bool recomputed = false;  // runs again what an earlier instruction has computed
-  bool aside = false;       // in the second lane, beside the others (PlanOptions::lanes)
-  int after = -1;  // the last instruction of the other lane that must have ended before, or -1
+  LaneId lane{0};
+  std::vector<InstructionId> waits;  // instructions of other lanes that must have ended before
 };
 
 enum class Release : std::uint8_t {
@@ -97,25 +161,28 @@ struct PlanOptions {
 
 // A tensor that is freed and computed again when it is next needed.
 struct Decision {
-  std::string path, op;  // of the node that makes it
+  std::string path, op;  // of the instruction that makes it
   Bytes bytes;
-  int freed_after = 0, needed_by = 0;  // instructions
-  double recompute_ms = 0.0;           // of that node alone
+  InstructionId freed_after, needed_by;
+  double recompute_ms = 0.0;  // of that instruction alone
 };
 
 struct Plan {
   Device device;  // of every instruction and buffer
-  std::vector<Buffer> buffers;
-  std::vector<Instruction> instructions;
-  std::vector<int> input_buffers;   // of each graph input
-  std::vector<int> output_buffers;  // of each graph output
+  bool tf32 = false;
+  Table<Space> spaces;
+  Table<Lane> lanes;
+  Table<Leaf> leaves;
+  Table<Value> values;
+  Table<Buffer> buffers;
+  Table<Instruction> instructions;
+  std::vector<Port> inputs, outputs;
 
-  Bytes arena;            // size of the one block that holds every transient buffer, in whole pages
   Bytes live_peak;        // largest sum of live transient bytes: the least any arena could be
   Bytes persistent;       // constants, variables and outputs, in whole pages
-  Bytes peak;             // arena + persistent
+  Bytes peak;             // arena() + persistent
   CategoryBytes at_peak;  // what is live at the step's fullest moment, persistent bytes included
-  int peak_instruction = 0;
+  InstructionId peak_instruction{0};
 
   double predicted_ms = 0.0;           // of one step
   double predicted_keep_all_ms = 0.0;  // the same without any recomputation
@@ -123,7 +190,11 @@ struct Plan {
 
   double made_in_ms = 0.0;  // passes and planning; nothing else that compiling a program does
 
-  double fragmentation() const;  // arena ÷ live_peak
+  Bytes arena() const;  // all spaces: what holds the buffers that live only during a step
+  bool runs_beside(const Instruction& instruction) const {
+    return lanes[instruction.lane].kind == Lane::Kind::beside;
+  }
+  double fragmentation() const;  // arena() ÷ live_peak
   double overhead() const;       // predicted_ms ÷ predicted_keep_all_ms
   int recomputed_nodes() const;  // instructions that run something again
 };
@@ -134,6 +205,10 @@ class BudgetError : public MemoryError {
   BudgetError(Bytes budget, Bytes least);
   Bytes budget, least;  // what was asked for, and the smallest budget that would do
 };
+
+// The constants and variables that a plan's leaves stand for, in their order.
+using Leaves = std::vector<std::shared_ptr<Node>>;
+Leaves leaves_of(const Plan& plan, const Graph& graph);
 
 // Lays out a graph whose kernels can read every input as it lies (see passes).
 Plan make_plan(const Graph& graph, const PlanOptions& options = {});

@@ -73,6 +73,7 @@ class Program {
   double scalar(int i) const;
 
   const Plan& plan() const;
+  const Leaves& leaves() const;  // of the plan
   // What the operating system holds in memory of all that the plan counts: arena, outputs,
   // constants and variables. At most plan().peak, and equal to it once every page has been touched.
   Bytes resident() const;

@@ -28,11 +28,14 @@ std::vector<std::int64_t> parts_of(std::int64_t batch) {
   return parts;
 }
 
+using NodeIds = std::unordered_set<std::uint64_t>;
+
 // What the plan keeps between runs and `others` do not.
-Bytes kept_beside(const Plan& plan, const std::unordered_set<const Node*>& others) {
+Bytes kept_beside(const Plan& plan, const NodeIds& others) {
   Bytes total;
   for (const Buffer& buffer : plan.buffers)
-    if (!buffer.in_arena() && !others.contains(buffer.persistent.get()))
+    if (!buffer.in_arena() &&
+        !(buffer.place.leaf && others.contains(plan.leaves[buffer.place.leaf].node)))
       total += Storage::reservation(plan.device, buffer.size);
   return total;
 }
@@ -49,9 +52,9 @@ Metrics metrics_of(workloads::Workload& task) {
 
 Bytes evaluation_keeps(nn::ModuleBase& model, const Metrics& metrics, const data::Dataset& test) {
   EvalStep step(model, metrics);
-  std::unordered_set<const Node*> of_model;
-  for (const nn::NamedVariable& v : model.parameters()) of_model.insert(v.variable.node().get());
-  for (const nn::NamedVariable& v : model.buffers()) of_model.insert(v.variable.node().get());
+  NodeIds of_model;
+  for (const nn::NamedVariable& v : model.parameters()) of_model.insert(v.variable.node()->id());
+  for (const nn::NamedVariable& v : model.buffers()) of_model.insert(v.variable.node()->id());
   return kept_beside(step.plan(test.types(1)), of_model);
 }
 
@@ -80,10 +83,9 @@ Evaluation::Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr 
 
 Bytes Evaluation::peak_with(std::int64_t part, const TrainingMemory& training) {
   const Plan& plan = step_.plan(test_->types(part));
-  std::unordered_set<const Node*> kept;
-  for (const Buffer& buffer : training.plan.buffers)
-    if (buffer.persistent) kept.insert(buffer.persistent.get());
-  return std::max(plan.arena, training.arena) + training.persistent + kept_beside(plan, kept);
+  NodeIds kept;
+  for (const Leaf& leaf : training.plan.leaves) kept.insert(leaf.node);
+  return std::max(plan.arena(), training.arena) + training.persistent + kept_beside(plan, kept);
 }
 
 std::vector<double> Evaluation::run() {

@@ -16,13 +16,12 @@ Bytes taken_memory(Device device) {
 
 MemoryMeter::MemoryMeter(Device device) : device_(device), taken_before_(taken_memory(device)) {}
 
-Measured MemoryMeter::read(const Plan& plan, Bytes resident) const {
+Measured MemoryMeter::read(const Leaves& leaves, Bytes resident) const {
   Measured measured;
   measured.total =
       device_.kind == Device::Kind::cuda ? taken_memory(device_) - taken_before_ : resident;
-  for (const Buffer& buffer : plan.buffers)
-    if (buffer.persistent && buffer.persistent->storage())
-      measured.staying[buffer.category] += buffer.persistent->storage()->resident();
+  for (const auto& leaf : leaves)
+    if (leaf->storage()) measured.staying[leaf->category()] += leaf->storage()->resident();
   return measured;
 }
 

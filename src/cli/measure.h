@@ -22,7 +22,7 @@ class MemoryMeter {
  public:
   explicit MemoryMeter(Device device);
   // After steps of a plan: what they took. `resident` is what the system holds on the CPU.
-  Measured read(const Plan& plan, Bytes resident) const;
+  Measured read(const Leaves& leaves, Bytes resident) const;
   // What is taken beside that: by the process on the CPU, by the driver, code and libraries on a
   // GPU that nobody else uses.
   Bytes beside(const Measured& measured) const;

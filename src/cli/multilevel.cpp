@@ -261,7 +261,7 @@ class Training {
     if (const int signal = train(outputs)) return 128 + signal;
     outputs.keep(engine_->global_step());
     if (evaluation_) eval_ = evaluation_->run();
-    const Measured taken = meter.read(plan_.together, engine_->resident());
+    const Measured taken = meter.read(engine_->leaves(), engine_->resident());
     // On a GPU the driver's figure has what evaluation keeps in it.
     const bool on_cuda = all.common.device.kind == Device::Kind::cuda;
     measured_ = on_cuda ? taken.total : taken.total + beside_, fixed_ = meter.beside(taken);

@@ -52,7 +52,7 @@ Json planned_fields(const std::string& name, const Plan& plan) {
           {"techniques", Json::array()},
           {"planned_peak_bytes", plan.peak.count},
           {"planned_by_category", by_category(plan.at_peak)},
-          {"planned_arena_bytes", plan.arena.count},
+          {"planned_arena_bytes", plan.arena().count},
           {"predicted_step_ms", plan.predicted_ms},
           {"overhead", plan.overhead()},
           {"plan_ms", plan.made_in_ms},

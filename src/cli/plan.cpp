@@ -57,7 +57,7 @@ class PlanVerb : public Verb {
     const Evaluation evaluation(
         traced.task->model(), metrics_of(*traced.task), traced.task->test, traced.batch, 1, compile,
         TrainingMemory{
-            plan.arena, plan.persistent, plan,
+            plan.arena(), plan.persistent, plan,
             compile.plan.budget ? std::optional(*compile.plan.budget + beside) : std::nullopt});
     const Bytes peak = std::max(plan.peak, evaluation.peak());
     nlohmann::ordered_json memory;

@@ -445,7 +445,7 @@ nlohmann::ordered_json plan_fields(const Plan& plan) {
         plan.at_peak[static_cast<Category>(c)].count;
   return {{"planned_peak_bytes", plan.peak.count},
           {"peak_by_category", categories},
-          {"arena_bytes", plan.arena.count},
+          {"arena_bytes", plan.arena().count},
           {"predicted_step_ms", plan.predicted_ms},
           {"overhead", plan.overhead()},
           {"fragmentation", plan.fragmentation()},
@@ -472,7 +472,7 @@ std::string plan_summary(const Plan& plan) {
       "predicted {:.2f} ms a step, {:.3f} × keeping all; {} of {} instructions run "
       "again\narena {}, {:.4f} × the live bytes at its fullest\n",
       plan.predicted_ms, plan.overhead(), plan.recomputed_nodes(), plan.instructions.size(),
-      to_string(plan.arena), plan.fragmentation());
+      to_string(plan.arena()), plan.fragmentation());
   return text;
 }
 

@@ -71,7 +71,7 @@ class Profile : public Verb {
         task.model(), optimizer_of(task, planning_), [&](const Batch& b) { return task.loss(b); },
         train);
     time_steps(step, loader);
-    const Measured measured = meter.read(step.plan(types), step.resident(types));
+    const Measured measured = meter.read(step.leaves(types), step.resident(types));
     report(step.plan(types), measured, task, rates);
     const MachineOptions& asked = planning_.machine;
     if (!json() && (asked.huge_pages || asked.lock_memory || asked.pin_threads)) {

@@ -105,7 +105,7 @@ class Train : public Verb {
     if (const int signal = train(feed, step, plan, outputs)) return 128 + signal;
     outputs.keep(step.step());
     if (evaluation_) eval_ = evaluation_->run();
-    const Measured taken = meter.read(plan, step.resident(types));
+    const Measured taken = meter.read(step.leaves(types), step.resident(types));
     // On a GPU the driver's figure has what evaluation keeps in it.
     const bool on_cuda = workload_.device.kind == Device::Kind::cuda;
     const Bytes measured = on_cuda ? taken.total : taken.total + beside_,
@@ -245,7 +245,7 @@ class Train : public Verb {
     compile.arena = step.arena();
     evaluation_.emplace(task_->model(), metrics_of(*task_), task_->test, task_->batch_size,
                         command_.eval_batches, compile,
-                        TrainingMemory{plan.arena, plan.persistent, plan, whole_budget(compile)});
+                        TrainingMemory{plan.arena(), plan.persistent, plan, whole_budget(compile)});
   }
 
   // That of steps and evaluation together.

@@ -14,57 +14,71 @@ namespace {
 // Joins plans that run one after the other in one arena.
 class Joining {
  public:
-  explicit Joining(Device device) { whole_.device = device; }
+  explicit Joining(Device device) {
+    whole_.device = device;
+    space_ = whole_.spaces.add({});
+  }
 
   // `share`: how often it runs in the time that is told.
   void add(const Plan& plan, double share) {
-    const int from = static_cast<int>(whole_.instructions.size());
-    const std::vector<int> places = add_buffers(plan, from);
+    const std::int32_t from = static_cast<std::int32_t>(whole_.instructions.size());
+    const std::int32_t values = static_cast<std::int32_t>(whole_.values.size());
+    if (plan.lanes.size() > whole_.lanes.size()) whole_.lanes = plan.lanes;
+    for (Value value : plan.values) {
+      if (value.maker) value.maker = value.maker + from;
+      whole_.values.add(std::move(value));
+    }
+    const std::vector<BufferId> places = add_buffers(plan, from);
     for (Instruction instruction : plan.instructions) {
       for (auto* operands : {&instruction.inputs, &instruction.outputs})
-        for (Operand& operand : *operands)
-          operand.buffer = places[static_cast<std::size_t>(operand.buffer)];
-      if (instruction.workspace >= 0)
-        instruction.workspace = places[static_cast<std::size_t>(instruction.workspace)];
-      whole_.instructions.push_back(std::move(instruction));
+        for (Operand& operand : *operands) {
+          operand.buffer = places[operand.buffer.index()];
+          operand.value = operand.value + values;
+        }
+      if (instruction.workspace) instruction.workspace = places[instruction.workspace.index()];
+      for (InstructionId& other : instruction.waits) other = other + from;
+      whole_.instructions.add(std::move(instruction));
     }
     for (Decision decision : plan.decisions) {
-      decision.freed_after += from, decision.needed_by += from;
+      decision.freed_after = decision.freed_after + from;
+      decision.needed_by = decision.needed_by + from;
       whole_.decisions.push_back(std::move(decision));
     }
     if (plan.live_peak > whole_.live_peak) {
       whole_.live_peak = plan.live_peak;
-      whole_.peak_instruction = from + plan.peak_instruction;
+      whole_.peak_instruction = plan.peak_instruction + from;
     }
     whole_.predicted_ms += share * plan.predicted_ms;
     whole_.predicted_keep_all_ms += share * plan.predicted_keep_all_ms;
     whole_.made_in_ms += plan.made_in_ms;
-    needs_arena(plan.arena);
+    needs_arena(plan.arena());
   }
 
   // Of a plan that runs at other times in the same arena: only what it takes.
   void add_bytes_of(const Plan& plan) {
-    needs_arena(plan.arena);
+    needs_arena(plan.arena());
     for (const Buffer& buffer : plan.buffers)
-      if (!buffer.in_arena()) add_staying(buffer);
+      if (!buffer.in_arena()) add_staying(plan, buffer);
   }
 
   void add_state(const Variable& variable) {
-    Buffer buffer;
-    buffer.size = variable.type().bytes();
-    buffer.category = variable.node()->category();
-    buffer.persistent = variable.node();
-    buffer.path = variable.path();
-    buffer.op = variable.node()->op().name();
-    add_staying(buffer);
+    const Node& node = *variable.node();
+    add_leaf({Leaf::Kind::variable, node.path(), variable.type(), {}, node.id()},
+             {.size = variable.type().bytes(),
+              .category = node.category(),
+              .first = {},
+              .last = {},
+              .place = {},
+              .path = node.path(),
+              .op = node.op().name()});
   }
 
   Plan finish() {
-    const int last = static_cast<int>(whole_.instructions.size()) - 1;
+    const InstructionId last(static_cast<int>(whole_.instructions.size()) - 1);
     for (Buffer& buffer : whole_.buffers) {
-      const int at = whole_.peak_instruction;
+      const InstructionId at = whole_.peak_instruction;
       if (!buffer.in_arena()) {
-        buffer.first = 0, buffer.last = last;
+        buffer.first = InstructionId(0), buffer.last = last;
         const Bytes bytes = Storage::reservation(whole_.device, buffer.size);
         whole_.persistent += bytes;
         whole_.at_peak[buffer.category] += bytes;
@@ -74,43 +88,49 @@ class Joining {
     }
     std::stable_sort(whole_.decisions.begin(), whole_.decisions.end(),
                      [](const Decision& a, const Decision& b) { return a.bytes > b.bytes; });
-    whole_.peak = whole_.arena + whole_.persistent;
+    whole_.peak = whole_.arena() + whole_.persistent;
     return std::move(whole_);
   }
 
  private:
-  void needs_arena(Bytes bytes) { whole_.arena = std::max(whole_.arena, bytes); }
+  void needs_arena(Bytes bytes) {
+    whole_.spaces[space_].size = std::max(whole_.spaces[space_].size, bytes);
+  }
 
   // Where each of the plan's buffers is now.
-  std::vector<int> add_buffers(const Plan& plan, int from) {
-    std::vector<int> places;
+  std::vector<BufferId> add_buffers(const Plan& plan, std::int32_t from) {
+    std::vector<BufferId> places;
     for (Buffer buffer : plan.buffers) {
       if (buffer.in_arena()) {
-        buffer.first += from, buffer.last += from;
-        places.push_back(static_cast<int>(whole_.buffers.size()));
-        whole_.buffers.push_back(std::move(buffer));
+        buffer.first = buffer.first + from, buffer.last = buffer.last + from;
+        buffer.place.space = space_;
+        places.push_back(whole_.buffers.add(std::move(buffer)));
       } else {
-        places.push_back(add_staying(buffer));
+        places.push_back(add_staying(plan, std::move(buffer)));
       }
     }
     return places;
   }
 
   // Variables and constants that several programs read are there once; results are each program's.
-  int add_staying(Buffer buffer) {
-    const int place = static_cast<int>(whole_.buffers.size());
-    if (buffer.persistent) {
-      const auto [found, is_new] = staying_.try_emplace(buffer.persistent.get(), place);
-      if (!is_new) return found->second;
-    } else {
-      buffer.output = outputs_++;
-    }
-    whole_.buffers.push_back(std::move(buffer));
-    return place;
+  BufferId add_staying(const Plan& plan, Buffer buffer) {
+    if (const LeafId leaf = buffer.place.leaf)
+      return add_leaf(plan.leaves[leaf], std::move(buffer));
+    buffer.place.output = outputs_++;
+    return whole_.buffers.add(std::move(buffer));
+  }
+
+  BufferId add_leaf(Leaf leaf, Buffer buffer) {
+    const auto found = staying_.find(leaf.node);
+    if (found != staying_.end()) return found->second;
+    const std::uint64_t node = leaf.node;
+    buffer.place = {.space = {}, .leaf = whole_.leaves.add(std::move(leaf))};
+    return staying_[node] = whole_.buffers.add(std::move(buffer));
   }
 
   Plan whole_;
-  std::unordered_map<const Node*, int> staying_;
+  SpaceId space_;
+  std::unordered_map<std::uint64_t, BufferId> staying_;  // by Node::id
   int outputs_ = 0;
 };
 
@@ -130,7 +150,7 @@ Engine::WholePlan Engine::plan() {
   for (const auto& level : state_->levels)
     for (const Variable& variable : level->variables()) joining.add_state(variable);
   whole.together = joining.finish();
-  whole.arena = whole.together.arena;
+  whole.arena = whole.together.arena();
   whole.persistent = whole.together.persistent;
   whole.peak = whole.together.peak;
   return whole;
@@ -142,28 +162,34 @@ Bytes Engine::least_budget() {
   return least;
 }
 
-Bytes Engine::resident() const {
-  const Bytes arena = state_->arena->resident();
-  Bytes total = arena;
-  std::unordered_set<const Node*> counted;
-  const auto bytes_of = [](const Node& node) {
-    return node.storage() ? node.storage()->resident() : Bytes{};
-  };
-  const auto count = [&](const Node& node) {
-    if (counted.insert(&node).second) total += bytes_of(node);
+Leaves Engine::leaves() const {
+  Leaves all;
+  std::unordered_set<const Node*> known;
+  const auto add = [&](const std::shared_ptr<Node>& node) {
+    if (known.insert(node.get()).second) all.push_back(node);
   };
   for (const auto& level : state_->levels) {
     level->each_program([&](const Program& program) {
-      Bytes results = program.resident() - arena;
-      for (const Buffer& buffer : program.plan().buffers)
-        if (buffer.persistent) {
-          results -= bytes_of(*buffer.persistent);
-          count(*buffer.persistent);
-        }
-      total += results;
+      for (const auto& leaf : program.leaves()) add(leaf);
     });
-    for (const Variable& variable : level->variables()) count(*variable.node());
+    for (const Variable& variable : level->variables()) add(variable.node());
   }
+  return all;
+}
+
+Bytes Engine::resident() const {
+  const auto bytes_of = [](const Leaves& leaves) {
+    Bytes total;
+    for (const auto& leaf : leaves)
+      if (leaf->storage()) total += leaf->storage()->resident();
+    return total;
+  };
+  const Bytes arena = state_->arena->resident();
+  Bytes total = arena + bytes_of(leaves());
+  for (const auto& level : state_->levels)
+    level->each_program([&](const Program& program) {
+      total += program.resident() - arena - bytes_of(program.leaves());  // results
+    });
   return total;
 }
 

@@ -315,13 +315,15 @@ Bytes lay_out(std::span<Buffer> buffers) {
   int end = 0;
   for (std::size_t i = 0; i < buffers.size(); ++i)
     if (buffers[i].in_arena() && buffers[i].size.count > 0) {
-      end = std::max(end, buffers[i].last + 1);
+      end = std::max(end, buffers[i].last.number() + 1);
       indices.push_back(i);
-      items.push_back({buffers[i].first, buffers[i].last, buffers[i].size.count, 0});
+      items.push_back(
+          {buffers[i].first.number(), buffers[i].last.number(), buffers[i].size.count, 0});
     }
   if (items.empty()) return {};
   place(items, end);
-  for (std::size_t i = 0; i < indices.size(); ++i) buffers[indices[i]].offset = {items[i].offset};
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    buffers[indices[i]].place.offset = {items[i].offset};
   return {top(items)};
 }
 
@@ -329,14 +331,14 @@ LivePeak live_peak(std::span<const Buffer> buffers, int instructions) {
   std::vector<Bytes> change(static_cast<std::size_t>(instructions) + 2);
   for (const Buffer& buffer : buffers)
     if (buffer.in_arena()) {
-      change[static_cast<std::size_t>(buffer.first)] += buffer.size;
-      change[static_cast<std::size_t>(buffer.last) + 1] -= buffer.size;
+      change[buffer.first.index()] += buffer.size;
+      change[buffer.last.index() + 1] -= buffer.size;
     }
   LivePeak peak;
   Bytes live;
   for (int i = 0; i <= instructions; ++i) {
     live += change[static_cast<std::size_t>(i)];
-    if (live > peak.bytes) peak = {live, i};
+    if (live > peak.bytes) peak = {live, InstructionId(i)};
   }
   return peak;
 }

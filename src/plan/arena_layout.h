@@ -15,7 +15,7 @@ Bytes lay_out(std::span<Buffer> buffers);
 // The largest sum of sizes of arena buffers live at one instruction, and that instruction.
 struct LivePeak {
   Bytes bytes;
-  int instruction = 0;
+  InstructionId instruction{0};
 };
 LivePeak live_peak(std::span<const Buffer> buffers, int instructions);
 

@@ -1,15 +1,14 @@
 #include "plan/lanes.h"
 
 #include <algorithm>
+#include <ranges>
 
 namespace ebb {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 // Bytes that an instruction reads or writes.
 struct Touched {
-  int buffer;
+  BufferId buffer;
   bool written;
 };
 
@@ -17,7 +16,7 @@ std::vector<Touched> touched(const Instruction& instruction) {
   std::vector<Touched> all;
   for (const Operand& input : instruction.inputs) all.push_back({input.buffer, false});
   for (const Operand& output : instruction.outputs) all.push_back({output.buffer, true});
-  if (instruction.workspace >= 0) all.push_back({instruction.workspace, true});
+  if (instruction.workspace) all.push_back({instruction.workspace, true});
   return all;
 }
 
@@ -29,37 +28,34 @@ class Conflicts {
       touched_.push_back(touched(instruction));
   }
 
-  bool operator()(int a, int b) const {
-    for (const Touched& x : touched_[at(a)])
-      for (const Touched& y : touched_[at(b)])
+  bool operator()(InstructionId a, InstructionId b) const {
+    for (const Touched& x : touched_[a.index()])
+      for (const Touched& y : touched_[b.index()])
         if ((x.written || y.written) && overlap(x.buffer, y.buffer)) return true;
     return false;
   }
 
  private:
-  bool overlap(int a, int b) const {
-    if (a == b) return true;
-    const Buffer &x = plan_.buffers[at(a)], &y = plan_.buffers[at(b)];
-    return x.in_arena() && y.in_arena() && x.offset < y.offset + y.size &&
-           y.offset < x.offset + x.size;
+  bool overlap(BufferId a, BufferId b) const {
+    return a == b || share_bytes(plan_.buffers[a], plan_.buffers[b]);
   }
 
   const Plan& plan_;
   std::vector<std::vector<Touched>> touched_;
 };
 
-// For every instruction aside, the first instruction of the main lane that starts when it has
-// ended, by the planner's clock. Aside it shares the device, and is given twice its time.
-std::vector<int> expected_ends(const Plan& plan) {
-  std::vector<int> ends(plan.instructions.size(), -1);
-  std::vector<std::pair<double, int>> running;  // end in ms, instruction; in order
+// For every instruction of the lane beside, the first instruction of the main lane that starts when
+// it has ended, by the planner's clock. It shares the device, and is given twice its time.
+std::vector<InstructionId> expected_ends(const Plan& plan) {
+  std::vector<InstructionId> ends(plan.instructions.size());
+  std::vector<std::pair<double, InstructionId>> running;  // end in ms, instruction; in order
   double now = 0.0, free_at = 0.0;
   std::size_t first = 0;
-  for (int i = 0; i < static_cast<int>(plan.instructions.size()); ++i) {
-    const Instruction& instruction = plan.instructions[at(i)];
+  for (const InstructionId i : plan.instructions.ids()) {
+    const Instruction& instruction = plan.instructions[i];
     for (; first < running.size() && running[first].first <= now; ++first)
-      ends[at(running[first].second)] = i;
-    if (instruction.aside) {
+      ends[running[first].second.index()] = i;
+    if (plan.runs_beside(instruction)) {
       free_at = std::max(free_at, now) + 2.0 * instruction.predicted_ms;
       running.emplace_back(free_at, i);
     } else {
@@ -67,7 +63,7 @@ std::vector<int> expected_ends(const Plan& plan) {
     }
   }
   for (; first < running.size(); ++first)
-    ends[at(running[first].second)] = static_cast<int>(plan.instructions.size());
+    ends[running[first].second.index()] = InstructionId(plan.instructions.size());
   return ends;
 }
 
@@ -76,63 +72,68 @@ std::vector<std::int64_t> live_bytes(const Plan& plan) {
   std::vector<std::int64_t> live(plan.instructions.size() + 1);
   for (const Buffer& buffer : plan.buffers)
     if (buffer.in_arena())
-      live[at(buffer.first)] += buffer.size.count, live[at(buffer.last) + 1] -= buffer.size.count;
+      live[buffer.first.index()] += buffer.size.count,
+          live[buffer.last.index() + 1] -= buffer.size.count;
   for (std::size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
   return live;
 }
 
 }  // namespace
 
-void mark_aside(Plan& plan) {
+void mark_beside(Plan& plan) {
+  const LaneId compute(0), beside = plan.lanes.add({Lane::Kind::beside});
   std::vector<bool> wanted(plan.buffers.size());  // used by the main lane later on
-  for (int i = static_cast<int>(plan.instructions.size()) - 1; i >= 0; --i) {
-    Instruction& instruction = plan.instructions[at(i)];
-    const auto free = [&](const Operand& output) { return !wanted[at(output.buffer)]; };
+  for (const InstructionId i : plan.instructions.ids() | std::views::reverse) {
+    Instruction& instruction = plan.instructions[i];
+    const auto free = [&](const Operand& output) { return !wanted[output.buffer.index()]; };
     // Products and their like fill the device by themselves.
-    instruction.aside = instruction.work == Work::elementwise && !instruction.outputs.empty() &&
-                        std::all_of(instruction.outputs.begin(), instruction.outputs.end(), free);
-    if (!instruction.aside)
-      for (const Touched& use : touched(instruction)) wanted[at(use.buffer)] = true;
+    if (instruction.work == Work::elementwise && !instruction.outputs.empty() &&
+        std::all_of(instruction.outputs.begin(), instruction.outputs.end(), free)) {
+      instruction.lane = beside;
+      continue;
+    }
+    for (const Touched& use : touched(instruction)) wanted[use.buffer.index()] = true;
   }
   // The second lane begins with something to wait for: what runs before that is of the first.
   for (Instruction& instruction : plan.instructions) {
-    if (!instruction.aside) break;
-    instruction.aside = false;
+    if (instruction.lane != beside) break;
+    instruction.lane = compute;
   }
 }
 
 void stretch_lives(Plan& plan, Bytes limit) {
-  const std::vector<int> ends = expected_ends(plan);
+  const std::vector<InstructionId> ends = expected_ends(plan);
   std::vector<std::int64_t> live = live_bytes(plan);
-  for (int i = 0; i < static_cast<int>(plan.instructions.size()); ++i) {
-    if (!plan.instructions[at(i)].aside) continue;
-    for (const Touched& use : touched(plan.instructions[at(i)])) {
-      Buffer& buffer = plan.buffers[at(use.buffer)];
+  for (const InstructionId i : plan.instructions.ids()) {
+    if (!plan.runs_beside(plan.instructions[i])) continue;
+    for (const Touched& use : touched(plan.instructions[i])) {
+      Buffer& buffer = plan.buffers[use.buffer];
       if (!buffer.in_arena()) continue;
-      while (buffer.last + 1 < ends[at(i)] &&
-             live[at(buffer.last) + 1] + buffer.size.count <= limit.count)
-        live[at(++buffer.last)] += buffer.size.count;
+      while (buffer.last + 1 < ends[i.index()] &&
+             live[buffer.last.index() + 1] + buffer.size.count <= limit.count)
+        live[(++buffer.last).index()] += buffer.size.count;
     }
   }
 }
 
 void order_lanes(Plan& plan) {
   const Conflicts conflict(plan);
-  std::vector<int> aside, main;         // the instructions of each lane so far
-  int main_done = -1, aside_done = -1;  // what the second lane has waited for, and the first
-  for (int i = 0; i < static_cast<int>(plan.instructions.size()); ++i) {
-    Instruction& instruction = plan.instructions[at(i)];
-    std::vector<int>& others = instruction.aside ? main : aside;
-    int& done = instruction.aside ? main_done : aside_done;
-    instruction.after = -1;
+  std::vector<InstructionId> beside, main;  // the instructions of each lane so far
+  InstructionId main_done, beside_done;     // what the second lane has waited for, and the first
+  for (const InstructionId i : plan.instructions.ids()) {
+    Instruction& instruction = plan.instructions[i];
+    const bool is_beside = plan.runs_beside(instruction);
+    const std::vector<InstructionId>& others = is_beside ? main : beside;
+    InstructionId& done = is_beside ? main_done : beside_done;
+    instruction.waits.clear();
     for (std::size_t k = others.size(); k-- > 0 && others[k] > done;) {
       if (!conflict(others[k], i)) continue;
-      instruction.after = done = others[k];
+      instruction.waits = {done = others[k]};
       break;
     }
-    (instruction.aside ? aside : main).push_back(i);
-    if (instruction.aside && aside.size() == 1 && instruction.after < 0)
-      instruction.after = main_done = main.back();  // a lane begins by waiting
+    (is_beside ? beside : main).push_back(i);
+    if (is_beside && beside.size() == 1 && instruction.waits.empty())
+      instruction.waits = {main_done = main.back()};  // a lane begins by waiting
   }
 }
 

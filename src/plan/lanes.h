@@ -9,14 +9,15 @@
 
 namespace ebb {
 
-// Marks the instructions of the second lane (`Instruction::aside`).
-void mark_aside(Plan& plan);
+// Adds the second lane, and puts its instructions there.
+void mark_beside(Plan& plan);
 
-// Lets buffers that instructions aside use live on while those may still run, wherever no more than
-// `limit` bytes are live at once. Otherwise the next instruction that takes their place would wait.
+// Lets buffers that instructions of the second lane use live on while those may still run, wherever
+// no more than `limit` bytes are live at once. Otherwise the next instruction that takes their
+// place would wait.
 void stretch_lives(Plan& plan, Bytes limit);
 
-// What each instruction has to wait for in the other lane (`Instruction::after`), with all buffers
+// What each instruction has to wait for in the other lane (`Instruction::waits`), with all buffers
 // in their places.
 void order_lanes(Plan& plan);
 

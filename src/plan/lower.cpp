@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -11,6 +12,7 @@
 #include "ebb/storage.h"
 #include "ops/leaf/leaf.h"
 #include "passes/layout.h"
+#include "plan/request.h"
 #include "plan/schedule.h"
 
 namespace ebb {
@@ -21,11 +23,10 @@ Bytes buffer_size(const TensorType& type) { return round_up(type.bytes(), buffer
 class Lowering {
  public:
   Lowering(const Graph& graph, const Order& order, const PlanOptions& options)
-      : graph_(graph),
-        release_(options.release),
-        rates_(options.rates),
-        tf32_(options.tf32),
-        order_(order) {
+      : graph_(graph), release_(options.release), rates_(options.rates), order_(order) {
+    plan_.tf32 = options.tf32;
+    space_ = plan_.spaces.add({.size = {}, .pages = options.pages});
+    plan_.lanes.add({Lane::Kind::compute});
     for (const auto& node : order_)
       for (std::size_t o = 0; o < node->outputs().size(); ++o)
         layouts_.add({node, static_cast<int>(o)});
@@ -37,20 +38,19 @@ class Lowering {
 
   Lowered run() {
     find_device();
-    for (const Tensor& input : graph_.inputs) plan_.input_buffers.push_back(add_leaf(input));
-    position_ = 0;
+    for (const Tensor& input : graph_.inputs) plan_.inputs.push_back(port(input, add_leaf(input)));
     for (const auto& node : order_) {
       if (is_leaf(node->op()))
         add_leaf({node, 0});
       else if (!node->op().is_view())
         add_instruction(node);
     }
-    const int graph_instructions = position_;
+    const int graph_instructions = static_cast<int>(plan_.instructions.size());
     copy_leftover_updates();
     finish_lifetimes();
     for (const Tensor& output : graph_.outputs)
-      plan_.output_buffers.push_back(buffers_of_.at(output));
-    return {std::move(plan_), graph_instructions};
+      plan_.outputs.push_back(port(output, buffers_of_.at(output)));
+    return {std::move(plan_), std::move(nodes_), graph_instructions};
   }
 
  private:
@@ -68,66 +68,94 @@ class Lowering {
 
   // Instruction numbers after which a buffer's root is not read again.
   void find_last_reads() {
-    int position = 0;
+    InstructionId position(0);
     for (const auto& node : order_) {
       if (is_leaf(node->op()) || node->op().is_view()) continue;
       for (const Tensor& input : node->inputs()) last_read_[layouts_.root(input)] = position;
       ++position;
     }
   }
-  bool read_after(const Tensor& root, int position) const {
+  bool read_after(const Tensor& root, InstructionId position) const {
     const auto found = last_read_.find(root);
     return found != last_read_.end() && found->second > position;
   }
 
-  int new_buffer(const Node& node, Bytes size, Category category) {
-    Buffer buffer;
-    buffer.size = size;
-    buffer.category = category;
-    buffer.first = buffer.last = position_;
-    buffer.path = node.path();
-    buffer.op = node.op().name();
-    plan_.buffers.push_back(std::move(buffer));
-    return static_cast<int>(plan_.buffers.size()) - 1;
+  // The number that the next instruction gets.
+  InstructionId position() const { return InstructionId(plan_.instructions.size()); }
+
+  BufferId new_buffer(const Node& node, Bytes size, Category category) {
+    return plan_.buffers.add({.size = size,
+                              .category = category,
+                              .first = position(),
+                              .last = position(),
+                              .place = {.space = space_, .leaf = {}},
+                              .path = node.path(),
+                              .op = node.op().name()});
   }
 
-  int add_leaf(const Tensor& leaf) {
+  // Inputs of the program, constants and variables.
+  BufferId add_leaf(const Tensor& leaf) {
     if (const auto found = buffers_of_.find(leaf); found != buffers_of_.end()) return found->second;
-    const int index = new_buffer(*leaf.node(), buffer_size(leaf.type()), leaf.node()->category());
-    Buffer& buffer = plan_.buffers[static_cast<std::size_t>(index)];
-    if (&leaf.node()->op() != &input_op()) buffer.persistent = leaf.node();
-    buffer.first = 0;
+    const Node& node = *leaf.node();
+    const ValueId value = values_of_[leaf] = plan_.values.add({leaf.type(), {}});
+    const BufferId index = new_buffer(node, buffer_size(leaf.type()), node.category());
+    plan_.buffers[index].first = InstructionId(0);
+    if (&node.op() != &input_op()) {
+      const Leaf::Kind kind =
+          &node.op() == &variable_op() ? Leaf::Kind::variable : Leaf::Kind::constant;
+      plan_.buffers[index].place = {
+          .space = {},
+          .leaf = plan_.leaves.add({kind, node.path(), leaf.type(), value, node.id()})};
+    }
     return buffers_of_[leaf] = index;
   }
 
   Operand operand(const Tensor& tensor) const {
-    return {buffers_of_.at(layouts_.root(tensor)), layouts_[tensor], tensor.type()};
+    const Tensor root = layouts_.root(tensor);
+    return {values_of_.at(root), buffers_of_.at(root), layouts_[tensor], tensor.type()};
+  }
+
+  Port port(const Tensor& tensor, BufferId buffer) const {
+    return {values_of_.at(tensor), buffer, tensor.type()};
+  }
+
+  static Instruction instruction_of(const Node& node) {
+    Instruction instruction;
+    instruction.op = &node.op();
+    instruction.attributes = node.attributes();
+    instruction.path = node.path();
+    instruction.marks = node.marks();
+    return instruction;
+  }
+
+  void add(Instruction instruction, const std::shared_ptr<Node>& node) {
+    describe(instruction, *node);
+    plan_.instructions.add(std::move(instruction));
+    nodes_.push_back(node);
   }
 
   void add_instruction(const std::shared_ptr<Node>& node) {
-    Instruction instruction;
-    instruction.node = node;
+    Instruction instruction = instruction_of(*node);
     for (const Tensor& input : node->inputs()) instruction.inputs.push_back(operand(input));
     if (release_ == Release::early)
       for (const InPlace& pair : node->op().in_place(node->attributes()))
         if (fits_over(*node, instruction, pair)) instruction.overwritable.push_back(pair);
-    std::unordered_set<int> reused;
+    std::set<BufferId> reused;
     for (std::size_t o = 0; o < node->outputs().size(); ++o) {
       const Tensor output(node, static_cast<int>(o));
       buffers_of_[output] = output_buffer(output, instruction, reused);
+      values_of_[output] = plan_.values.add({output.type(), position()});
       instruction.outputs.push_back(operand(output));
     }
-    bind(instruction);
-    plan_.instructions.push_back(std::move(instruction));
-    ++position_;
+    add(std::move(instruction), node);
   }
 
-  int output_buffer(const Tensor& output, const Instruction& instruction,
-                    std::unordered_set<int>& reused) {
+  BufferId output_buffer(const Tensor& output, const Instruction& instruction,
+                         std::set<BufferId>& reused) {
     const Node& node = *output.node();
     if (const auto found = output_of_.find(output); found != output_of_.end()) {
-      const int index = new_buffer(node, buffer_size(output.type()), node.category());
-      plan_.buffers[static_cast<std::size_t>(index)].output = found->second;
+      const BufferId index = new_buffer(node, buffer_size(output.type()), node.category());
+      plan_.buffers[index].place = {.space = {}, .leaf = {}, .output = found->second};
       return index;
     }
     if (const auto found = update_of_.find(output);
@@ -137,13 +165,13 @@ class Lowering {
     }
     for (const InPlace& pair : instruction.overwritable) {
       const std::size_t input = static_cast<std::size_t>(pair.input);
-      const int index = instruction.inputs[input].buffer;
+      const BufferId index = instruction.inputs[input].buffer;
       if (pair.output != output.output() ||
-          read_after(layouts_.root(node.inputs()[input]), position_) ||
+          read_after(layouts_.root(node.inputs()[input]), position()) ||
           !reused.insert(index).second)
         continue;
       if (node.category() == Category::gradients)
-        plan_.buffers[static_cast<std::size_t>(index)].category = Category::gradients;
+        plan_.buffers[index].category = Category::gradients;
       return index;
     }
     return new_buffer(node, buffer_size(output.type()), node.category());
@@ -156,7 +184,7 @@ class Lowering {
     const Operand& operand = instruction.inputs[static_cast<std::size_t>(pair.input)];
     const Tensor root = layouts_.root(node.inputs()[static_cast<std::size_t>(pair.input)]);
     if (update_of_.contains(root)) return false;  // still to be copied into its variable
-    return plan_.buffers[static_cast<std::size_t>(operand.buffer)].in_arena() &&
+    return plan_.buffers[operand.buffer].in_arena() &&
            whole_and_equal(operand, root, node.outputs()[static_cast<std::size_t>(pair.output)]) &&
            read_only_as(instruction, operand);
   }
@@ -181,8 +209,8 @@ class Lowering {
   // Whether a node may write its result straight into a variable: nobody reads the old value later,
   // and the node itself reads it, if at all, where its op allows writing over it.
   bool updates_in_place(const Node& node, const Instruction& instruction, const Variable& target) {
-    if (read_after(target, position_)) return false;
-    const int own = add_leaf(target);
+    if (read_after(target, position())) return false;
+    const BufferId own = add_leaf(target);
     bool aliases = true;
     for (std::size_t i = 0; i < node.inputs().size(); ++i) {
       if (instruction.inputs[i].buffer != own) continue;
@@ -197,23 +225,18 @@ class Lowering {
     return aliases;
   }
 
-  void bind(Instruction& instruction) {
-    std::vector<Arg> inputs, outputs;
-    for (const Operand& operand : instruction.inputs) inputs.push_back(operand.arg());
-    for (const Operand& operand : instruction.outputs) outputs.push_back(operand.arg());
-    const Node& node = *instruction.node;
-    const Cost cost = cost_of(instruction);
+  // What the planner has to know of an instruction besides its operands.
+  void describe(Instruction& instruction, const Node& node) {
+    const Cost cost = cost_of(instruction, node);
     instruction.work = cost.work;
     instruction.predicted_ms = rates_.predict_ms(cost, computed_in(node, cost.work));
-    instruction.kernel =
-        node.op().bind({node.op(), inputs, outputs, node.device(), tf32_}, node.attributes());
-    if (instruction.kernel.workspace.count > 0)
-      instruction.workspace = new_buffer(
-          node, round_up(instruction.kernel.workspace, buffer_alignment), Category::workspace);
+    const Bytes workspace = workspace_of(plan_, instruction);
+    if (workspace.count > 0)
+      instruction.workspace =
+          new_buffer(node, round_up(workspace, buffer_alignment), Category::workspace);
   }
 
-  static Cost cost_of(const Instruction& instruction) {
-    const Node& node = *instruction.node;
+  static Cost cost_of(const Instruction& instruction, const Node& node) {
     std::vector<TensorType> inputs;
     for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
     Cost cost = node.op().cost(inputs, node.outputs(), node.attributes());
@@ -238,27 +261,26 @@ class Lowering {
           update.value == static_cast<const Tensor&>(update.target))
         continue;
       const auto node = contiguous(update.value).node();
-      Instruction instruction;
-      instruction.node = node;
+      Instruction instruction = instruction_of(*node);
       instruction.inputs = {operand(update.value)};
-      instruction.outputs = {{add_leaf(update.target),
+      const BufferId target = add_leaf(update.target);
+      instruction.outputs = {{plan_.values.add({update.target.type(), position()}),
+                              target,
                               {contiguous_strides(update.target.shape()), 0},
                               update.target.type()}};
-      bind(instruction);
-      plan_.instructions.push_back(std::move(instruction));
-      ++position_;
+      add(std::move(instruction), node);
     }
   }
 
   void finish_lifetimes() {
-    const int end = std::max(0, static_cast<int>(plan_.instructions.size()) - 1);
-    for (std::size_t i = 0; i < plan_.instructions.size(); ++i) {
-      const auto touch = [&](int buffer) {
-        Buffer& b = plan_.buffers[static_cast<std::size_t>(buffer)];
-        b.last = std::max(b.last, static_cast<int>(i));
+    const InstructionId end(std::max(0, static_cast<int>(plan_.instructions.size()) - 1));
+    for (const InstructionId i : plan_.instructions.ids()) {
+      const auto touch = [&](const Operand& operand) {
+        Buffer& buffer = plan_.buffers[operand.buffer];
+        buffer.last = std::max(buffer.last, i);
       };
-      for (const Operand& operand : plan_.instructions[i].inputs) touch(operand.buffer);
-      for (const Operand& operand : plan_.instructions[i].outputs) touch(operand.buffer);
+      for (const Operand& operand : plan_.instructions[i].inputs) touch(operand);
+      for (const Operand& operand : plan_.instructions[i].outputs) touch(operand);
     }
     for (Buffer& buffer : plan_.buffers) {
       buffer.first = std::min(buffer.first, end);
@@ -270,16 +292,17 @@ class Lowering {
   const Graph& graph_;
   Release release_;
   const Rates& rates_;
-  bool tf32_;
   const Order& order_;
   LayoutMap layouts_;
-  std::unordered_map<Tensor, int> last_read_;  // root → instruction
+  std::unordered_map<Tensor, InstructionId> last_read_;  // of a root
   std::unordered_map<Tensor, int> output_of_;
   std::unordered_map<Tensor, Variable> update_of_;
   std::unordered_set<Tensor> settled_;
-  std::unordered_map<Tensor, int> buffers_of_;
+  std::unordered_map<Tensor, BufferId> buffers_of_;
+  std::unordered_map<Tensor, ValueId> values_of_;
   Plan plan_;
-  int position_ = 0;
+  std::vector<std::shared_ptr<Node>> nodes_;  // of the instructions
+  SpaceId space_;
 };
 
 }  // namespace

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <functional>
 #include <ostream>
+#include <unordered_map>
 #include <utility>
 
+#include "ops/leaf/leaf.h"
 #include "plan/arena_layout.h"
 #include "plan/lanes.h"
 #include "plan/lower.h"
@@ -19,10 +21,10 @@ namespace {
 
 // Places for work in two lanes, in no more bytes than it takes in one.
 Bytes lay_out_lanes(Plan& plan, Bytes live, Bytes in_one_lane) {
-  mark_aside(plan);
-  std::vector<Buffer> placed = plan.buffers;
+  mark_beside(plan);
+  Table<Buffer> placed = plan.buffers;
   stretch_lives(plan, live);
-  Bytes size = lay_out(plan.buffers);
+  Bytes size = lay_out(plan.buffers.rows());
   if (size > in_one_lane) plan.buffers = std::move(placed), size = in_one_lane;
   order_lanes(plan);
   return size;
@@ -30,12 +32,13 @@ Bytes lay_out_lanes(Plan& plan, Bytes live, Bytes in_one_lane) {
 
 // Offsets and totals.
 void finish(Plan& plan, const PlanOptions& options) {
-  Bytes size = lay_out(plan.buffers);
+  Bytes size = lay_out(plan.buffers.rows());
   const int count = static_cast<int>(plan.instructions.size());
   if (options.lanes > 1 && plan.device.kind == Device::Kind::cuda)
-    size = lay_out_lanes(plan, live_peak(plan.buffers, count).bytes, size);
-  plan.arena = Storage::reservation(plan.device, size, options.pages);
-  const LivePeak live = live_peak(plan.buffers, count);
+    size = lay_out_lanes(plan, live_peak(plan.buffers.rows(), count).bytes, size);
+  Space& space = plan.spaces[SpaceId(0)];
+  space.size = Storage::reservation(plan.device, size, space.pages);
+  const LivePeak live = live_peak(plan.buffers.rows(), count);
   plan.live_peak = live.bytes;
   plan.peak_instruction = live.instruction;
   for (const Buffer& buffer : plan.buffers) {
@@ -46,7 +49,7 @@ void finish(Plan& plan, const PlanOptions& options) {
     else if (live_at_peak)
       plan.at_peak[buffer.category] += buffer.size;
   }
-  plan.peak = plan.arena + plan.persistent;
+  plan.peak = plan.arena() + plan.persistent;
   for (const Instruction& instruction : plan.instructions) {
     plan.predicted_ms += instruction.predicted_ms;
     if (!instruction.recomputed) plan.predicted_keep_all_ms += instruction.predicted_ms;
@@ -103,7 +106,7 @@ class Planner {
       plan = realise(strategy->decide(question(live_limit)));
       if (plan.peak <= budget) return plan;
       if (plan.live_peak.count > live_limit) break;  // as low as the strategy goes
-      live_limit = plan.live_peak.count - attempt * (plan.arena.count - limit);
+      live_limit = plan.live_peak.count - attempt * (plan.arena().count - limit);
     }
     plan = least_plan();
     if (recompute.mode == Recompute::Mode::automatic && plan.peak <= budget) return plan;
@@ -120,13 +123,13 @@ class Planner {
     starts.push_back(search.least(starts));
     Plan lowest = realise(starts.back());
     if (options_.effort == Effort::quick) return lowest;
-    const std::int64_t taken = lowest.arena.count;
+    const std::int64_t taken = lowest.arena().count;
     const std::int64_t saved = search.peak_of(keep_all(model_)) - lowest.live_peak.count;
     const std::int64_t most = taken + std::min(taken / of_taken, saved / of_saved);
     const auto runs = search.solve(most, starts);
     if (!runs) return lowest;
     Plan faster = realise(*runs);
-    return faster.arena.count <= most ? faster : lowest;
+    return faster.arena().count <= most ? faster : lowest;
   }
 
   Question question(std::int64_t limit) const {
@@ -149,7 +152,7 @@ class Planner {
       finish(plan, options_);
       return plan;
     }
-    const Graph again = rebuild(graph_, base_.plan, model_, runs);
+    const Graph again = rebuild(graph_, base_.nodes, model_, runs);
     Plan plan = lower(again, topological_order(again), options_).plan;
     std::vector<int> last_run(model_.steps.size(), -1);
     for (int r = 0; r < static_cast<int>(runs.size()); ++r) {
@@ -164,7 +167,7 @@ class Planner {
   }
 
   void note(Plan& plan, const Simulation& simulation, int before, int now) const {
-    Instruction& instruction = plan.instructions[static_cast<std::size_t>(now)];
+    Instruction& instruction = plan.instructions[InstructionId(now)];
     instruction.recomputed = true;
     Bytes bytes;  // that somebody reads
     for (int c = simulation.first_made(now); c < simulation.first_made(now + 1); ++c) {
@@ -172,8 +175,8 @@ class Planner {
       if (copy.last > now)
         bytes += Bytes{model_.values[static_cast<std::size_t>(copy.value)].bytes};
     }
-    plan.decisions.push_back({instruction.node->path(), std::string(instruction.node->op().name()),
-                              bytes, before, now, instruction.predicted_ms});
+    plan.decisions.push_back({instruction.path, std::string(instruction.op->name()), bytes,
+                              InstructionId(before), InstructionId(now), instruction.predicted_ms});
   }
 
   const Graph& graph_;
@@ -190,9 +193,19 @@ Bytes CategoryBytes::total() const {
   return sum;
 }
 
+bool share_bytes(const Buffer& a, const Buffer& b) {
+  return a.in_arena() && a.place.space == b.place.space &&
+         a.place.offset < b.place.offset + b.size && b.place.offset < a.place.offset + a.size;
+}
+
+Bytes Plan::arena() const {
+  Bytes sum;
+  for (const Space& space : spaces) sum += space.size;
+  return sum;
+}
 double Plan::fragmentation() const {
   return live_peak.count > 0
-             ? static_cast<double>(arena.count) / static_cast<double>(live_peak.count)
+             ? static_cast<double>(arena().count) / static_cast<double>(live_peak.count)
              : 1.0;
 }
 double Plan::overhead() const {
@@ -209,6 +222,21 @@ BudgetError::BudgetError(Bytes asked, Bytes smallest)
                       to_string(asked), to_string(smallest), smallest.count)),
       budget(asked),
       least(smallest) {}
+
+Leaves leaves_of(const Plan& plan, const Graph& graph) {
+  std::unordered_map<std::uint64_t, std::shared_ptr<Node>> nodes;
+  for (const auto& node : topological_order(graph))
+    if (is_leaf(node->op())) nodes.emplace(node->id(), node);
+  Leaves leaves;
+  for (const Leaf& leaf : plan.leaves) {
+    const auto found = nodes.find(leaf.node);
+    if (found == nodes.end())
+      throw ValueError(fmt::format(
+          "[compile] the plan is of another graph: there is no \"{}\" in this one", leaf.path));
+    leaves.push_back(found->second);
+  }
+  return leaves;
+}
 
 Plan make_plan(const Graph& graph, const PlanOptions& options) {
   return Planner(graph, options).run();
@@ -227,7 +255,7 @@ std::string to_string(const Plan& plan) {
     text += fmt::format("  {:<12} {:>12}\n", name(static_cast<Category>(c)),
                         to_string(plan.at_peak[static_cast<Category>(c)]));
   text += fmt::format("  arena {} for {} of live buffers: {:.4f} of the least\n",
-                      to_string(plan.arena), to_string(plan.live_peak), plan.fragmentation());
+                      to_string(plan.arena()), to_string(plan.live_peak), plan.fragmentation());
   if (const int again = plan.recomputed_nodes())
     text += fmt::format("  {} instructions run again: {:.3f} of the time without\n", again,
                         plan.overhead());

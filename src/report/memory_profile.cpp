@@ -82,17 +82,18 @@ std::string drawing(const MemoryProfile& profile) {
 MemoryProfile profile(const Plan& plan, int depth) {
   MemoryProfile result;
   const std::size_t count = plan.instructions.size();
-  result.peak_instruction = plan.peak_instruction;
+  result.peak_instruction = plan.peak_instruction.number();
   std::vector<CategoryBytes> change(count + 1);
   std::map<std::string, CategoryBytes> modules;
   for (const Buffer& buffer : plan.buffers) {
     const bool stays = !buffer.in_arena();
-    const int first = stays ? 0 : buffer.first;
-    const int last = stays ? static_cast<int>(count) - 1 : buffer.last;
+    const int first = stays ? 0 : buffer.first.number();
+    const int last = stays ? static_cast<int>(count) - 1 : buffer.last.number();
+    const int peak = plan.peak_instruction.number();
     if (last < first) continue;
     change[static_cast<std::size_t>(first)][buffer.category] += counted(plan, buffer);
     change[static_cast<std::size_t>(last) + 1][buffer.category] -= counted(plan, buffer);
-    if (first > plan.peak_instruction || last < plan.peak_instruction) continue;
+    if (first > peak || last < peak) continue;
     result.at_peak.push_back(
         {buffer.path, std::string(buffer.op), buffer.category, counted(plan, buffer), first, last});
     modules[cut(buffer.path, depth)][buffer.category] += counted(plan, buffer);
@@ -186,12 +187,12 @@ std::string to_json(const MemoryProfile& profile, const Plan& plan) {
                        {"op", b.op},
                        {"category", name(b.category)},
                        {"bytes", counted(plan, b).count},
-                       {"first", b.first},
-                       {"last", b.last},
-                       {"offset", b.in_arena() ? Json(b.offset.count) : Json()}});
+                       {"first", b.first.number()},
+                       {"last", b.last.number()},
+                       {"offset", b.in_arena() ? Json(b.place.offset.count) : Json()}});
   for (const Instruction& i : plan.instructions)
-    instructions.push_back({{"op", i.node->op().name()},
-                            {"path", i.node->path()},
+    instructions.push_back({{"op", i.op->name()},
+                            {"path", i.path},
                             {"ms", i.predicted_ms},
                             {"recomputed", i.recomputed}});
   return json_text(Json{{"peak_instruction", profile.peak_instruction},

@@ -49,24 +49,17 @@ constexpr const char* phase_names[] = {"forward", "backward", "update", "compute
 
 bool writes_a_variable(const Plan& plan, const Instruction& instruction) {
   return std::any_of(instruction.outputs.begin(), instruction.outputs.end(), [&](const Operand& o) {
-    return plan.buffers[static_cast<std::size_t>(o.buffer)].persistent != nullptr;
+    return static_cast<bool>(plan.buffers[o.buffer].place.leaf);
   });
 }
 
-// The instructions that read what each one makes, straight or through views, which are none.
+// The instructions that read what each one makes.
 std::vector<std::vector<std::size_t>> readers_of(const Plan& plan) {
-  std::unordered_map<const Node*, std::size_t> makers;
-  for (std::size_t i = 0; i < plan.instructions.size(); ++i)
-    makers[plan.instructions[i].node.get()] = i;
   std::vector<std::vector<std::size_t>> readers(plan.instructions.size());
-  for (std::size_t i = 0; i < plan.instructions.size(); ++i)
-    for (const Tensor& input : plan.instructions[i].node->inputs()) {
-      const Node* node = input.node().get();
-      while (!makers.contains(node) && !node->inputs().empty())
-        node = node->inputs().front().node().get();
-      if (const auto maker = makers.find(node); maker != makers.end())
-        readers[maker->second].push_back(i);
-    }
+  for (const InstructionId i : plan.instructions.ids())
+    for (const Operand& input : plan.instructions[i].inputs)
+      if (const InstructionId maker = plan.values[input.value].maker)
+        readers[maker.index()].push_back(i.index());
   return readers;
 }
 
@@ -75,13 +68,13 @@ std::vector<Phase> phases_of(const Plan& plan) {
   const auto readers = readers_of(plan);
   std::vector<Phase> phases(plan.instructions.size());
   for (std::size_t i = phases.size(); i-- > 0;) {
-    const Instruction& instruction = plan.instructions[i];
+    const Instruction& instruction = plan.instructions[InstructionId(i)];
     const bool serves_updates =
         !readers[i].empty() && std::all_of(readers[i].begin(), readers[i].end(),
                                            [&](std::size_t r) { return phases[r] == update; });
     if (instruction.recomputed)
       phases[i] = again;
-    else if (instruction.node->marks().backward)
+    else if (instruction.marks.backward)
       phases[i] = backward;
     else
       phases[i] = serves_updates || writes_a_variable(plan, instruction) ? update : forward;
@@ -100,9 +93,9 @@ Json buffers_of(const Plan& plan, Names& names) {
     op.push_back(names(b.op));
     category.push_back(static_cast<int>(b.category));
     bytes.push_back(stays ? Storage::reservation(plan.device, b.size).count : b.size.count);
-    first.push_back(stays ? 0 : b.first);
-    last.push_back(stays ? end : b.last);
-    offset.push_back(stays ? -1 : b.offset.count);
+    first.push_back(stays ? 0 : b.first.number());
+    last.push_back(stays ? end : b.last.number());
+    offset.push_back(stays ? -1 : b.place.offset.count);
   }
   return {{"path", path},   {"op", op},     {"category", category}, {"bytes", bytes},
           {"first", first}, {"last", last}, {"offset", offset}};
@@ -117,9 +110,9 @@ std::string timeline_json(const Plan& plan, std::span<const double> measured_ms)
   Json op = Json::array(), path = Json::array(), phase = Json::array(), ms = Json::array(),
        measured = Json::array();
   for (std::size_t k = 0; k < plan.instructions.size(); ++k) {
-    const Instruction& i = plan.instructions[k];
-    op.push_back(names(i.node->op().name()));
-    path.push_back(names(i.node->path()));
+    const Instruction& i = plan.instructions[InstructionId(k)];
+    op.push_back(names(i.op->name()));
+    path.push_back(names(i.path));
     phase.push_back(static_cast<int>(phases[k]));
     ms.push_back(to_microseconds(i.predicted_ms));
   }
@@ -135,8 +128,8 @@ std::string timeline_json(const Plan& plan, std::span<const double> measured_ms)
     modules.push_back({{"path", m.path}, {"bytes", bytes_of(m.bytes)}});
   Json result{
       {"peak_bytes", plan.peak.count},
-      {"arena_bytes", plan.arena.count},
-      {"peak_instruction", plan.peak_instruction},
+      {"arena_bytes", plan.arena().count},
+      {"peak_instruction", plan.peak_instruction.number()},
       {"categories", categories()},
       {"phases", phase_names},
       {"instructions",
@@ -161,7 +154,7 @@ std::string chrome_trace(const Plan& plan, std::span<const double> measured_ms) 
   for (int p = forward; p <= again; ++p) describe("thread_name", p, phase_names[p]);
   double at = 0.0;  // microseconds
   for (std::size_t i = 0; i < plan.instructions.size(); ++i) {
-    const Instruction& instruction = plan.instructions[i];
+    const Instruction& instruction = plan.instructions[InstructionId(i)];
     const double us = 1e3 * (measured_ms.empty() ? instruction.predicted_ms : measured_ms[i]);
     Json live;
     for (int c = 0; c < category_count; ++c)
@@ -173,14 +166,14 @@ std::string chrome_trace(const Plan& plan, std::span<const double> measured_ms) 
                       {"ts", to_microseconds(at)},
                       {"args", live}});
     events.push_back({{"ph", "X"},
-                      {"name", instruction.node->op().name()},
+                      {"name", instruction.op->name()},
                       {"cat", phase_names[phases[i]]},
                       {"pid", 1},
                       {"tid", static_cast<int>(phases[i])},
                       {"ts", to_microseconds(at)},
                       {"dur", to_microseconds(us)},
                       {"args",
-                       {{"module", instruction.node->path()},
+                       {{"module", instruction.path},
                         {"instruction", i},
                         {"predicted_ms", to_microseconds(instruction.predicted_ms)}}}});
     at += us;

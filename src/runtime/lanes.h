@@ -10,8 +10,8 @@
 
 namespace ebb {
 
-inline cuda::Lane lane_of(const Instruction& instruction) {
-  return instruction.aside ? cuda::Lane::aside : cuda::Lane::main;
+inline cuda::Lane lane_of(const Plan& plan, const Instruction& instruction) {
+  return plan.runs_beside(instruction) ? cuda::Lane::aside : cuda::Lane::main;
 }
 
 class Lanes {
@@ -19,11 +19,12 @@ class Lanes {
   explicit Lanes(const Plan& plan);
 
   // Everything, so that what is started in the main lane afterwards waits for both.
-  void start(const Plan& plan, std::span<const KernelArgs> args) const;
+  void start(const Plan& plan, std::span<const Kernel> kernels,
+             std::span<const KernelArgs> args) const;
 
  private:
   std::vector<int> mark_of_;  // of every instruction that somebody waits for, or -1
-  int last_aside_ = -1;       // instruction
+  InstructionId last_beside_;
   std::optional<cuda::Marks> marks_;
 };
 

@@ -53,10 +53,9 @@ class Stopwatch {
     options.fuse = false;
     Program program({.inputs = {}, .outputs = {sum(result)}, .updates = {}}, options);
     const auto& instructions = program.plan().instructions;
-    const auto found =
-        std::find_if(instructions.begin(), instructions.end(), [&](const Instruction& instruction) {
-          return &instruction.node->op() == &maker(result).op();
-        });
+    const auto found = std::find_if(
+        instructions.begin(), instructions.end(),
+        [&](const Instruction& instruction) { return instruction.op == &maker(result).op(); });
     if (found == instructions.end())
       throw Error(fmt::format("[probe] no instruction runs {}", maker(result).op().name()));
     const std::size_t which = static_cast<std::size_t>(found - instructions.begin());

@@ -12,6 +12,7 @@
 #include "ebb/ops.h"
 #include "ebb/storage.h"
 #include "ops/leaf/leaf.h"
+#include "plan/request.h"
 #include "runtime/lanes.h"
 #include "runtime/uploads.h"
 
@@ -46,8 +47,10 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 
 struct Program::State {
   Plan plan;
-  std::vector<Tensor> inputs;  // the graph's inputs, for their types and names
-  std::vector<bool> fed;       // which of them have bytes for the next run
+  std::vector<Kernel> kernels;  // of the instructions
+  Leaves leaves;                // of the plan's leaves
+  std::vector<Tensor> inputs;   // the graph's inputs, for their types and names
+  std::vector<bool> fed;        // which of them have bytes for the next run
   std::shared_ptr<Arena> arena;
   std::uint64_t bound_to = 0;  // generation of the arena that the addresses are of
   std::vector<std::shared_ptr<Storage>> outputs;
@@ -76,16 +79,17 @@ struct Program::State {
   }
 
   std::byte* address_of(const Buffer& buffer) const {
-    if (buffer.persistent) return buffer.persistent->storage()->data();
-    if (buffer.output >= 0) return outputs[static_cast<std::size_t>(buffer.output)]->data();
-    return arena->data() + buffer.offset.count;
+    const Place& place = buffer.place;
+    if (place.leaf) return leaves[place.leaf.index()]->storage()->data();
+    if (place.output >= 0) return outputs[static_cast<std::size_t>(place.output)]->data();
+    return arena->data() + place.offset.count;
   }
 
   void make_outputs() {
-    outputs.resize(plan.output_buffers.size());
+    outputs.resize(plan.outputs.size());
     for (const Buffer& buffer : plan.buffers)
-      if (buffer.output >= 0)
-        outputs[static_cast<std::size_t>(buffer.output)] = Storage::allocate(device(), buffer.size);
+      if (const int output = buffer.place.output; output >= 0)
+        outputs[static_cast<std::size_t>(output)] = Storage::allocate(device(), buffer.size);
   }
 
   void bind() {
@@ -102,16 +106,15 @@ struct Program::State {
       const std::size_t begin = pointers.size();
       for (const std::vector<Operand>* operands : {&instruction.inputs, &instruction.outputs})
         for (const Operand& operand : *operands)
-          pointers.push_back(addresses[static_cast<std::size_t>(operand.buffer)] +
+          pointers.push_back(addresses[operand.buffer.index()] +
                              operand.layout.offset * size_of(operand.type.dtype).count);
       KernelArgs a;
       a.inputs = {pointers.data() + begin, instruction.inputs.size()};
       a.outputs = {pointers.data() + begin + instruction.inputs.size(), instruction.outputs.size()};
-      if (instruction.workspace >= 0)
-        a.workspace = addresses[static_cast<std::size_t>(instruction.workspace)];
+      if (instruction.workspace) a.workspace = addresses[instruction.workspace.index()];
       a.fault = &fault;
       if (on_cuda()) {
-        a.stream = cuda::stream(device(), lane_of(instruction));
+        a.stream = cuda::stream(device(), lane_of(plan, instruction));
         a.control = cuda::control(device());
         a.instruction = static_cast<int>(args.size());
       }
@@ -157,8 +160,7 @@ struct Program::State {
     if (type != inputs[i].type())
       throw ShapeError(fmt::format("[feed] {} must be {}, but is {}", input_place(i),
                                    to_string(inputs[i].type()), to_string(type)));
-    copy_bytes(addresses[static_cast<std::size_t>(plan.input_buffers[i])], device(), data, from,
-               type.bytes());
+    copy_bytes(addresses[plan.inputs[i].buffer.index()], device(), data, from, type.bytes());
     fed[i] = true;
   }
 
@@ -174,7 +176,7 @@ struct Program::State {
   // second is recorded, and later ones replay it.
   void execute_on_cuda(const std::function<void()>& meanwhile) {
     if (!lanes) lanes.emplace(plan);
-    const auto start_all = [&] { lanes->start(plan, args); };
+    const auto start_all = [&] { lanes->start(plan, kernels, args); };
     started = plan.instructions.size();
     cuda::write_random(device(), random);
     if (!warm) {
@@ -203,7 +205,7 @@ struct Program::State {
       for (std::size_t i = 0; i < count; ++i) {
         KernelArgs alone = args[i];
         alone.stream = cuda::stream(device());
-        plan.instructions[i].kernel.run(alone);
+        kernels[i].run(alone);
         clock->mark(i + 1);
       }
     };
@@ -224,7 +226,7 @@ struct Program::State {
     const cuda::Fault found = cuda::take_fault(device());
     if (found.instruction != 0) {
       fault.position = found.position, fault.value = found.value, fault.limit = found.limit;
-      raise(*plan.instructions[static_cast<std::size_t>(found.instruction - 1)].node);
+      raise(plan.instructions[InstructionId(found.instruction - 1)]);
     }
     ++random.step;
     started = 0;
@@ -237,8 +239,8 @@ struct Program::State {
     for (std::size_t i = 0; i < plan.instructions.size(); ++i) {
       args[i].random = random;
       started = i + 1;
-      plan.instructions[i].kernel.run(args[i]);
-      if (fault.raised.load(std::memory_order_relaxed)) raise(*plan.instructions[i].node);
+      kernels[i].run(args[i]);
+      if (fault.raised.load(std::memory_order_relaxed)) raise(plan.instructions[InstructionId(i)]);
       after(i);
     }
     ++random.step;
@@ -250,19 +252,20 @@ struct Program::State {
     return std::none_of(
         plan.instructions.begin(), plan.instructions.begin() + static_cast<std::ptrdiff_t>(started),
         [&](const Instruction& instruction) {
-          return std::any_of(
-              instruction.outputs.begin(), instruction.outputs.end(), [&](const Operand& out) {
-                return plan.buffers[static_cast<std::size_t>(out.buffer)].persistent != nullptr;
-              });
+          return std::any_of(instruction.outputs.begin(), instruction.outputs.end(),
+                             [&](const Operand& out) {
+                               return static_cast<bool>(plan.buffers[out.buffer].place.leaf);
+                             });
         });
   }
 
-  [[noreturn]] void raise(const Node& node) {
+  [[noreturn]] void raise(const Instruction& instruction) {
     fault.raised = false;
+    const std::string& path = instruction.path;
     throw ValueError(fmt::format("[{}]{} index {} at position {} is outside [0, {})",
-                                 node.op().name(),
-                                 node.path().empty() ? "" : fmt::format(" at \"{}\":", node.path()),
-                                 fault.value, fault.position, fault.limit));
+                                 instruction.op->name(),
+                                 path.empty() ? "" : fmt::format(" at \"{}\":", path), fault.value,
+                                 fault.position, fault.limit));
   }
 };
 
@@ -280,10 +283,13 @@ Program::Program(const Graph& graph, Plan plan, const CompileOptions& options)
   if (options.arena && options.arena->device() != state_->device())
     throw DeviceError(fmt::format("[compile] the program is on {}, but its arena on {}",
                                   to_string(state_->device()), to_string(options.arena->device())));
+  for (const Instruction& instruction : state_->plan.instructions)
+    state_->kernels.push_back(ebb::bind(state_->plan, instruction));
+  state_->leaves = leaves_of(state_->plan, graph);
   state_->materialise_variables(graph);
   state_->arena =
       options.arena ? options.arena : std::make_shared<Arena>(state_->device(), options.machine);
-  state_->arena->reserve(state_->plan.arena);
+  state_->arena->reserve(state_->plan.arena());
   state_->make_outputs();
   state_->bind();
 }
@@ -380,12 +386,12 @@ Tensor Program::output(int i) const {
 }
 
 const Plan& Program::plan() const { return state_->plan; }
+const Leaves& Program::leaves() const { return state_->leaves; }
 
 Bytes Program::resident() const {
   Bytes total = state_->arena->resident();
   for (const auto& output : state_->outputs) total += output->resident();
-  for (const Buffer& buffer : state_->plan.buffers)
-    if (buffer.persistent) total += buffer.persistent->storage()->resident();
+  for (const auto& leaf : state_->leaves) total += leaf->storage()->resident();
   return total;
 }
 

@@ -36,7 +36,7 @@ std::vector<double> EvalStep::operator()(const Batch& batch) {
   Program& program = s.programs.program(batch, [&](const auto& types) { return s.trace(types); });
   program.run(batch.tensors);
   std::vector<double> values;
-  for (int i = 0; i < static_cast<int>(program.plan().output_buffers.size()); ++i)
+  for (int i = 0; i < static_cast<int>(program.plan().outputs.size()); ++i)
     values.push_back(program.scalar(i));
   return values;
 }

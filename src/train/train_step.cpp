@@ -363,6 +363,9 @@ const Plan& TrainStep::plan(const std::vector<TensorType>& batch) {
 }
 Graph TrainStep::trace(const std::vector<TensorType>& batch) { return state_->trace(batch); }
 const std::shared_ptr<Arena>& TrainStep::arena() const { return state_->programs.options().arena; }
+const Leaves& TrainStep::leaves(const std::vector<TensorType>& batch) {
+  return state_->program_for(batch).leaves();
+}
 Bytes TrainStep::resident(const std::vector<TensorType>& batch) {
   return state_->program_for(batch).resident();
 }

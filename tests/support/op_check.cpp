@@ -194,7 +194,7 @@ std::vector<std::byte> bytes_of(const Tensor& t) {
 bool joins_products(const Plan& fused, const Plan& unfused) {
   const auto count = [](const Plan& plan) {
     return std::count_if(plan.instructions.begin(), plan.instructions.end(),
-                         [](const Instruction& i) { return i.node->op().name() == "matmul_then"; });
+                         [](const Instruction& i) { return i.op->name() == "matmul_then"; });
   };
   return count(fused) > count(unfused);
 }

@@ -3,37 +3,27 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "ebb/storage.h"
+#include "plan/request.h"
 
 namespace ebb::test {
 namespace {
 
-// The tensor whose bytes a view looks at.
-Tensor root_of(Tensor t) {
-  while (t.node()->op().is_view()) t = t.node()->inputs()[0];
-  return t;
-}
-
-const Buffer& buffer_of(const Plan& plan, int index) {
-  return plan.buffers.at(static_cast<std::size_t>(index));
-}
-
-bool live_at(const Buffer& buffer, int instruction) {
+bool live_at(const Buffer& buffer, InstructionId instruction) {
   return buffer.first <= instruction && instruction <= buffer.last;
 }
 
 bool overlap(const Buffer& a, const Buffer& b) {
-  return a.in_arena() && b.in_arena() && a.offset < b.offset + b.size &&
-         b.offset < a.offset + a.size;
+  return a.in_arena() && b.in_arena() && a.place.offset < b.place.offset + b.size &&
+         b.place.offset < a.place.offset + a.size;
 }
 
-void check_operand(const Plan& plan, const Operand& operand, int position) {
-  const Buffer& buffer = buffer_of(plan, operand.buffer);
+void check_operand(const Plan& plan, const Operand& operand, InstructionId position) {
+  const Buffer& buffer = plan.buffers[operand.buffer];
   EXPECT_TRUE(!buffer.in_arena() || live_at(buffer, position))
-      << "instruction " << position << " uses a buffer of instructions " << buffer.first << " to "
-      << buffer.last;
+      << "instruction " << position.number() << " uses a buffer of instructions "
+      << buffer.first.number() << " to " << buffer.last.number();
   if (operand.type.shape.elements() == 0) return;
   std::int64_t last = operand.layout.offset;
   for (int i = 0; i < operand.type.shape.rank(); ++i) {
@@ -42,26 +32,27 @@ void check_operand(const Plan& plan, const Operand& operand, int position) {
   }
   EXPECT_GE(operand.layout.offset, 0);
   EXPECT_LE((last + 1) * size_of(operand.type.dtype).count, buffer.size.count)
-      << "instruction " << position << " reaches past its buffer";
+      << "instruction " << position.number() << " reaches past its buffer";
 }
 
 void check_overlaps(const Plan& plan) {
-  for (std::size_t a = 0; a < plan.buffers.size(); ++a) {
+  for (const BufferId a : plan.buffers.ids()) {
     const Buffer& first = plan.buffers[a];
     if (!first.in_arena()) continue;
-    EXPECT_LE(first.offset + first.size, plan.arena);
-    EXPECT_EQ(first.offset.count % buffer_alignment.count, 0);
-    for (std::size_t b = a + 1; b < plan.buffers.size(); ++b) {
+    EXPECT_LE(first.place.offset + first.size, plan.arena());
+    EXPECT_EQ(first.place.offset.count % buffer_alignment.count, 0);
+    for (BufferId b = a + 1; plan.buffers.contains(b); ++b) {
       const Buffer& second = plan.buffers[b];
       const bool together = first.first <= second.last && second.first <= first.last;
-      EXPECT_FALSE(together && overlap(first, second)) << "buffers " << a << " and " << b;
+      EXPECT_FALSE(together && overlap(first, second))
+          << "buffers " << a.number() << " and " << b.number();
     }
   }
 }
 
 void check_totals(const Plan& plan) {
   Bytes peak, persistent;
-  for (int i = 0; i < static_cast<int>(plan.instructions.size()); ++i) {
+  for (const InstructionId i : plan.instructions.ids()) {
     Bytes live;
     for (const Buffer& buffer : plan.buffers)
       if (buffer.in_arena() && live_at(buffer, i)) live += buffer.size;
@@ -72,9 +63,9 @@ void check_totals(const Plan& plan) {
   if (!plan.instructions.empty()) {
     EXPECT_EQ(plan.live_peak, peak);
   }
-  EXPECT_GE(plan.arena, plan.live_peak);
+  EXPECT_GE(plan.arena(), plan.live_peak);
   EXPECT_EQ(plan.persistent, persistent);
-  EXPECT_EQ(plan.peak, plan.arena + plan.persistent);
+  EXPECT_EQ(plan.peak, plan.arena() + plan.persistent);
   EXPECT_EQ(plan.at_peak.total(), plan.live_peak + plan.persistent);
 }
 
@@ -82,82 +73,64 @@ void check_totals(const Plan& plan) {
 bool may_write_over(const Instruction& instruction, int o, int i) {
   const Operand& in = instruction.inputs[static_cast<std::size_t>(i)];
   const Operand& out = instruction.outputs[static_cast<std::size_t>(o)];
-  const auto pairs = instruction.node->op().in_place(instruction.node->attributes());
+  const auto pairs = instruction.op->in_place(instruction.attributes);
   return std::any_of(pairs.begin(), pairs.end(),
                      [&](const InPlace& p) { return p.output == o && p.input == i; }) &&
          in.type.shape == out.type.shape && size_of(in.type.dtype) == size_of(out.type.dtype) &&
          in.layout.offset == out.layout.offset && in.arg().contiguous();
 }
 
-// Runs the plan on names instead of numbers: which tensor does every buffer hold?
+// Runs the plan on names instead of numbers: which value does every buffer hold?
 class Simulation {
  public:
   explicit Simulation(const Plan& plan) : plan_(plan), held_(plan.buffers.size()) {
-    // Leaves are there before the first instruction; they are recognised when first read.
-    written_.resize(plan.buffers.size(), false);
+    for (const Port& input : plan.inputs) held_[input.buffer.index()] = input.value;
+    for (const BufferId b : plan.buffers.ids())
+      if (const LeafId leaf = plan.buffers[b].place.leaf)
+        held_[b.index()] = plan.leaves[leaf].value;
   }
 
   void run() {
-    for (std::size_t i = 0; i < plan_.instructions.size(); ++i)
-      step(plan_.instructions[i], static_cast<int>(i));
+    for (const InstructionId i : plan_.instructions.ids()) step(plan_.instructions[i], i);
   }
 
  private:
-  void step(const Instruction& instruction, int position) {
-    ASSERT_EQ(instruction.inputs.size(), instruction.node->inputs().size());
-    for (std::size_t k = 0; k < instruction.inputs.size(); ++k) {
-      check_operand(plan_, instruction.inputs[k], position);
-      read(instruction.inputs[k].buffer, root_of(instruction.node->inputs()[k]), position);
+  void step(const Instruction& instruction, InstructionId position) {
+    for (const Operand& input : instruction.inputs) {
+      check_operand(plan_, input, position);
+      EXPECT_EQ(held_[input.buffer.index()], input.value)
+          << "instruction " << position.number() << " reads a buffer that holds something else";
     }
-    if (instruction.workspace >= 0) {
-      const Buffer& scratch = buffer_of(plan_, instruction.workspace);
+    if (instruction.workspace) {
+      const Buffer& scratch = plan_.buffers[instruction.workspace];
       EXPECT_TRUE(live_at(scratch, position));
-      EXPECT_GE(scratch.size, instruction.kernel.workspace);
-      write(instruction.workspace, std::nullopt);
+      EXPECT_GE(scratch.size, bind(plan_, instruction).workspace);
+      write(instruction.workspace, {});
     }
     for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {
       const Operand& output = instruction.outputs[o];
       check_operand(plan_, output, position);
       EXPECT_TRUE(output.arg().contiguous());
+      EXPECT_EQ(plan_.values[output.value].maker, position);
       for (std::size_t k = 0; k < instruction.inputs.size(); ++k)
         if (instruction.inputs[k].buffer == output.buffer) {
           EXPECT_TRUE(may_write_over(instruction, static_cast<int>(o), static_cast<int>(k)))
-              << "instruction " << position << " (" << instruction.node->op().name()
+              << "instruction " << position.number() << " (" << instruction.op->name()
               << ") writes over input " << k;
         }
     }
-    for (std::size_t o = 0; o < instruction.outputs.size(); ++o)
-      write(instruction.outputs[o].buffer, Tensor(instruction.node, static_cast<int>(o)));
-  }
-
-  void read(int buffer, const Tensor& expected, int position) {
-    const std::size_t b = static_cast<std::size_t>(buffer);
-    if (!written_[b]) {
-      EXPECT_TRUE(expected.node()->inputs().empty())
-          << "instruction " << position << " reads what nobody has written";
-      if (plan_.buffers[b].persistent) {
-        EXPECT_EQ(plan_.buffers[b].persistent, expected.node());
-      } else {
-        EXPECT_TRUE(std::count(plan_.input_buffers.begin(), plan_.input_buffers.end(), buffer));
-      }
-      return;
-    }
-    EXPECT_TRUE(held_[b] && *held_[b] == expected)
-        << "instruction " << position << " reads a buffer that holds something else by then";
+    for (const Operand& output : instruction.outputs) write(output.buffer, output.value);
   }
 
   // What is written is held; whatever lay in the same bytes of the arena is gone.
-  void write(int buffer, std::optional<Tensor> value) {
-    const Buffer& target = buffer_of(plan_, buffer);
-    for (std::size_t other = 0; other < plan_.buffers.size(); ++other)
-      if (overlap(plan_.buffers[other], target)) held_[other].reset(), written_[other] = true;
-    held_[static_cast<std::size_t>(buffer)] = std::move(value);
-    written_[static_cast<std::size_t>(buffer)] = true;
+  void write(BufferId buffer, ValueId value) {
+    for (const BufferId other : plan_.buffers.ids())
+      if (overlap(plan_.buffers[other], plan_.buffers[buffer])) held_[other.index()] = {};
+    held_[buffer.index()] = value;
   }
 
   const Plan& plan_;
-  std::vector<std::optional<Tensor>> held_;
-  std::vector<bool> written_;
+  std::vector<ValueId> held_;  // of every buffer
 };
 
 }  // namespace

@@ -89,6 +89,8 @@ class Engine {
   Bytes least_budget();
   // What the operating system holds in memory of it.
   Bytes resident() const;
+  // Constants and variables of all programs that have been compiled, and all state of the levels.
+  Leaves leaves() const;
 
   // The whole state in one file, written whole or not at all: a run that is resumed from it repeats
   // the same bits. Nothing is changed when the file is damaged or does not fit. Notes are the

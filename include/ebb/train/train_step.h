@@ -107,6 +107,8 @@ class TrainStep {
   // ...}).
   const std::shared_ptr<Arena>& arena() const;
 
+  // The constants and variables of that program.
+  const Leaves& leaves(const std::vector<TensorType>& batch);
   // What the operating system holds in memory of that program (Program::resident).
   Bytes resident(const std::vector<TensorType>& batch);
 

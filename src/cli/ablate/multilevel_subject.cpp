@@ -75,7 +75,7 @@ class MultilevelTrial : public Trial {
     const double ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
     return {task_->problems().front()->last().at("loss"), ms};
   }
-  Measured measured() override { return meter_.read(plan(), engine_.resident()); }
+  Measured measured() override { return meter_.read(engine_.leaves(), engine_.resident()); }
 
  private:
   std::int64_t parts_;

@@ -56,7 +56,7 @@ class SingleLevelTrial : public Trial {
     const double loss = step_(batch).loss;
     return {loss, std::chrono::duration<double, std::milli>(Clock::now() - begin).count()};
   }
-  Measured measured() override { return meter_.read(plan(), step_.resident(types_)); }
+  Measured measured() override { return meter_.read(step_.leaves(types_), step_.resident(types_)); }
 
  private:
   std::unique_ptr<workloads::Workload> task_;

@@ -23,7 +23,7 @@ double nine_digits(double value) {
 
 Planned facts_of(const Plan& plan, const std::optional<Bytes>& budget) {
   return {plan.peak,
-          plan.arena,
+          plan.arena(),
           plan.at_peak,
           plan.predicted_ms,
           plan.overhead(),

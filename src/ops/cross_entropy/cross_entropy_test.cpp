@@ -117,7 +117,7 @@ TEST(CrossEntropy, BackwardOverwritesTheLogits) {
   const Tensor x = full({rows, 1}, 0.5), w = full({classes, 1}, 0.25), t = zeros({rows}, i64);
   const Program program(
       {.inputs = {}, .outputs = grad(cross_entropy(linear(x, w), t), {w}), .updates = {}});
-  EXPECT_LT(program.plan().arena.count, rows * classes * 4 * 5 / 4);
+  EXPECT_LT(program.plan().arena().count, rows * classes * 4 * 5 / 4);
 }
 
 TEST(CrossEntropy, BadTargetsAreReportedWhenRun) {

@@ -65,8 +65,8 @@ struct Training {
 std::size_t calls_in_groups(const Plan& plan) {
   std::size_t count = 0;
   for (const Instruction& instruction : plan.instructions)
-    if (instruction.node->op().name().ends_with("_group"))
-      count += instruction.node->attributes().as<GroupAttributes>().calls.size();
+    if (instruction.op->name().ends_with("_group"))
+      count += instruction.attributes.as<GroupAttributes>().calls.size();
   return count;
 }
 

@@ -116,9 +116,8 @@ TEST(LinearCrossEntropy, HalfTypesInSeveralBlocks) {
 }
 
 int count_of(const Plan& plan, std::string_view op) {
-  return static_cast<int>(
-      std::count_if(plan.instructions.begin(), plan.instructions.end(),
-                    [&](const Instruction& i) { return i.node->op().name() == op; }));
+  return static_cast<int>(std::count_if(plan.instructions.begin(), plan.instructions.end(),
+                                        [&](const Instruction& i) { return i.op->name() == op; }));
 }
 
 TEST(LinearCrossEntropy, JoinsForwardAndBackwardToTheBit) {

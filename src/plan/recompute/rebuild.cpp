@@ -10,7 +10,8 @@ namespace {
 
 class Rebuild {
  public:
-  Rebuild(const Plan& plan, const StepModel& model) : plan_(plan), model_(model) {}
+  Rebuild(std::span<const std::shared_ptr<Node>> nodes, const StepModel& model)
+      : nodes_(nodes), model_(model) {}
 
   Graph run(const Graph& graph, const Runs& runs) {
     for (int step : runs)
@@ -27,7 +28,7 @@ class Rebuild {
 
  private:
   void add(int step) {
-    const auto& node = plan_.instructions[static_cast<std::size_t>(step)].node;
+    const auto& node = nodes_[static_cast<std::size_t>(step)];
     std::vector<Tensor> inputs;
     for (const Tensor& input : node->inputs()) inputs.push_back(current(input));
     const std::vector<Tensor> outputs = Rewriter().copy(*node, std::move(inputs));
@@ -54,7 +55,7 @@ class Rebuild {
     Tensor source;
     std::vector<Tensor> outputs;
   };
-  const Plan& plan_;
+  std::span<const std::shared_ptr<Node>> nodes_;  // of the steps
   const StepModel& model_;
   std::unordered_map<Tensor, Tensor> first_, current_;
   std::unordered_map<const Node*, View> views_;
@@ -62,8 +63,9 @@ class Rebuild {
 
 }  // namespace
 
-Graph rebuild(const Graph& graph, const Plan& plan, const StepModel& model, const Runs& runs) {
-  return Rebuild(plan, model).run(graph, runs);
+Graph rebuild(const Graph& graph, std::span<const std::shared_ptr<Node>> nodes,
+              const StepModel& model, const Runs& runs) {
+  return Rebuild(nodes, model).run(graph, runs);
 }
 
 }  // namespace ebb

@@ -7,7 +7,8 @@
 namespace ebb {
 
 // The same graph with a node for every run, made in their order: sorting by age gives the order in
-// which they run. `plan` is what the model was made from.
-Graph rebuild(const Graph& graph, const Plan& plan, const StepModel& model, const Runs& runs);
+// which they run. `nodes` are those of the model's steps.
+Graph rebuild(const Graph& graph, std::span<const std::shared_ptr<Node>> nodes,
+              const StepModel& model, const Runs& runs);
 
 }  // namespace ebb

@@ -15,14 +15,12 @@ void insert_once(std::vector<T>& list, const T& item) {
 }  // namespace
 
 StepModel::StepModel(const Plan& plan, int graph_instructions) : graph_steps(graph_instructions) {
-  const auto buffer = [&](int index) -> const Buffer& {
-    return plan.buffers[static_cast<std::size_t>(index)];
-  };
   // Which value every buffer holds at the moment; -1: a variable's or constant's own.
   std::vector<int> held(plan.buffers.size(), -1);
-  for (int index : plan.input_buffers) {
-    held[static_cast<std::size_t>(index)] = static_cast<int>(values.size());
-    values.push_back({.bytes = buffer(index).size.count, .producer = -1, .positions = {}});
+  for (const Port& input : plan.inputs) {
+    held[input.buffer.index()] = static_cast<int>(values.size());
+    values.push_back(
+        {.bytes = plan.buffers[input.buffer].size.count, .producer = -1, .positions = {}});
   }
   // Steps that read a buffer's first content, for the buffers of variables.
   std::vector<std::vector<int>> readers(plan.buffers.size());
@@ -31,42 +29,42 @@ StepModel::StepModel(const Plan& plan, int graph_instructions) : graph_steps(gra
     const int number = static_cast<int>(steps.size());
     ModelStep step;
     step.ms = instruction.predicted_ms;
-    step.recomputable = instruction.node->op().recomputable();
-    step.backward = instruction.node->marks().backward;
+    step.recomputable = instruction.op->recomputable();
+    step.backward = instruction.marks.backward;
     step.valid_until = static_cast<int>(plan.instructions.size());
-    if (instruction.workspace >= 0) step.workspace = buffer(instruction.workspace).size.count;
+    if (instruction.workspace) step.workspace = plan.buffers[instruction.workspace].size.count;
     for (const Operand& operand : instruction.inputs) {
-      const int value = held[static_cast<std::size_t>(operand.buffer)];
+      const int value = held[operand.buffer.index()];
       if (value < 0)
-        insert_once(readers[static_cast<std::size_t>(operand.buffer)], number);
+        insert_once(readers[operand.buffer.index()], number);
       else
         insert_once(step.inputs, value);
     }
     // What reads backward's results belongs to backward, but for code that says it is a part of a
     // model: a second pass of the model with parameters that were made from gradients.
-    const Marks& marks = instruction.node->marks();
-    if (marks.block == 0 && marks.checkpoint == 0)
+    if (instruction.marks.block == 0 && instruction.marks.checkpoint == 0)
       for (int value : step.inputs) {
         const int producer = values[static_cast<std::size_t>(value)].producer;
         step.backward |= producer >= 0 && steps[static_cast<std::size_t>(producer)].backward;
       }
     for (const InPlace& pair : instruction.overwritable) {
       const Operand& operand = instruction.inputs[static_cast<std::size_t>(pair.input)];
-      step.overwrites.push_back({pair.output, held[static_cast<std::size_t>(operand.buffer)]});
+      step.overwrites.push_back({pair.output, held[operand.buffer.index()]});
     }
     for (const Operand& operand : instruction.outputs) {
-      const std::size_t index = static_cast<std::size_t>(operand.buffer);
-      if (buffer(operand.buffer).persistent)
+      const std::size_t index = operand.buffer.index();
+      const Place& place = plan.buffers[operand.buffer].place;
+      if (place.leaf)
         for (int reader : readers[index])
           if (reader != number)
             steps[static_cast<std::size_t>(reader)].valid_until =
                 std::min(steps[static_cast<std::size_t>(reader)].valid_until, number);
-      if (buffer(operand.buffer).persistent) step.valid_until = number;
+      if (place.leaf) step.valid_until = number;
       held[index] = static_cast<int>(values.size());
       step.outputs.push_back(held[index]);
       values.push_back({.bytes = operand.type.bytes().count,
                         .producer = number,
-                        .in_arena = buffer(operand.buffer).in_arena(),
+                        .in_arena = plan.buffers[operand.buffer].in_arena(),
                         .positions = {}});
       values.back().bytes = round_up({values.back().bytes}, buffer_alignment).count;
     }
