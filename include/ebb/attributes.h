@@ -1,15 +1,18 @@
 // Typed attributes of ops, held by nodes without their type.
 //
-// An attribute struct is a plain aggregate with `operator==` and a `visit` that names its fields:
+// An attribute struct is a plain aggregate with `operator==` and a `visit` that names all its
+// fields, by which they are printed, written to files and read from them (see AttributeFields):
 //
 //   struct SoftmaxAttributes {
 //     int axis = -1;
 //     bool operator==(const SoftmaxAttributes&) const = default;
-//     void visit(auto&& field) const { field("axis", axis); }
+//     void visit(auto&& field) { field("axis", axis); }
 //   };
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -23,7 +26,53 @@ namespace ebb {
 
 struct NoAttributes {
   bool operator==(const NoAttributes&) const = default;
-  void visit(auto&&) const {}
+  void visit(auto&&) {}
+};
+
+// What is done with the fields of an attribute struct: writing takes their values, reading sets
+// them.
+class AttributeFields {
+ public:
+  virtual ~AttributeFields() = default;
+
+  virtual void operator()(std::string_view field, bool& value) = 0;
+  virtual void operator()(std::string_view field, std::int64_t& value) = 0;
+  virtual void operator()(std::string_view field, std::uint64_t& value) = 0;
+  virtual void operator()(std::string_view field, double& value) = 0;
+  virtual void operator()(std::string_view field, IntList& value) = 0;
+  virtual void operator()(std::string_view field, std::vector<std::int64_t>& value) = 0;
+  virtual void operator()(std::string_view field, DType& value) = 0;
+  virtual void operator()(std::string_view field, std::string& value) = 0;
+  void operator()(std::string_view field, int& value);
+
+  // An enumerator: number i has the name names[i].
+  template <class Enum>
+  void choice(std::string_view field, Enum& value, std::span<const std::string_view> names) {
+    value = static_cast<Enum>(choose(field, static_cast<std::size_t>(value), names));
+  }
+
+  // A list of structs that are visited themselves.
+  template <class Item>
+  void list(std::string_view field, std::vector<Item>& items) {
+    items.resize(begin_list(field, items.size()));
+    for (Item& item : items) {
+      begin_item();
+      item.visit(*this);
+      end_item();
+    }
+    end_list();
+  }
+
+  // Around the items of a list: `size` is how many there are to write; the result, how many there
+  // are.
+  virtual std::size_t begin_list(std::string_view field, std::size_t size) = 0;
+  virtual void begin_item() = 0;
+  virtual void end_item() = 0;
+  virtual void end_list() = 0;
+
+ private:
+  std::size_t choose(std::string_view field, std::size_t value,
+                     std::span<const std::string_view> names);
 };
 
 // Writes fields as "axis=-1, keep=true".
@@ -58,7 +107,8 @@ class Attributes {
     if (held_->type() != typeid(A)) wrong_type(held_->type(), typeid(A));
     return static_cast<const Held<A>&>(*held_).value;
   }
-  std::string text() const { return held_->text(); }
+  void visit(AttributeFields& fields) const { held_->visit(fields); }
+  std::string text() const;  // the fields, as "axis=-1, keep=true"
   friend bool operator==(const Attributes& a, const Attributes& b) {
     return a.held_ == b.held_ || a.held_->equals(*b.held_);
   }
@@ -70,7 +120,7 @@ class Attributes {
     virtual ~Concept() = default;
     virtual const std::type_info& type() const = 0;
     virtual bool equals(const Concept& other) const = 0;
-    virtual std::string text() const = 0;
+    virtual void visit(AttributeFields& fields) const = 0;
   };
   template <class A>
   struct Held final : Concept {
@@ -79,10 +129,9 @@ class Attributes {
     bool equals(const Concept& other) const override {
       return other.type() == typeid(A) && static_cast<const Held&>(other).value == value;
     }
-    std::string text() const override {
-      AttributePrinter printer;
-      value.visit(printer);
-      return printer.text();
+    void visit(AttributeFields& fields) const override {
+      A copy = value;
+      copy.visit(fields);
     }
     A value;
   };

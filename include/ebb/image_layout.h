@@ -11,8 +11,9 @@ enum class ImageLayout : std::uint8_t {
   channels_last,   // (N, H, W, C): what a GPU's tensor cores want
 };
 
+inline constexpr std::string_view image_layout_names[] = {"channels-first", "channels-last"};
 constexpr std::string_view name(ImageLayout layout) {
-  return layout == ImageLayout::channels_last ? "channels-last" : "channels-first";
+  return image_layout_names[static_cast<int>(layout)];
 }
 
 }  // namespace ebb

@@ -287,6 +287,8 @@ class Op {
   virtual bool accepts(const Arg&, int input, const Attributes&) const = 0;
   // The pairs of a node with these attributes, which may be several calls.
   virtual std::vector<InPlace> in_place(const Attributes&) const { return in_place_; }
+  // Attributes of this op, with the values that `fields` gives.
+  virtual Attributes read_attributes(AttributeFields& fields) const = 0;
   virtual Kernel bind(const KernelRequest&, const Attributes&) const = 0;
   virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                     const Attributes&) const = 0;
@@ -339,6 +341,11 @@ class TypedOp final : public Op {
   }
   bool accepts(const Arg& arg, int input, const Attributes& a) const override {
     return spec_.accepts ? spec_.accepts(arg, input, a.as<A>()) : arg.contiguous();
+  }
+  Attributes read_attributes(AttributeFields& fields) const override {
+    A attributes{};
+    attributes.visit(fields);
+    return attributes;
   }
   Kernel bind(const KernelRequest& request, const Attributes& a) const override {
     const auto kernel = request.device.kind == Device::Kind::cpu ? spec_.cpu : spec_.cuda;

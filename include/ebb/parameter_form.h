@@ -23,9 +23,9 @@ struct ParameterForm {
   std::uint64_t key = 0;  // of chance
   bool operator==(const ParameterForm&) const = default;
 
-  void visit(auto&& field) const {
-    constexpr std::string_view names[] = {"plain", "stochastic", "compensated", "completed"};
-    field("form", std::string(names[static_cast<int>(kind)]));
+  void visit(auto&& field) {
+    static constexpr std::string_view names[] = {"plain", "stochastic", "compensated", "completed"};
+    field.choice("form", kind, names);
     field("form_bits", bits);
     field("form_key", key);
   }

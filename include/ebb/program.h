@@ -24,7 +24,9 @@ struct CompileOptions {
   bool group = true;
   // How often the logits of a fused loss are made on a GPU. 2 walks over them forget them in
   // between; 1 saves one product of four and takes several times the workspace. Changes no bit.
-  std::optional<int> loss_walks = {};      // 1 or 2; none: that of the fastest plan
+  std::optional<int> loss_walks = {};  // 1 or 2; none: that of the fastest plan
+  // Gives the plan of a graph instead of the planner: one from a file, say (io::load_plan).
+  std::function<Plan(const Graph&)> planner = {};
   std::uint64_t seed = 0;                  // of initial values and of random nodes
   std::shared_ptr<Arena> arena = nullptr;  // to run in, shared with others; null: one of its own
   MachineOptions machine = {};             // of that arena

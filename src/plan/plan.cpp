@@ -15,6 +15,7 @@
 #include "plan/recompute/rebuild.h"
 #include "plan/recompute/search.h"
 #include "plan/recompute/strategy.h"
+#include "plan/totals.h"
 
 namespace ebb {
 namespace {
@@ -30,7 +31,7 @@ Bytes lay_out_lanes(Plan& plan, Bytes live, Bytes in_one_lane) {
   return size;
 }
 
-// Offsets and totals.
+// Places of buffers, and totals.
 void finish(Plan& plan, const PlanOptions& options) {
   Bytes size = lay_out(plan.buffers.rows());
   const int count = static_cast<int>(plan.instructions.size());
@@ -38,22 +39,7 @@ void finish(Plan& plan, const PlanOptions& options) {
     size = lay_out_lanes(plan, live_peak(plan.buffers.rows(), count).bytes, size);
   Space& space = plan.spaces[SpaceId(0)];
   space.size = Storage::reservation(plan.device, size, space.pages);
-  const LivePeak live = live_peak(plan.buffers.rows(), count);
-  plan.live_peak = live.bytes;
-  plan.peak_instruction = live.instruction;
-  for (const Buffer& buffer : plan.buffers) {
-    const bool live_at_peak = buffer.first <= live.instruction && buffer.last >= live.instruction;
-    if (!buffer.in_arena()) plan.persistent += Storage::reservation(plan.device, buffer.size);
-    if (!buffer.in_arena())
-      plan.at_peak[buffer.category] += Storage::reservation(plan.device, buffer.size);
-    else if (live_at_peak)
-      plan.at_peak[buffer.category] += buffer.size;
-  }
-  plan.peak = plan.arena() + plan.persistent;
-  for (const Instruction& instruction : plan.instructions) {
-    plan.predicted_ms += instruction.predicted_ms;
-    if (!instruction.recomputed) plan.predicted_keep_all_ms += instruction.predicted_ms;
-  }
+  add_up(plan);
 }
 
 // The graph, whose tensors together must be few enough bytes that no sum of planning overflows: all
@@ -186,6 +172,27 @@ class Planner {
 };
 
 }  // namespace
+
+void add_up(Plan& plan) {
+  plan.persistent = {}, plan.at_peak = {};
+  plan.predicted_ms = plan.predicted_keep_all_ms = 0.0;
+  const LivePeak live = live_peak(plan.buffers.rows(), static_cast<int>(plan.instructions.size()));
+  plan.live_peak = live.bytes;
+  plan.peak_instruction = live.instruction;
+  for (const Buffer& buffer : plan.buffers) {
+    const bool live_at_peak = buffer.first <= live.instruction && buffer.last >= live.instruction;
+    if (!buffer.in_arena()) plan.persistent += Storage::reservation(plan.device, buffer.size);
+    if (!buffer.in_arena())
+      plan.at_peak[buffer.category] += Storage::reservation(plan.device, buffer.size);
+    else if (live_at_peak)
+      plan.at_peak[buffer.category] += buffer.size;
+  }
+  plan.peak = plan.arena() + plan.persistent;
+  for (const Instruction& instruction : plan.instructions) {
+    plan.predicted_ms += instruction.predicted_ms;
+    if (!instruction.recomputed) plan.predicted_keep_all_ms += instruction.predicted_ms;
+  }
+}
 
 Bytes CategoryBytes::total() const {
   Bytes sum;

@@ -121,6 +121,7 @@ Plan fastest_plan(const Graph& graph, const CompileOptions& options,
 
 Plan plan_program(const Graph& graph, const CompileOptions& options) {
   check(graph, options);
+  if (options.planner) return options.planner(graph);
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<int> forms = loss_walks(graph, options);
   Plan plan =

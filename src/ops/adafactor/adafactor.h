@@ -19,7 +19,7 @@ struct AdafactorAttributes {
   bool decay_by_step = true;
   ParameterForm form = {};
   bool operator==(const AdafactorAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("relative_step", relative_step);
     field("warm_up", warm_up);
     field("scale_by_parameter", scale_by_parameter);

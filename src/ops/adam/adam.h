@@ -17,7 +17,7 @@ struct AdamAttributes {
   std::uint64_t key = 0;    // of that chance
   ParameterForm form = {};
   bool operator==(const AdamAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("beta1", beta1);
     field("beta2", beta2);
     field("eps", eps);

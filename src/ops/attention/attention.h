@@ -17,7 +17,7 @@ struct AttentionAttributes {
   double dropout = 0.0;
   RandomKey key = {};
   bool operator==(const AttentionAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("causal", causal);
     field("scale", scale);
     field("dropout", dropout);
@@ -34,7 +34,7 @@ struct AttentionGradAttributes {
   AttentionAttributes attention;
   bool packed = false;  // one result, with the three gradients of a token side by side
   bool operator==(const AttentionGradAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     attention.visit(field);
     field("packed", packed);
   }
@@ -66,7 +66,7 @@ struct AttentionDropoutAttributes {
   double probability = 0.0;
   RandomKey key = {};
   bool operator==(const AttentionDropoutAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("shape", scores);
     field("dtype", dtype);
     field("probability", probability);

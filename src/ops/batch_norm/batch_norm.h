@@ -30,13 +30,13 @@ struct BatchNormAttributes {
   ImageLayout layout = ImageLayout::channels_first;
   bool relu = false, added = false;
   bool operator==(const BatchNormAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("eps", eps);
     field("weight", weight);
     field("bias", bias);
-    if (layout != ImageLayout::channels_first) field("layout", std::string(name(layout)));
-    if (relu) field("relu", relu);
-    if (added) field("added", added);
+    field.choice("layout", layout, image_layout_names);
+    field("relu", relu);
+    field("added", added);
   }
   int bias_input() const { return weight ? 2 : 1; }
   int added_input() const { return bias_input() + (bias ? 1 : 0); }
@@ -53,12 +53,12 @@ struct BatchNormGradAttributes {
   ImageLayout layout = ImageLayout::channels_first;
   bool relu = false, bias = false;  // bias: whether y has one, which relu alone asks
   bool operator==(const BatchNormGradAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("eps", eps);
     field("weight", weight);
-    if (layout != ImageLayout::channels_first) field("layout", std::string(name(layout)));
-    if (relu) field("relu", relu);
-    if (bias) field("bias", bias);
+    field.choice("layout", layout, image_layout_names);
+    field("relu", relu);
+    field("bias", bias);
   }
   int bias_input() const { return weight ? 5 : 4; }
 };

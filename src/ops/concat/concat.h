@@ -10,7 +10,7 @@ namespace ebb {
 struct ConcatAttributes {
   int axis = 0;
   bool operator==(const ConcatAttributes&) const = default;
-  void visit(auto&& field) const { field("axis", axis); }
+  void visit(auto&& field) { field("axis", axis); }
 };
 
 // Each part is `outer` blocks of its own length, laid side by side in the result's blocks.

@@ -11,6 +11,7 @@
 
 #include "ebb/op.h"
 #include "ebb/ops.h"
+#include "ops/size_field.h"
 
 namespace ebb {
 
@@ -21,13 +22,13 @@ struct Conv2dAttributes {
   ImageLayout layout = ImageLayout::channels_first;
 
   bool operator==(const Conv2dAttributes&) const = default;
-  void visit(auto&& field) const {
-    field("stride", IntList{stride.h, stride.w});
-    field("padding", IntList{padding.h, padding.w});
-    field("dilation", IntList{dilation.h, dilation.w});
+  void visit(auto&& field) {
+    visit_size(field, "stride", stride);
+    visit_size(field, "padding", padding);
+    visit_size(field, "dilation", dilation);
     field("groups", groups);
-    if (size != Size2d(0)) field("size", IntList{size.h, size.w});
-    if (layout != ImageLayout::channels_first) field("layout", std::string(name(layout)));
+    visit_size(field, "size", size);
+    field.choice("layout", layout, image_layout_names);
   }
 };
 

@@ -8,7 +8,7 @@ struct CrossEntropyAttributes {
   std::int64_t ignore_index = -100;
   double label_smoothing = 0.0;
   bool operator==(const CrossEntropyAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("ignore_index", ignore_index);
     field("label_smoothing", label_smoothing);
   }

@@ -7,7 +7,7 @@ namespace ebb {
 struct EmbeddingGradAttributes {
   std::int64_t rows = 0;  // of the table
   bool operator==(const EmbeddingGradAttributes&) const = default;
-  void visit(auto&& field) const { field("rows", rows); }
+  void visit(auto&& field) { field("rows", rows); }
 };
 
 Kernel bind_embedding_cpu(const KernelRequest& request, const NoAttributes&);

@@ -15,9 +15,10 @@ struct FusedReduceAttributes {
   ReduceAttributes reduce;
 
   bool operator==(const FusedReduceAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     program.visit(field);
-    field("reduction", std::string(reduce_op(kind).name()));
+    field("evaluated", shape);
+    field.choice("reduction", kind, reduce_kind_names);
     reduce.visit(field);
   }
 

@@ -7,7 +7,7 @@ namespace ebb {
 struct GatherAttributes {
   int axis = 0;
   bool operator==(const GatherAttributes&) const = default;
-  void visit(auto&& field) const { field("axis", axis); }
+  void visit(auto&& field) { field("axis", axis); }
 };
 
 // A tensor as outer × axis × inner.

@@ -17,6 +17,32 @@ GroupOp::GroupOp(const GroupSpec& spec) : spec_(spec) {
   recomputable_ = false;  // nothing large is in a group, so that nothing is won by it
 }
 
+void GroupAttributes::visit(AttributeFields& field) const {
+  GroupAttributes copy = *this;
+  field("inputs", copy.inputs);
+  field("outputs", copy.outputs);
+  field.begin_list("calls", calls.size());
+  for (const Attributes& call : calls) {
+    field.begin_item();
+    call.visit(field);
+    field.end_item();
+  }
+  field.end_list();
+}
+
+Attributes GroupOp::read_attributes(AttributeFields& field) const {
+  GroupAttributes a;
+  field("inputs", a.inputs);
+  field("outputs", a.outputs);
+  for (std::size_t left = field.begin_list("calls", 0); left > 0; --left) {
+    field.begin_item();
+    a.calls.push_back(member().read_attributes(field));
+    field.end_item();
+  }
+  field.end_list();
+  return a;
+}
+
 std::vector<TensorType> GroupOp::infer(const Call& call, const Attributes& attributes) const {
   const GroupAttributes& a = of(attributes);
   const std::size_t calls = a.calls.size();

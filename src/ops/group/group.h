@@ -25,10 +25,7 @@ struct GroupAttributes {
   std::vector<Attributes> calls;  // the attributes of each call
   int inputs = 0, outputs = 0;    // of each call
   bool operator==(const GroupAttributes&) const = default;
-  void visit(auto&& field) const {
-    field("calls", calls.size());
-    if (!calls.empty()) field("first", calls.front().text());
-  }
+  void visit(AttributeFields& field) const;  // GroupOp reads them: it knows the calls' op
 };
 
 struct GroupSpec {
@@ -64,6 +61,7 @@ class GroupOp final : public Op {
                              const Attributes&) const override;
   bool accepts(const Arg&, int input, const Attributes&) const override;
   std::vector<InPlace> in_place(const Attributes&) const override;
+  Attributes read_attributes(AttributeFields& fields) const override;
   Kernel bind(const KernelRequest&, const Attributes&) const override;
   Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
             const Attributes&) const override;

@@ -12,7 +12,7 @@ struct LeafAttributes {
   TensorType type;
   std::string name;
   bool operator==(const LeafAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("shape", type.shape);
     field("dtype", type.dtype);
     field("name", name);

@@ -8,7 +8,7 @@ struct LinearCrossEntropyAttributes {
   CrossEntropyAttributes loss;
   std::int64_t chunk = 0;  // rows whose logits exist at a time; 0: what suits the kernel
   bool operator==(const LinearCrossEntropyAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     loss.visit(field);
     field("chunk", chunk);
   }
@@ -26,7 +26,7 @@ struct LinearCrossEntropyGradAttributes {
   LinearCrossEntropyAttributes forward;
   bool x = true, weight = true;
   bool operator==(const LinearCrossEntropyGradAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     forward.visit(field);
     field("x", x);
     field("weight", weight);
@@ -50,7 +50,7 @@ struct LinearCrossEntropyJointAttributes {
   LinearCrossEntropyGradAttributes backward;
   int walks = 1;
   bool operator==(const LinearCrossEntropyJointAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     backward.visit(field);
     field("walks", walks);
   }

@@ -10,7 +10,7 @@ struct LionAttributes {
   double beta1 = 0.9, beta2 = 0.99, weight_decay = 0.0;
   ParameterForm form = {};
   bool operator==(const LionAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("beta1", beta1);
     field("beta2", beta2);
     field("weight_decay", weight_decay);

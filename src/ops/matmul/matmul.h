@@ -7,7 +7,7 @@ namespace ebb {
 struct MatmulAttributes {
   bool transpose_a = false, transpose_b = false;
   bool operator==(const MatmulAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("transpose_a", transpose_a);
     field("transpose_b", transpose_b);
   }

@@ -53,7 +53,7 @@ Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> output
 }  // namespace
 
 std::string_view name(AfterProduct function) {
-  return function == AfterProduct::add ? "add" : "gelu_tanh_grad";
+  return after_product_names[static_cast<int>(function)];
 }
 
 Kernel bind_matmul_then_apart(const KernelRequest& request, const MatmulThenAttributes& a) {

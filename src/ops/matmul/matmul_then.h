@@ -9,6 +9,7 @@ namespace ebb {
 
 // f(product, y), as the ops of these names compute it.
 enum class AfterProduct : std::uint8_t { add, gelu_tanh_grad };
+inline constexpr std::string_view after_product_names[] = {"add", "gelu_tanh_grad"};
 std::string_view name(AfterProduct function);
 
 // Inputs: the factors a and b, a bias if there is one, and y, of the product's shape and dtype.
@@ -17,10 +18,10 @@ struct MatmulThenAttributes {
   bool bias = false;
   AfterProduct function = AfterProduct::add;
   bool operator==(const MatmulThenAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     product.visit(field);
     field("bias", bias);
-    field("function", std::string(name(function)));
+    field.choice("function", function, after_product_names);
   }
 };
 

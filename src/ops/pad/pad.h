@@ -11,7 +11,7 @@ struct PadAttributes {
   IntList before, after, step;
   double value = 0.0;
   bool operator==(const PadAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("before", before);
     field("after", after);
     field("step", step);

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
+#include "ebb/error.h"
 #include "ebb/node.h"
 #include "ebb/ops.h"
 #include "ops/cuda_kernels.h"
@@ -21,6 +24,27 @@ std::vector<TensorType> infer_cast(const Call& call, const CastAttributes& a) {
 std::vector<Tensor> cast_gradient(const GradientCall& call, const CastAttributes& a) {
   if (!is_floating(a.dtype)) return {Tensor{}};
   return {cast(call.grad(), call.input_type(0).dtype)};
+}
+
+// A dtype as an item of a list of attributes.
+struct DTypeItem {
+  DType dtype = f32;
+  DTypeItem() = default;
+  DTypeItem(DType value) : dtype(value) {}
+  operator DType() const { return dtype; }
+  void visit(AttributeFields& field) { field("dtype", dtype); }
+};
+
+const PointwiseRow* row_named(std::string_view name) {
+  for (const Op* op : all_ops())
+    if (op->pointwise() && op->pointwise()->name == name) return op->pointwise();
+  throw ValueError(fmt::format("there is no elementwise function \"{}\"", name));
+}
+
+const Op& op_of(const PointwiseRow& row) {
+  const auto ops = all_ops();
+  return **std::find_if(ops.begin(), ops.end(),
+                        [&](const Op* op) { return op->pointwise() == &row; });
 }
 
 FusedAttributes single(const PointwiseRow& row, const KernelRequest& request) {
@@ -127,6 +151,54 @@ const Op& fused_op() {
           },
   });
   return op;
+}
+
+void PointwiseInstruction::visit(AttributeFields& field) {
+  std::string function(row ? row->name : "");
+  field("function", function);
+  row = row_named(function);
+  std::vector<std::int64_t> read(operands.begin(), operands.end());
+  field("operands", read);
+  operands.assign(read.begin(), read.end());
+  field("dtype", dtype);
+  numbers.visit(field);
+}
+
+void FusedAttributes::visit(AttributeFields& field) {
+  std::vector<DTypeItem> dtypes(input_dtypes.begin(), input_dtypes.end());
+  field.list("inputs", dtypes);
+  input_dtypes.assign(dtypes.begin(), dtypes.end());
+  field.list("code", code);
+  field("shape", shape);
+  check();
+}
+
+// Programs that passes make are right by construction; one may also come from a file.
+void FusedAttributes::check() const {
+  if (code.empty()) throw ValueError("an elementwise program needs at least one function");
+  std::vector<TensorType> values;
+  for (const DType dtype : input_dtypes) values.push_back({shape, dtype});
+  for (const PointwiseInstruction& step : code) {
+    const Op& op = op_of(*step.row);
+    std::vector<TensorType> operands;
+    for (const int operand : step.operands) {
+      if (operand < 0 || operand >= static_cast<int>(values.size()))
+        throw ValueError(fmt::format("{} reads value {}, but {} come before it", op.name(), operand,
+                                     values.size()));
+      operands.push_back(values[static_cast<std::size_t>(operand)]);
+    }
+    if (static_cast<int>(operands.size()) != step.row->arity)
+      throw ValueError(fmt::format("{} takes {} operands, but has {}", op.name(), step.row->arity,
+                                   operands.size()));
+    Attributes attributes;
+    if (step.row == &cast_row) attributes = CastAttributes{step.dtype};
+    if (step.row->arity == 0) attributes = GeneratorAttributes{shape, step.dtype, step.numbers};
+    const TensorType result = op.infer({op, operands, device::cpu, ""}, attributes).front();
+    if (result != TensorType{shape, step.dtype})
+      throw ValueError(fmt::format("{} gives {}, not {}", op.name(), to_string(result),
+                                   to_string(TensorType{shape, step.dtype})));
+    values.push_back(result);
+  }
 }
 
 std::string FusedAttributes::text() const {

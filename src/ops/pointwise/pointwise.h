@@ -15,19 +15,17 @@ struct GeneratorAttributes {
   DType dtype = f32;
   Immediates numbers;
   bool operator==(const GeneratorAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("shape", shape);
     field("dtype", dtype);
-    field("a", numbers.a);
-    field("b", numbers.b);
-    field("key", numbers.key.value);
+    numbers.visit(field);
   }
 };
 
 struct CastAttributes {
   DType dtype = f32;
   bool operator==(const CastAttributes&) const = default;
-  void visit(auto&& field) const { field("dtype", dtype); }
+  void visit(auto&& field) { field("dtype", dtype); }
 };
 
 // One function of a fused program. Values are numbered: inputs first, then instructions in order.
@@ -37,6 +35,7 @@ struct PointwiseInstruction {
   DType dtype = f32;  // of the result
   Immediates numbers;
   bool operator==(const PointwiseInstruction&) const = default;
+  void visit(AttributeFields& field);
 };
 
 // Attributes of the `fused` op: straight-line code whose last instruction is the result.
@@ -46,8 +45,11 @@ struct FusedAttributes {
   Shape shape;  // of the result, to which all inputs broadcast
 
   bool operator==(const FusedAttributes&) const = default;
-  void visit(auto&& field) const { field("code", text()); }
+  void visit(AttributeFields& field);
   std::string text() const;  // "mul exp add"
+
+ private:
+  void check() const;
 };
 
 // The one-instruction program of a node's op, which must have a row.

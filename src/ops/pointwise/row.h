@@ -19,6 +19,11 @@ struct Immediates {
   double a = 0.0, b = 0.0;
   RandomKey key;
   bool operator==(const Immediates&) const = default;
+  void visit(auto&& field) {
+    field("a", a);
+    field("b", b);
+    field("key", key.value);
+  }
 };
 
 // A run of consecutive elements of one function. Pointers are to values of the tile type; `begin`

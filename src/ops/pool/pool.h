@@ -9,6 +9,7 @@
 
 #include "ebb/op.h"
 #include "ebb/ops.h"
+#include "ops/size_field.h"
 
 namespace ebb {
 
@@ -19,13 +20,13 @@ struct PoolAttributes {
   ImageLayout layout = ImageLayout::channels_first;
 
   bool operator==(const PoolAttributes&) const = default;
-  void visit(auto&& field) const {
-    field("kernel", IntList{kernel.h, kernel.w});
-    field("stride", IntList{stride.h, stride.w});
-    field("padding", IntList{padding.h, padding.w});
+  void visit(auto&& field) {
+    visit_size(field, "kernel", kernel);
+    visit_size(field, "stride", stride);
+    visit_size(field, "padding", padding);
     field("count_pad", count_pad);
-    if (size != Size2d(0)) field("size", IntList{size.h, size.w});
-    if (layout != ImageLayout::channels_first) field("layout", std::string(name(layout)));
+    visit_size(field, "size", size);
+    field.choice("layout", layout, image_layout_names);
   }
 };
 

@@ -10,7 +10,7 @@ struct QuantisedAdamAttributes {
   AdamAttributes adam;
   int bits = 8;  // or 4
   bool operator==(const QuantisedAdamAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     adam.visit(field);
     field("bits", bits);
   }

@@ -7,6 +7,7 @@
 namespace ebb {
 
 enum class ReduceKind : std::uint8_t { sum, sum_squares, max, min };
+inline constexpr std::string_view reduce_kind_names[] = {"sum", "sum_squares", "max", "min"};
 const Op& reduce_op(ReduceKind kind);
 std::optional<ReduceKind> reduce_kind(const Op& op);  // nothing for an op that is no reduction
 
@@ -17,7 +18,7 @@ struct ReduceAttributes {
   Axes axes;  // sorted, not negative
   bool keep = false;
   bool operator==(const ReduceAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("axes", axes);
     field("keep", keep);
   }

@@ -9,7 +9,7 @@ struct RotaryAttributes {
   std::int64_t first_position = 0;
   bool inverse = false;  // turns the other way: the gradient of turning
   bool operator==(const RotaryAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("base", base);
     field("first_position", first_position);
     field("inverse", inverse);

@@ -14,7 +14,7 @@ struct RowNormAttributes {
   double eps = 0.0;
   bool weight = false, bias = false;
   bool operator==(const RowNormAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("eps", eps);
     field("weight", weight);
     field("bias", bias);
@@ -32,7 +32,7 @@ struct RowNormGradAttributes {
   bool added = false;
   bool sum = false;
   bool operator==(const RowNormGradAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("eps", eps);
     field("weight", weight);
     field("weight_grad", weight_grad);

@@ -7,7 +7,7 @@ namespace ebb {
 struct VarAttributes {
   std::int64_t correction = 1;  // the sum of squares is divided by the count less this
   bool operator==(const VarAttributes&) const = default;
-  void visit(auto&& field) const { field("correction", correction); }
+  void visit(auto&& field) { field("correction", correction); }
 };
 
 const Op& logsumexp_op();

@@ -15,7 +15,7 @@ struct SgdAttributes {
   double clip_value = std::numeric_limits<double>::infinity();
   ParameterForm form = {};
   bool operator==(const SgdAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("momentum", momentum);
     field("weight_decay", weight_decay);
     field("nesterov", nesterov);

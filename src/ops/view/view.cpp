@@ -16,7 +16,7 @@ namespace {
 struct ReshapeAttributes {
   Shape shape;
   bool operator==(const ReshapeAttributes&) const = default;
-  void visit(auto&& field) const { field("shape", shape); }
+  void visit(auto&& field) { field("shape", shape); }
 };
 
 // The target shape with its -1 filled in.
@@ -91,7 +91,7 @@ std::vector<Tensor> reshape_gradient(const GradientCall& call, const ReshapeAttr
 struct PermuteAttributes {
   Axes order;
   bool operator==(const PermuteAttributes&) const = default;
-  void visit(auto&& field) const { field("order", order); }
+  void visit(auto&& field) { field("order", order); }
 };
 
 std::vector<TensorType> infer_permute(const Call& call, const PermuteAttributes& a) {
@@ -128,7 +128,7 @@ std::vector<Tensor> permute_gradient(const GradientCall& call, const PermuteAttr
 struct ExpandAttributes {
   Shape shape;
   bool operator==(const ExpandAttributes&) const = default;
-  void visit(auto&& field) const { field("shape", shape); }
+  void visit(auto&& field) { field("shape", shape); }
 };
 
 std::vector<TensorType> infer_expand(const Call& call, const ExpandAttributes& a) {
@@ -155,7 +155,7 @@ struct SliceAttributes {
   int axis = 0;
   std::int64_t begin = 0, end = 0, step = 1;
   bool operator==(const SliceAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("axis", axis);
     field("begin", begin);
     field("end", end);
@@ -197,7 +197,7 @@ struct SplitAttributes {
   int axis = 0;
   std::vector<std::int64_t> sizes;
   bool operator==(const SplitAttributes&) const = default;
-  void visit(auto&& field) const {
+  void visit(auto&& field) {
     field("axis", axis);
     field("sizes", sizes);
   }

@@ -1,0 +1,272 @@
+#include "plan/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_set>
+
+#include "ebb/error.h"
+#include "ebb/storage.h"
+#include "plan/request.h"
+
+namespace ebb {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) { throw ValueError("[plan] " + what); }
+
+// Memory, types and values of a plan, instruction by instruction.
+class Check {
+ public:
+  explicit Check(const Plan& plan) : plan_(plan), held_(plan.buffers.size()) {}
+
+  void run() {
+    tables();
+    for (const InstructionId i : plan_.instructions.ids()) instruction(i);
+    for (std::size_t o = 0; o < plan_.outputs.size(); ++o)
+      if (held(plan_.outputs[o].buffer) != plan_.outputs[o].value)
+        fail(fmt::format("output {} does not hold its value at the end", o));
+    apart();
+    lanes();
+  }
+
+ private:
+  const Buffer& buffer(BufferId id) const { return plan_.buffers[id]; }
+  ValueId& held(BufferId id) { return held_[id.index()]; }
+
+  std::string place(InstructionId i) const {
+    const Instruction& instruction = plan_.instructions[i];
+    return fmt::format("instruction {} ({}{})", i.number(), instruction.op->name(),
+                       instruction.path.empty() ? "" : fmt::format(" at {}", instruction.path));
+  }
+
+  void tables() {
+    if (plan_.lanes.empty()) fail("there is no lane");
+    std::vector<int> owners(plan_.leaves.size()), results(plan_.outputs.size());
+    for (const BufferId b : plan_.buffers.ids()) {
+      const Buffer& each = buffer(b);
+      const std::string name = fmt::format("buffer {}", b.number());
+      if (each.in_arena()) {
+        if (each.place.offset.count % buffer_alignment.count != 0) fail(name + " is not aligned");
+        if (each.place.offset + each.size > plan_.spaces[each.place.space].size)
+          fail(name + " reaches past the end of its space");
+        if (each.first > each.last) fail(name + " ends before it begins");
+      } else if (each.place.leaf) {
+        const Leaf& leaf = plan_.leaves[each.place.leaf];
+        if (each.size != round_up(leaf.type.bytes(), buffer_alignment))
+          fail(fmt::format("{} is not as large as \"{}\"", name, leaf.path));
+        if (++owners[each.place.leaf.index()] > 1)
+          fail(fmt::format("\"{}\" has two buffers", leaf.path));
+        set(b, leaf.value, leaf.type, fmt::format("\"{}\"", leaf.path));
+      } else {
+        const std::size_t output = static_cast<std::size_t>(each.place.output);
+        if (output >= results.size()) fail(name + " belongs to no output");
+        if (++results[output] > 1) fail(fmt::format("output {} has two buffers", output));
+      }
+    }
+    for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
+      const Port& input = plan_.inputs[i];
+      const std::string name = fmt::format("input {}", i);
+      if (!buffer(input.buffer).in_arena() || buffer(input.buffer).first != InstructionId(0))
+        fail(name + " is not there when the step begins");
+      if (buffer(input.buffer).size < input.type.bytes()) fail(name + " is larger than its buffer");
+      if (held(input.buffer)) fail(name + " shares its buffer with another");
+      set(input.buffer, input.value, input.type, name);
+    }
+    for (std::size_t o = 0; o < plan_.outputs.size(); ++o) {
+      const Port& output = plan_.outputs[o];
+      const Value& value = plan_.values[output.value];
+      if (buffer(output.buffer).place.output != static_cast<int>(o))
+        fail(fmt::format("output {} does not lie in a buffer of its own", o));
+      if (value.type != output.type || buffer(output.buffer).size < output.type.bytes())
+        fail(fmt::format("output {} is not of its type", o));
+    }
+  }
+
+  // What a buffer holds when the step begins.
+  void set(BufferId id, ValueId value, const TensorType& type, const std::string& name) {
+    if (plan_.values[value].maker || plan_.values[value].type != type)
+      fail(name + " must have a value of its own type that no instruction makes");
+    if (!made_.insert(value.number()).second) fail(name + " shares its value with another");
+    held(id) = value;
+  }
+
+  void operand(const Operand& o, InstructionId at, const char* what) const {
+    const Buffer& b = buffer(o.buffer);
+    if (b.in_arena() && (at < b.first || at > b.last))
+      fail(fmt::format("{} uses buffer {} outside its life", place(at), o.buffer.number()));
+    if (o.layout.strides.size() != o.type.shape.rank())
+      fail(fmt::format("{}: an {} of rank {} has {} strides", place(at), what, o.type.shape.rank(),
+                       o.layout.strides.size()));
+    if (o.type.shape.elements() == 0) return;
+    // In floating point, where nothing overflows: sums of products below 2^104.
+    double last = static_cast<double>(o.layout.offset);
+    for (int i = 0; i < o.type.shape.rank(); ++i)
+      last += static_cast<double>(o.type.shape[i] - 1) * static_cast<double>(o.layout.strides[i]);
+    if ((last + 1) * static_cast<double>(size_of(o.type.dtype).count) >
+        static_cast<double>(b.size.count))
+      fail(fmt::format("{}: an {} reaches past the end of its buffer", place(at), what));
+  }
+
+  void instruction(InstructionId i) {
+    const Instruction& instruction = plan_.instructions[i];
+    std::vector<TensorType> types;
+    for (std::size_t k = 0; k < instruction.inputs.size(); ++k) {
+      const Operand& input = instruction.inputs[k];
+      operand(input, i, "input");
+      if (held(input.buffer) != input.value)
+        fail(fmt::format("{}: input {} is value {}, which buffer {} does not hold then", place(i),
+                         k, input.value.number(), input.buffer.number()));
+      if (!instruction.op->accepts(input.arg(), static_cast<int>(k), instruction.attributes))
+        fail(fmt::format("{} cannot read input {} as it lies", place(i), k));
+      types.push_back(input.type);
+    }
+    outputs(i, instruction, types);
+    scratch(i, instruction);
+    for (const Operand& output : instruction.outputs) write(output.buffer, output.value);
+    for (const InstructionId other : instruction.waits)
+      if (other >= i) fail(place(i) + " waits for what comes later");
+  }
+
+  void outputs(InstructionId i, const Instruction& instruction,
+               const std::vector<TensorType>& types) {
+    const std::vector<TensorType> inferred = instruction.op->infer(
+        {*instruction.op, types, plan_.device, instruction.path}, instruction.attributes);
+    if (instruction.op->is_view() || inferred.size() != instruction.outputs.size())
+      fail(fmt::format("{} has {} outputs, not {}", place(i), inferred.size(),
+                       instruction.outputs.size()));
+    for (std::size_t o = 0; o < inferred.size(); ++o) {
+      const Operand& output = instruction.outputs[o];
+      const Value& value = plan_.values[output.value];
+      operand(output, i, "output");
+      if (output.type != inferred[o] || value.type != inferred[o])
+        fail(fmt::format("{}: output {} is {}, not {}", place(i), o, to_string(inferred[o]),
+                         to_string(output.type)));
+      if (output.layout.offset != 0 || !output.arg().contiguous())
+        fail(fmt::format("{}: output {} does not lie in one piece", place(i), o));
+      if (value.maker != i || !made_.insert(output.value.number()).second)
+        fail(fmt::format("{}: output {} is a value that something else makes", place(i), o));
+      if (const LeafId leaf = buffer(output.buffer).place.leaf;
+          leaf && (plan_.leaves[leaf].kind == Leaf::Kind::constant ||
+                   plan_.leaves[leaf].type != output.type))
+        fail(fmt::format("{}: output {} cannot be written into \"{}\"", place(i), o,
+                         plan_.leaves[leaf].path));
+      for (std::size_t other = 0; other < o; ++other)
+        if (instruction.outputs[other].buffer == output.buffer)
+          fail(fmt::format("{}: outputs {} and {} share a buffer", place(i), other, o));
+      for (std::size_t k = 0; k < instruction.inputs.size(); ++k)
+        if (instruction.inputs[k].buffer == output.buffer && !in_place(instruction, o, k))
+          fail(fmt::format("{}: output {} would be written over input {}", place(i), o, k));
+    }
+  }
+
+  // Whether output o may be written over input k, which lies in the same buffer.
+  static bool in_place(const Instruction& instruction, std::size_t o, std::size_t k) {
+    const Operand &in = instruction.inputs[k], &out = instruction.outputs[o];
+    const std::vector<InPlace> pairs = instruction.op->in_place(instruction.attributes);
+    return std::any_of(pairs.begin(), pairs.end(),
+                       [&](const InPlace& p) {
+                         return p.output == static_cast<int>(o) && p.input == static_cast<int>(k);
+                       }) &&
+           in.type.shape == out.type.shape && size_of(in.type.dtype) == size_of(out.type.dtype) &&
+           in.layout.offset == 0 && in.arg().contiguous();
+  }
+
+  void scratch(InstructionId i, const Instruction& instruction) {
+    const Bytes needed = workspace_of(plan_, instruction);
+    const BufferId own = instruction.workspace;
+    if (!own) {
+      if (needed.count > 0)
+        fail(fmt::format("{} needs a workspace of {} bytes on this machine, but has none", place(i),
+                         needed.count));
+      return;
+    }
+    const Buffer& b = buffer(own);
+    if (!b.in_arena() || i < b.first || i > b.last)
+      fail(place(i) + ": its workspace is not free then");
+    if (b.size < needed)
+      fail(fmt::format("{} needs a workspace of {} bytes on this machine, but has {}", place(i),
+                       needed.count, b.size.count));
+    for (const auto* operands : {&instruction.inputs, &instruction.outputs})
+      for (const Operand& o : *operands)
+        if (o.buffer == own) fail(place(i) + ": its workspace holds an operand");
+    write(own, {});
+  }
+
+  // Buffers that are live at once do not overlap (apart()), so that nothing else is lost.
+  void write(BufferId id, ValueId value) { held(id) = value; }
+
+  // No two buffers that are live at once overlap.
+  void apart() const {
+    std::vector<BufferId> by_begin;
+    for (const BufferId b : plan_.buffers.ids())
+      if (buffer(b).in_arena() && buffer(b).size.count > 0) by_begin.push_back(b);
+    std::stable_sort(by_begin.begin(), by_begin.end(),
+                     [&](BufferId a, BufferId b) { return buffer(a).first < buffer(b).first; });
+    std::map<std::pair<SpaceId, std::int64_t>, BufferId> live;  // by place
+    for (const BufferId b : by_begin) {
+      const Buffer& own = buffer(b);
+      std::erase_if(live, [&](const auto& entry) { return buffer(entry.second).last < own.first; });
+      const auto [at, is_new] = live.emplace(std::pair(own.place.space, own.place.offset.count), b);
+      const auto next = std::next(at);
+      if (!is_new || (next != live.end() && share_bytes(own, buffer(next->second))) ||
+          (at != live.begin() && share_bytes(own, buffer(std::prev(at)->second))))
+        fail(fmt::format("buffer {} overlaps another that is live at the same time", b.number()));
+    }
+  }
+
+  // Instructions that touch the same bytes, one of them writing, run in their order.
+  void lanes() const {
+    if (plan_.lanes.size() == 1) return;
+    const std::size_t count = plan_.lanes.size();
+    // Of every instruction, the last one of each lane that has ended when it begins.
+    std::vector<std::vector<InstructionId>> ended(plan_.instructions.size());
+    std::vector<InstructionId> newest(count);
+    for (const InstructionId i : plan_.instructions.ids()) {
+      const Instruction& instruction = plan_.instructions[i];
+      std::vector<InstructionId>& known = ended[i.index()];
+      known.resize(count);
+      const auto join = [&](InstructionId other) {
+        for (std::size_t l = 0; l < count; ++l)
+          known[l] = std::max(known[l], ended[other.index()][l]);
+        InstructionId& lane = known[plan_.instructions[other].lane.index()];
+        lane = std::max(lane, other);
+      };
+      if (newest[instruction.lane.index()]) join(newest[instruction.lane.index()]);
+      for (const InstructionId other : instruction.waits) join(other);
+      newest[instruction.lane.index()] = i;
+      for (InstructionId before(0); before < i; ++before)
+        if (before > known[plan_.instructions[before].lane.index()] && conflict(before, i))
+          fail(fmt::format("{} does not wait for {}", place(i), place(before)));
+    }
+  }
+
+  bool conflict(InstructionId a, InstructionId b) const {
+    const auto touches = [&](BufferId x, BufferId y) {
+      return x == y || share_bytes(buffer(x), buffer(y));
+    };
+    const auto writes_what_uses = [&](const Instruction& writer, const Instruction& user) {
+      const auto hits = [&](BufferId written) {
+        for (const auto* operands : {&user.inputs, &user.outputs})
+          for (const Operand& o : *operands)
+            if (touches(written, o.buffer)) return true;
+        return user.workspace && touches(written, user.workspace);
+      };
+      return (writer.workspace && hits(writer.workspace)) ||
+             std::any_of(writer.outputs.begin(), writer.outputs.end(),
+                         [&](const Operand& o) { return hits(o.buffer); });
+    };
+    const Instruction &first = plan_.instructions[a], &second = plan_.instructions[b];
+    return writes_what_uses(first, second) || writes_what_uses(second, first);
+  }
+
+  const Plan& plan_;
+  std::vector<ValueId> held_;              // by every buffer at the moment
+  std::unordered_set<std::int32_t> made_;  // numbers of values
+};
+
+}  // namespace
+
+void check_plan(const Plan& plan) { Check(plan).run(); }
+
+}  // namespace ebb

@@ -1,0 +1,168 @@
+#include <fmt/format.h>
+
+#include <unordered_map>
+
+#include "ebb/error.h"
+#include "ebb/ops.h"
+#include "ops/leaf/leaf.h"
+#include "passes/layout.h"
+#include "plan/check.h"
+
+namespace ebb {
+namespace {
+
+// A number for everything that can be computed: two things have the same number if they are made in
+// the same way from the same leaves and inputs.
+using Number = std::size_t;
+
+// An operand: a number, and how it is read.
+struct Read {
+  Number number;
+  Layout layout;
+  TensorType type;
+  bool operator==(const Read& other) const {
+    return number == other.number && layout.strides == other.layout.strides &&
+           layout.offset == other.layout.offset && type == other.type;
+  }
+};
+
+class Numbers {
+ public:
+  // The number of output 0 of the call; the others follow.
+  Number of_call(const Op& op, const Attributes& attributes, std::vector<Read> inputs,
+                 std::size_t outputs) {
+    std::size_t hash = std::hash<std::string>()(attributes.text()) ^
+                       (std::hash<const void*>()(&op) * 31) ^ inputs.size();
+    for (const Read& read : inputs) hash = hash * 1000003 + read.number;
+    for (auto [it, end] = calls_.equal_range(hash); it != end; ++it)
+      if (const Call_& call = it->second; call.op == &op && call.attributes == attributes &&
+                                          call.inputs == inputs && call.outputs == outputs)
+        return call.number;
+    const Number first = next_;
+    next_ += outputs;
+    calls_.emplace(hash, Call_{&op, attributes, std::move(inputs), outputs, first});
+    return first;
+  }
+  Number of_leaf(std::uint64_t node) { return leaf(leaves_, node); }
+  Number of_input(std::size_t input) { return leaf(inputs_, input); }
+
+ private:
+  struct Call_ {
+    const Op* op;
+    Attributes attributes;
+    std::vector<Read> inputs;
+    std::size_t outputs;
+    Number number;
+  };
+  Number leaf(std::unordered_map<std::uint64_t, Number>& known, std::uint64_t key) {
+    const auto [found, is_new] = known.try_emplace(key, next_);
+    next_ += is_new;
+    return found->second;
+  }
+
+  std::unordered_multimap<std::size_t, Call_> calls_;
+  std::unordered_map<std::uint64_t, Number> leaves_, inputs_;
+  Number next_ = 0;
+};
+
+// Numbers of a graph's tensors.
+class OfGraph {
+ public:
+  OfGraph(const Graph& graph, Numbers& numbers) : numbers_(numbers) {
+    for (std::size_t i = 0; i < graph.inputs.size(); ++i)
+      roots_[graph.inputs[i]] = numbers.of_input(i);
+    for (const auto& node : topological_order(graph)) add(node);
+  }
+
+  Read read(const Tensor& tensor) const {
+    return {roots_.at(layouts_.root(tensor)), layouts_[tensor], tensor.type()};
+  }
+
+  Number copied(const Tensor& tensor) const {
+    const auto node = contiguous(tensor).node();
+    return numbers_.of_call(node->op(), node->attributes(), {read(tensor)}, 1);
+  }
+
+ private:
+  void add(const std::shared_ptr<Node>& node) {
+    for (std::size_t o = 0; o < node->outputs().size(); ++o)
+      layouts_.add({node, static_cast<int>(o)});
+    if (is_leaf(node->op())) {
+      roots_.try_emplace({node, 0}, numbers_.of_leaf(node->id()));
+    } else if (!node->op().is_view()) {
+      std::vector<Read> inputs;
+      for (const Tensor& input : node->inputs()) inputs.push_back(read(input));
+      const Number first = numbers_.of_call(node->op(), node->attributes(), std::move(inputs),
+                                            node->outputs().size());
+      for (std::size_t o = 0; o < node->outputs().size(); ++o)
+        roots_[{node, static_cast<int>(o)}] = first + o;
+    }
+  }
+
+  Numbers& numbers_;
+  LayoutMap layouts_;
+  std::unordered_map<Tensor, Number> roots_;
+};
+
+// Numbers of a plan's values, and what variables hold at the end.
+class OfPlan {
+ public:
+  OfPlan(const Plan& plan, Numbers& numbers) : of_(plan.values.size()) {
+    for (std::size_t i = 0; i < plan.inputs.size(); ++i)
+      of_[plan.inputs[i].value.index()] = numbers.of_input(i);
+    for (const Leaf& leaf : plan.leaves)
+      of_[leaf.value.index()] = written_[leaf.node] = numbers.of_leaf(leaf.node);
+    for (const Instruction& instruction : plan.instructions) {
+      std::vector<Read> inputs;
+      for (const Operand& o : instruction.inputs)
+        inputs.push_back({of_[o.value.index()], o.layout, o.type});
+      Number number = numbers.of_call(*instruction.op, instruction.attributes, std::move(inputs),
+                                      instruction.outputs.size());
+      for (const Operand& o : instruction.outputs) {
+        of_[o.value.index()] = number;
+        if (const LeafId leaf = plan.buffers[o.buffer].place.leaf)
+          written_[plan.leaves[leaf].node] = number;
+        ++number;
+      }
+    }
+  }
+
+  Number operator[](ValueId value) const { return of_[value.index()]; }
+  // What a variable holds at the end, by Node::id, for all leaves of the plan.
+  std::unordered_map<std::uint64_t, Number> at_end() const { return written_; }
+
+ private:
+  std::vector<Number> of_;
+  std::unordered_map<std::uint64_t, Number> written_;
+};
+
+}  // namespace
+
+void check_computes(const Plan& plan, const Graph& graph) {
+  Numbers numbers;
+  const OfGraph expected(graph, numbers);
+  const OfPlan found(plan, numbers);
+  for (std::size_t o = 0; o < graph.outputs.size(); ++o) {
+    const Read output = expected.read(graph.outputs[o]);
+    if (found[plan.outputs.at(o).value] != output.number)
+      throw ValueError(fmt::format("[plan] output {} is not what the graph computes", o));
+  }
+  std::unordered_map<std::uint64_t, Number> at_end = found.at_end();
+  for (const Update& update : graph.updates) {
+    const std::uint64_t node = update.target.node()->id();
+    const auto held = at_end.find(node);
+    const Number value = expected.read(update.value).number;
+    const bool unchanged = update.value == static_cast<const Tensor&>(update.target);
+    if (held == at_end.end()
+            ? !unchanged
+            : held->second != value && held->second != expected.copied(update.value))
+      throw ValueError(fmt::format("[plan] the new value of \"{}\" is not what the graph computes",
+                                   update.target.path()));
+    if (held != at_end.end()) at_end.erase(held);
+  }
+  for (const auto& [node, number] : at_end)
+    if (number != numbers.of_leaf(node))
+      throw ValueError("[plan] a variable is changed that the graph leaves alone");
+}
+
+}  // namespace ebb
