@@ -184,7 +184,8 @@ TEST(PlanFile, NoEditHarms) {
   io::save_plan(plan_program(small.graph), small.graph, path);
   const Json good = read(path);
   std::vector<std::string> scalars, rows;
-  for (const auto& [pointer, value] : good.flatten().items())
+  const Json flat = good.flatten();
+  for (const auto& [pointer, value] : flat.items())
     if (pointer.starts_with("/plan/")) scalars.push_back(pointer);
   for (const auto& [table, list] : good["plan"].items())
     if (list.is_array())
