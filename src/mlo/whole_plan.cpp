@@ -1,4 +1,4 @@
-// What all levels take together: planned, at the least, and as the system sees it.
+// Memory of all levels together: planned, minimal and measured.
 #include <algorithm>
 #include <unordered_set>
 
@@ -16,7 +16,7 @@ class Joining {
  public:
   explicit Joining(Device device) { whole_.device = device; }
 
-  // `share`: how often it runs in the time that is told.
+  // `share`: how often it runs per step of the engine.
   void add(const Plan& plan, double share) {
     const int from = static_cast<int>(whole_.instructions.size());
     const std::vector<int> places = add_buffers(plan, from);
@@ -42,7 +42,7 @@ class Joining {
     needs_arena(plan.arena);
   }
 
-  // Of a plan that runs at other times in the same arena: only what it takes.
+  // For a plan that runs at other times in the same arena: only its memory counts.
   void add_bytes_of(const Plan& plan) {
     needs_arena(plan.arena);
     for (const Buffer& buffer : plan.buffers)
@@ -96,7 +96,8 @@ class Joining {
     return places;
   }
 
-  // Variables and constants that several programs read are there once; results are each program's.
+  // Variables and constants that several programs read count once; each program has its own
+  // outputs.
   int add_staying(Buffer buffer) {
     const int place = static_cast<int>(whole_.buffers.size());
     if (buffer.persistent) {

@@ -53,7 +53,8 @@ bool writes_a_variable(const Plan& plan, const Instruction& instruction) {
   });
 }
 
-// The instructions that read what each one makes, straight or through views, which are none.
+// The instructions that read the outputs of each one, directly or through views, which are no
+// instructions.
 std::vector<std::vector<std::size_t>> readers_of(const Plan& plan) {
   std::unordered_map<const Node*, std::size_t> makers;
   for (std::size_t i = 0; i < plan.instructions.size(); ++i)
@@ -70,7 +71,7 @@ std::vector<std::vector<std::size_t>> readers_of(const Plan& plan) {
   return readers;
 }
 
-// Part of the update is what writes a variable, and what serves only such instructions.
+// The update phase: instructions that write a variable, and those that only such instructions read.
 std::vector<Phase> phases_of(const Plan& plan) {
   const auto readers = readers_of(plan);
   std::vector<Phase> phases(plan.instructions.size());
