@@ -23,8 +23,8 @@ class Storage {
   // Zero bytes until written. Throws MemoryError if there is not enough memory.
   static std::shared_ptr<Storage> allocate(Device device, Bytes size,
                                            PageSize pages = PageSize::standard);
-  // Address space for up to `limit` bytes, which holds none until resize() asks for some. Of the
-  // host only, as is resizing.
+  // Reserves address space for up to `limit` bytes without memory, until resize() is called. Only
+  // on the host, like resizing.
   static std::shared_ptr<Storage> growable(Device device, Bytes limit);
   ~Storage();
   Storage(const Storage&) = delete;

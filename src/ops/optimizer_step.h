@@ -93,7 +93,7 @@ Kernel skippable(const KernelRequest& request, int scale, Kernel kernel) {
           kernel.workspace};
 }
 
-// Calls make(TypeTag<C>{}, TypeTag<S>{}) with the type a step is computed in and that of its state.
+// Calls make(TypeTag<C>{}, TypeTag<S>{}) with the compute type of a step and the type of its state.
 template <class Make>
 Kernel dispatch_step(const KernelRequest& request, DType parameter, DType state, const Make& make) {
   if (parameter == f64)

@@ -269,7 +269,8 @@ __global__ void __launch_bounds__(1024)
   if (threadIdx.x == 0 && c < p.columns) coefficients[c] = finish(channels, c, p.rows, all);
 }
 
-// out from x and, if `two`, what lies beside it, column j of the thread's as each(j, x, beside).
+// out from x and, if `two`, a second tensor of x's shape: column j of the thread is each(j, x,
+// beside).
 template <class S, int width, bool two, class Each>
 __device__ void write_elements(const Columns& p, const S* x, const S* beside, S* out,
                                const Each& each) {

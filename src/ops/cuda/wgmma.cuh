@@ -2,9 +2,9 @@
 // 128 threads issue them asynchronously and later wait for the results, which are in registers.
 //
 // c (64, 64) += a (64, 16) · b (16, 64). Warp w of the group has rows 16 w to 16 w + 15 of c and,
-// where it is in registers, of a, laid out over its lanes as attention/mma.cuh tells; c[n] are the
-// columns 8 n to 8 n + 7. b, and a where it is in shared memory, are given by descriptors of tiles
-// as tile_copy.cuh lays them out.
+// where it is in registers, of a, laid out over its lanes as described in attention/mma.cuh; c[n]
+// are the columns 8 n to 8 n + 7. b, and a where it is in shared memory, are given by descriptors
+// of tiles as tile_copy.cuh lays them out.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,7 @@ constexpr std::int64_t tile = TileProgram::tile;
 template <class T>
 class Evaluated {
  public:
-  // Pieces are made of whole granules. Below `in_order`, what is asked for next lies behind what
-  // was asked for last.
+  // Pieces are multiples of a granule. Below `in_order`, each request follows the previous one.
   Evaluated(const TileProgram& program, const KernelArgs& args, int worker, std::int64_t granule,
             std::int64_t in_order)
       : elements_(program.elements),

@@ -43,7 +43,7 @@ struct Problem {
   }
 };
 
-// Of matrices with at most so many rows and columns, whose elements are of type F: the BLAS's.
+// Products of matrices with at most this many rows and columns and elements of type F, by BLAS.
 template <class F>
 struct Product {
   Product(std::int64_t, std::int64_t, std::int64_t) {}
@@ -264,8 +264,8 @@ struct Backward {
     if (x_needed) rounded(dx, dx_out, p.rows * p.features);
   }
 
-  // Of the logits [v, v + width) of rows [row, row + count), as a factor of the other products:
-  // rows begin where those of the logits do, and are shorter where they are rounded.
+  // The gradient of the logits [v, v + width) of rows [row, row + count), as a factor of the other
+  // products. Its rows start at the addresses of the logits' rows, and are shorter if rounded.
   static constexpr std::int64_t factor_stride = sizeof(T) / sizeof(F);
   const F* logits_gradient(const KernelArgs& args, std::int64_t row, std::int64_t count,
                            std::int64_t v, std::int64_t width, const F* x, const F* weight) const {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int vector_lanes = 16;
 
-// A mask of the first `count` of so many elements; all when there are more.
+// A mask of the first `count` elements of a register, or of all if there are more.
 inline __mmask16 first16(std::int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1u);
 }

@@ -145,7 +145,7 @@ void BFloat16Product::multiply(const Target& target, const Tile& tile, int worke
   // Smaller groups where there would be too few for the threads to share evenly.
   const std::int64_t group =
       std::clamp<std::int64_t>(panels_a * panels_b / (8 * workers), 1, group_panels);
-  // A tile's sums begin at 0 where they lie in the workspace.
+  // A tile's sums in the workspace start at 0.
   float* sums =
       target.out ? target.sums : target.sums + tile.row * target.sums_stride + tile.column;
   const auto one = [&](std::int64_t i, std::int64_t j) {

@@ -11,7 +11,7 @@ namespace ebb {
 
 inline constexpr int max_cuda_inputs = 16, max_cuda_numbers = 32;
 
-// Code for the host and for NVRTC alike: the text is that of the declarations.
+// Declarations for the host that are also passed to NVRTC as text.
 #define EBB_BOTH(text_name, ...) __VA_ARGS__ inline constexpr char text_name[] = #__VA_ARGS__ "\n";
 
 // Strides are in elements per step of an axis, where a step along the last one is a group.

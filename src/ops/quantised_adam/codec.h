@@ -18,7 +18,7 @@ namespace ebb::simd {
 struct Lines {
   Table8 slope, start;
 
-  // 0 and 1, with a line through both, share the exponent beside those of the decades.
+  // 0 and 1, on one line, share an exponent next to those of the decades.
   constexpr Lines(int first, double slope_of_rest, double start_of_rest) {
     for (int place = 0; place < 8; ++place)
       slope.set(place, slope_of_rest), start.set(place, start_of_rest);

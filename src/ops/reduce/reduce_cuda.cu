@@ -15,7 +15,7 @@ namespace {
 
 using namespace cuda;
 
-// Results have the elements' type, or that of the arithmetic.
+// Results have the type of the elements or of the arithmetic.
 template <class S, class R>
 using ResultOf =
     std::conditional_t<R::widens || std::is_integral_v<typename R::Folded>, typename R::Folded, S>;

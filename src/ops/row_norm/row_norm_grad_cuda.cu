@@ -107,7 +107,7 @@ struct SliceSums {
   bool asked[3];  // Σ g · v, Σ g, Σ of the result
 
   __device__ std::int64_t count() const { return asked[0] + asked[1] + asked[2]; }
-  // Calls body(sum, its place) for those of a slice.
+  // Calls body(sum, its offset) for the sums of a slice.
   template <class Body>
   __device__ void each(std::int64_t slice, std::int64_t columns, const Body& body) const {
     T* at = partial + slice * count() * columns;
@@ -161,7 +161,7 @@ struct TeamKernel {
   static constexpr int rows = slots == 1 ? 2 : 1;                  // at a time
   static constexpr int ahead = slots < Teams::most_slots ? 2 : 1;  // of them: these and the next
 
-  // Rows as they lie in memory.
+  // Rows in their storage dtype.
   struct Rows {
     uint4 x[rows][slots], g[rows][slots], added[rows][slots];
     T mean[rows], rstd[rows];
