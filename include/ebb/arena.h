@@ -1,6 +1,6 @@
 // The one block of memory that programs run in. Programs that share an arena (training and
-// evaluation, batches of several shapes, the levels of a multilevel problem) take turns, so it is
-// as large as the largest of them needs.
+// evaluation, batches of several shapes, the levels of a multilevel problem) run in turn, so its
+// size is the size that the largest of them needs.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ class Arena {
   Bytes size() const;
   Bytes resident() const;  // how much of it the operating system holds in memory now
 
-  // Makes it at least this large. What lies in it is lost when it grows: programs keep nothing
-  // there between runs.
+  // Makes it at least this large. Growing discards the contents: programs keep nothing there
+  // between runs.
   void reserve(Bytes size);
   std::byte* data() const;
 
-  // What became of the wishes for its memory.
+  // Which of the requested properties of its memory were granted.
   const MachineReport& report() const { return report_; }
 
-  // Changes whenever `data` does, so that programs know when to look again.
+  // Changes whenever `data` changes, so that programs know when to bind their addresses again.
   std::uint64_t generation() const { return generation_; }
 
   // Programs write their inputs into the arena before they run. `claim` says whose they are;

@@ -1,5 +1,5 @@
-// The exceptions ebb throws. The library never exits or aborts; a message names the place, what was
-// expected and what came.
+// The exceptions ebb throws. The library never exits or aborts; a message names the place, the
+// expected value and the given one.
 #pragma once
 
 #include <stdexcept>
@@ -42,7 +42,7 @@ class FileError : public Error {
   using Error::Error;
 };
 
-// Memory that cannot be had.
+// Memory that cannot be allocated.
 class MemoryError : public Error {
  public:
   using Error::Error;

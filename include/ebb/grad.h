@@ -9,17 +9,18 @@
 
 namespace ebb {
 
-// The gradients of `loss`, which has one element, in each of `wrt`. Zeros where loss does not
-// depend on it.
+// The gradients of `loss`, which has one element, with respect to each of `wrt`. Zeros if the loss
+// does not depend on it.
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt);
 std::vector<Tensor> grad(const Tensor& loss, std::initializer_list<Tensor> wrt);
 
-// The same, but an empty tensor where the loss does not depend on it: PyTorch's None.
+// The same, but an empty tensor (PyTorch's None) if the loss does not depend on it.
 std::vector<Tensor> grad_where_reached(const Tensor& loss, std::span<const Tensor> wrt);
 
-// Gradients added onto `sums`, one for each of `wrt`, which must be variables or inputs: each
-// gradient is added as soon as it exists, so that only one of them waits beside the sums. A sum may
-// be empty, and stays so where the loss does not depend on its variable.
+// Gradient accumulation: adds the gradients to `sums`, one for each of `wrt`, which must be
+// variables or inputs. Each gradient is added as soon as it exists, so that at most one exists in
+// addition to the sums. A sum may be empty, and stays empty if the loss does not depend on its
+// variable.
 std::vector<Tensor> grad_onto(std::span<const Tensor> sums, const Tensor& loss,
                               std::span<const Tensor> wrt);
 

@@ -16,7 +16,7 @@ struct Update {
 };
 
 struct Graph {
-  std::vector<Tensor> inputs;  // in the order in which their bytes are given
+  std::vector<Tensor> inputs;  // in the order in which they are fed
   std::vector<Tensor> outputs;
   std::vector<Update> updates;
 };

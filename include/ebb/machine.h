@@ -1,5 +1,5 @@
-// What a program may ask of the machine beyond plain memory and plain threads. Nothing is asked for
-// by default. What cannot be had is told in a report, with the reason, and never ends a run.
+// Requests to the machine beyond plain memory and threads. None is made by default. A request that
+// is not granted appears in a report with the reason, and never ends a run.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct MachineOptions {
   PageSize pages() const { return huge_pages ? PageSize::huge : PageSize::standard; }
 };
 
-// What became of a wish.
+// The outcome of a request.
 struct Grant {
   enum class Outcome : std::uint8_t { not_asked, granted, refused };
   Outcome outcome = Outcome::not_asked;
@@ -34,19 +34,19 @@ struct Grant {
 struct MachineReport {
   Grant huge_pages, locked_memory, pinned_threads;
 };
-std::string to_string(const MachineReport& report);  // a line for each wish
+std::string to_string(const MachineReport& report);  // one line per request
 
-// Storage for an arena, with what can be had of the wishes for memory; the report says of them what
-// became of each.
+// Storage for an arena. Grants as many of the requests for memory as possible; the report has the
+// outcome of each.
 std::shared_ptr<Storage> allocate_arena(Device device, Bytes size, const MachineOptions& options,
                                         MachineReport& report);
 
-// While it lives, each worker thread of the thread that made it stays on a core of its own; then
-// all may run where they might before. Only one lives at a time: others are refused.
+// While it exists, each worker thread of the thread that made it stays on its own core; afterwards
+// the previous affinities are restored. Only one may exist at a time: others are refused.
 //
 // The thread that made it starts on the first core but may use all: a thread inherits the
-// processors of the one that starts it, and OpenMP's library ends workers that a parallel region
-// does not need and starts others for the next. Those should not all meet on the first core.
+// processors of the one that starts it, and the OpenMP library may end workers that a parallel
+// region does not need and start new ones later. Those must not all run on the first core.
 class PinnedThreads {
  public:
   PinnedThreads();
@@ -60,7 +60,7 @@ class PinnedThreads {
   struct Saved;
   void restore();
 
-  std::vector<Saved> saved_;  // the processors that each thread might use before
+  std::vector<Saved> saved_;  // the previous affinity of each thread
   Grant grant_;
 };
 

@@ -1,9 +1,9 @@
-// Memory for what has no plan: one buffer that grows up to a limit, with blocks that may move.
+// Memory for computations without a plan: one buffer that grows up to a limit, with movable blocks.
 //
-// A plan knows every lifetime beforehand and leaves no gaps. Without one, freed blocks leave gaps
-// that are too small for the next block, and memory runs out while much of it is free. Blocks that
-// may move make room again: the arena slides them together, and nobody notices, as everyone reaches
-// a block through a handle.
+// A plan knows every live range in advance and avoids fragmentation. Without a plan, freed blocks
+// leave gaps that may be too small for the next block, so that an allocation fails while much
+// memory is free. Movable blocks solve this: the arena compacts them, and users access them through
+// handles.
 //
 //   MovableArena arena(device::cpu, {.limit = 1_GiB});
 //   auto block = arena.allocate(3_MiB);
@@ -12,7 +12,7 @@
 //   auto other = arena.allocate(1_GiB - 4_MiB);
 //   std::memset(pin.data(), 0, 100);      // pinned: the address of `block` has stayed
 //
-// Growing takes pages of address space that was set aside, so it moves nothing. An arena and its
+// Growing uses address space that was reserved in advance, so it moves nothing. An arena and its
 // handles belong to one thread at a time.
 #pragma once
 
@@ -34,15 +34,15 @@ class MovableArena {
   struct Options {
     Bytes initial = {};               // taken at once
     std::optional<Bytes> limit = {};  // never exceeded; the machine's memory where none is given
-    double growth = 1.5;  // an arena that must grow takes so many times what it had, or more
-    // When to defragment besides when an allocation needs it; never where none is given.
-    std::optional<std::int64_t> defragment_every = {};  // so many frees
-    // A share of the bytes up to the last block's end: a free that leaves more of them in gaps, not
-    // counting those that pins keep open.
+    double growth = 1.5;              // least factor by which an arena grows
+    // When to defragment in addition to allocations that need it; empty: never.
+    std::optional<std::int64_t> defragment_every = {};  // after this many frees
+    // After a free that leaves more than this share of the bytes up to the last block's end in
+    // gaps, except gaps that pins keep open.
     std::optional<double> defragment_above = {};
   };
 
-  // Sizes are of whole blocks: multiples of buffer_alignment. capacity = live + free.
+  // Sizes count whole blocks, in multiples of buffer_alignment. capacity = live + free.
   struct Statistics {
     Bytes capacity;           // taken from the operating system
     Bytes live, free;         // in blocks, and in the gaps between and after them
@@ -68,12 +68,11 @@ class MovableArena {
 
     explicit operator bool() const { return allocation_ != nullptr; }
     Bytes size() const { return allocation_ ? size_ : 0_B; }
-    // Where it lies now. A pin keeps it there; else any call that allocates, frees or defragments
-    // may move it. A whole block is aligned to buffer_alignment. What a new block holds is
-    // undefined.
+    // The current address. Without a pin, any call that allocates, frees or defragments may change
+    // it. A whole block is aligned to buffer_alignment. The contents of a new block are undefined.
     std::byte* data() const;
 
-    // A part of this range, on the same block. Throws ValueError where it sticks out.
+    // A part of this range, on the same block. Throws ValueError if it exceeds the range.
     Block narrow(Bytes offset, Bytes size) const;
     Pin pin() const;
 
@@ -85,7 +84,7 @@ class MovableArena {
     Bytes offset_, size_;
   };
 
-  // While one lives, its block stays where it is. It is a handle on the block too.
+  // While a pin exists, its block does not move. A pin is also a handle on the block.
   class Pin {
    public:
     Pin(Pin&&) noexcept = default;
@@ -107,13 +106,13 @@ class MovableArena {
   MovableArena(const MovableArena&) = delete;
   MovableArena& operator=(const MovableArena&) = delete;
 
-  // Takes the smallest gap that is large enough; where there is none, defragments if that can make
-  // one, and else grows. Throws MemoryError past the limit.
+  // Uses the smallest gap that is large enough. Without one, defragments if that creates one, and
+  // otherwise grows. Throws MemoryError past the limit.
   Block allocate(Bytes size);
-  // Slides blocks down over gaps, in their order, up to and between pinned ones. Gives the bytes
+  // Moves blocks down over gaps, in their order, up to and between pinned ones. Returns the bytes
   // moved.
   Bytes defragment();
-  // Gives the whole pages after the last block back to the operating system, and says how much.
+  // Returns the whole pages after the last block to the operating system; the result is their size.
   Bytes trim();
 
   Statistics statistics() const;

@@ -1,5 +1,5 @@
 // A node of the graph: one application of an op. Nodes are immutable and point only at their
-// inputs, so a graph has no cycles and is gone with its last handle.
+// inputs, so a graph has no cycles and is freed with its last handle.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,12 @@ enum class Category : std::uint8_t {
 inline constexpr int category_count = 6;
 std::string_view name(Category category);
 
-// What the code that made a node says of it, for planner and reports. Says nothing about what is
-// computed.
+// Hints for planner and reports from the code that made a node. They do not change results.
 struct Marks {
-  bool backward = false;         // made by differentiation
-  std::uint32_t block = 0;       // call of a module of a list it belongs to, the outermost; 0: none
-  std::uint32_t checkpoint = 0;  // region to be computed again for backward, the outermost; 0: none
-  std::uint32_t keep_one_in = 0;  // of the region's nodes, in order; 0: none is kept
+  bool backward = false;          // made by differentiation
+  std::uint32_t block = 0;        // outermost call of a List's module that it belongs to; 0: none
+  std::uint32_t checkpoint = 0;   // outermost region to be recomputed for backward; 0: none
+  std::uint32_t keep_one_in = 0;  // every n-th node of the region is kept; 0: none
 };
 
 // While it lives, nodes made on this thread carry these marks.
@@ -74,7 +73,7 @@ class Node : public std::enable_shared_from_this<Node> {
   const Tensor& initial() const { return initial_; }
   void set_initial(Tensor initial) { initial_ = std::move(initial); }
 
-  // How reports count this node's outputs. Says nothing about what is computed.
+  // The category of this node's outputs in reports. Does not change results.
   Category category() const { return category_; }
   void set_category(Category category) { category_ = category; }
 

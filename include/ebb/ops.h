@@ -31,7 +31,7 @@ Tensor random_uniform(const Shape& shape, double low, double high, DType dtype =
 Tensor random_normal(const Shape& shape, double mean, double stddev, DType dtype = f32,
                      Device device = device::cpu, std::optional<RandomKey> key = {});
 
-// A tensor whose bytes are given anew each time the program runs.
+// A tensor whose bytes are fed before each run of the program.
 Tensor input(const TensorType& type, std::string_view name, Device device = device::cpu);
 
 // --- Elementwise, with NumPy broadcasting ---
@@ -49,8 +49,8 @@ Tensor operator+(const Tensor& a, const Tensor& b);
 Tensor operator-(const Tensor& a, const Tensor& b);
 Tensor operator*(const Tensor& a, const Tensor& b);
 Tensor operator/(const Tensor& a, const Tensor& b);
-// A number beside a tensor of integers must be one that their dtype holds: there is no promotion,
-// so `x * 0.5` is an error, which cast(x, f32) * 0.5 mends.
+// A number combined with an integer tensor must be representable in its dtype: there is no
+// promotion, so `x * 0.5` is an error; write cast(x, f32) * 0.5.
 Tensor operator+(const Tensor& a, double b);
 Tensor operator-(const Tensor& a, double b);
 Tensor operator*(const Tensor& a, double b);
@@ -95,8 +95,8 @@ Tensor logical_or(const Tensor& a, const Tensor& b);
 Tensor logical_not(const Tensor& x);
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-// From floating point to integers by truncation; what is out of range becomes the nearest limit,
-// and NaN 0. Integers that do not fit keep their lowest bits.
+// Floating point is truncated to integers; values out of range become the nearest limit, and NaN
+// becomes 0. Integers that do not fit keep their lowest bits.
 Tensor cast(const Tensor& x, DType dtype);
 Tensor stop_gradient(const Tensor& x);
 
@@ -119,13 +119,13 @@ Tensor var(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
            Keep keep = Keep::no);
 Tensor logsumexp(const Tensor& x, const Axes& axes = {}, Keep keep = Keep::no);
 // (Σ |x|^p)^(1/p); the number of elements that are not 0 for p = 0, the largest |x| for infinity
-// and the smallest for -infinity. The gradient in elements that are 0, and of a norm that is, is 0.
+// and the smallest for -infinity. The gradient is 0 for elements that are 0, and if the norm is 0.
 Tensor norm(const Tensor& x, double p = 2.0, const Axes& axes = {}, Keep keep = Keep::no);
 
 // Sums `x` down to `shape`, which broadcasts to x's shape: the gradient of broadcasting.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-// --- Shapes: views wherever a view can do ---
+// --- Shapes: views where possible ---
 
 Tensor reshape(const Tensor& x, const Shape& shape);  // one size may be -1
 Tensor flatten(const Tensor& x, int first_axis = 0);
@@ -159,7 +159,7 @@ enum class Transpose : bool { no, yes };
 Tensor matmul(const Tensor& a, const Tensor& b, Transpose transpose_a = Transpose::no,
               Transpose transpose_b = Transpose::no);
 
-// How a linear layer's weight lies: PyTorch's (out, in), or GPT-2's (in, out).
+// Layout of a linear layer's weight: PyTorch's (out, in), or GPT-2's (in, out).
 enum class WeightLayout : bool { out_in, in_out };
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               WeightLayout layout = WeightLayout::out_in);
@@ -170,7 +170,7 @@ Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);
 
 // --- Normalisation: to mean 0 and variance 1, then scaled and shifted ---
-// Statistics are kept in float32 for half types. A weight or bias may be empty: none.
+// Statistics are kept in float32 for half types. A weight or bias may be empty.
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   double eps = 1e-5);  // over the last axis
@@ -191,7 +191,7 @@ struct BatchNormResult {
 // x is (N, C, ...), or (N, ..., C) with the channels last; all else is (C). In training each
 // channel is normalised by its own mean and variance, which enter the running ones with weight
 // `momentum` (the variance as the unbiased estimate); running statistics may then be empty and stay
-// so. Otherwise the running ones are used and returned as they came.
+// so. Otherwise the running statistics are used and returned unchanged.
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                            const Tensor& running_mean, const Tensor& running_var, Training training,
                            double momentum = 0.1, double eps = 1e-5,
@@ -229,7 +229,7 @@ struct LinearCrossEntropyOptions {
 };
 
 // cross_entropy(linear(x, weight), targets) for x (..., D) and weight (V, D), forward and backward
-// without ever holding all the logits: backward computes them again, chunk by chunk.
+// without ever holding all the logits: backward recomputes them, chunk by chunk.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const LinearCrossEntropyOptions& options = {});
 

@@ -1,6 +1,6 @@
-// How a parameter in bfloat16 is kept between steps so that updates smaller than its last digit are
-// not lost. The forms other than `plain` are of bfloat16 alone; those with a companion keep a
-// second tensor beside the parameter, which only its updates read.
+// How a bfloat16 parameter is stored between steps so that updates smaller than its last bit are
+// not lost. Forms other than `plain` are for bfloat16 only; forms with a companion store a second
+// tensor, which only updates read.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace ebb {
 struct ParameterForm {
   enum class Kind : std::uint8_t {
     plain,        // rounded to nearest, whatever its dtype
-    stochastic,   // rounded up or down by chance, right on average
-    compensated,  // companion: what rounding left over, in bfloat16 (Kahan)
-    completed,    // companion: the next `bits` bits of the float32 it stands for, as bytes
+    stochastic,   // stochastic rounding: unbiased
+    compensated,  // companion: the rounding error, in bfloat16 (Kahan)
+    completed,    // companion: the next `bits` bits of the float32 value, as bytes
   };
   Kind kind = Kind::plain;
-  int bits = 0;           // of `completed`: 16, which makes it float32, or 8, rounded by chance
-  std::uint64_t key = 0;  // of chance
+  int bits = 0;  // for `completed`: 16, which makes it a float32, or 8 with stochastic rounding
+  std::uint64_t key = 0;  // of random rounding
   bool operator==(const ParameterForm&) const = default;
 
   void visit(auto&& field) {
@@ -32,7 +32,7 @@ struct ParameterForm {
 
   bool has_companion() const { return kind == Kind::compensated || kind == Kind::completed; }
   bool draws() const { return kind == Kind::stochastic || (kind == Kind::completed && bits == 8); }
-  // Bytes of 16 bits lie in an axis of their own, the last.
+  // With 16 bits, the two bytes of an element are an additional last axis.
   TensorType companion(const TensorType& parameter) const {
     TensorType type = parameter;
     if (kind != Kind::completed) return type;

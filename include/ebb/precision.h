@@ -1,5 +1,5 @@
-// Training in half precision: what the numbers of a step are kept and computed in.
-// docs/precision.md says what each choice costs and when to use it.
+// Training in half precision: the dtypes in which a step stores and computes. docs/precision.md
+// says what each choice costs and when to use it.
 #pragma once
 
 #include <memory>
@@ -14,29 +14,29 @@ enum class Precision : std::uint8_t {
   fp32,        // all float32
   mixed_fp16,  // products and activations in float16, weights in float32, the loss scaled
   mixed_bf16,  // products and activations in bfloat16, weights in float32
-  pure_bf16,   // weights, gradients and state in bfloat16 too; updates rounded by chance
-  split_bf16,  // weights in bfloat16, and beside each the bits that complete it for its update
+  pure_bf16,   // weights, gradients and state in bfloat16 too; stochastic rounding of updates
+  split_bf16,  // weights in bfloat16 plus the lower bits that updates need
 };
 
 std::string_view name(Precision precision);  // "fp16", "pure-bf16"
 // The precision of that name. Throws a ValueError that lists all names.
 Precision precision_by_name(std::string_view name);
 
-// What products are computed in, and what the parameters of a model must be made in.
+// The dtype of products, and the dtype in which a model's parameters must be made.
 DType product_dtype(Precision precision);
 DType parameter_dtype(Precision precision);
 
 // Rewrites a traced forward computation so that products and what follows them are in half
 // precision, by the rule in each op's record (Narrowing, op.h). It is applied before
-// differentiation, so that backward is in half precision where forward is. A variable is cast once,
-// whatever reads it in all the graphs one object rewrites.
+// differentiation, so that backward is in half precision where forward is. One object casts a
+// variable once for all graphs that it rewrites.
 class HalfPrecision {
  public:
   explicit HalfPrecision(DType half);  // float16 or bfloat16
   ~HalfPrecision();
   HalfPrecision(HalfPrecision&&) noexcept;
 
-  // The same values, computed so. Each keeps the dtype it now has: a loss is float32.
+  // The same values, computed in half precision. Results keep their dtype: a loss stays float32.
   std::vector<Tensor> operator()(const std::vector<Tensor>& values);
 
  private:

@@ -1,4 +1,5 @@
-// Measuring how fast a device of this machine is, for the planner's clock. Takes about a second.
+// Measures the rates of a device of this machine, from which the planner predicts time. Takes about
+// a second.
 #pragma once
 
 #include "ebb/rates.h"

@@ -8,7 +8,7 @@
 
 namespace ebb {
 
-// What changes from run to run and from step to step.
+// The part that changes between runs and steps.
 struct RandomState {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
@@ -24,7 +24,7 @@ struct RandomKey {
 // keys drawn in that scope.
 RandomKey next_random_key();
 
-// In kernels, where a compiler would make a product of 64-bit factors of it.
+// For kernels: compilers would otherwise multiply 64-bit factors.
 constexpr std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
@@ -49,8 +49,8 @@ struct Philox {
   constexpr std::array<std::uint32_t, 4> operator()(std::uint64_t counter) const {
     return by_rounds<10>(counter);
   }
-  // Ten rounds have a margin of safety; seven are the fewest that pass every test of BigCrush, for
-  // numbers that are drawn by the billion.
+  // Ten rounds have a safety margin; seven, for numbers that are drawn by the billion, are the
+  // fewest that pass all tests of BigCrush.
   template <int rounds>
   constexpr std::array<std::uint32_t, 4> by_rounds(std::uint64_t counter) const {
     std::uint32_t c0 = static_cast<std::uint32_t>(counter),

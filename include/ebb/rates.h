@@ -1,4 +1,4 @@
-// How fast a device is, as far as the planner's clock needs it.
+// The rates of a device, from which the planner predicts time.
 #pragma once
 
 #include <array>
@@ -10,9 +10,10 @@
 
 namespace ebb {
 
-// Operations a second of one kind of work, by the numbers' type: processors multiply bfloat16 where
-// they convert float16, and the other way round. One of elementwise work is an addition of numbers
-// that lie in the first-level cache; other functions count as several (see PointwiseRow::work).
+// Operations per second of one kind of work, by dtype: a processor may have instructions for one
+// half type and not for the other. The unit of elementwise work is an addition in the first-level
+// cache; other functions count as their time divided by that of an addition (see
+// PointwiseRow::work).
 struct WorkRate {
   double f32 = 0.0, bf16 = 0.0, f16 = 0.0, f64 = 0.0;
 };
@@ -24,11 +25,11 @@ struct Rates {
   Bytes memory = {};        // 0: not known
   double bandwidth = 20e9;  // bytes a second, read plus written
   double launch_us = 0.3;   // fixed cost of one instruction
-  // So many bytes of what an instruction moves, it finds in a cache: left there by the one before.
+  // The first `cache` bytes that an instruction moves are assumed to hit the cache.
   Bytes cache = 8_MiB;
   double cache_bandwidth = 80e9;
-  // Whether a kernel computes while it waits for memory, as a GPU's do with their many threads:
-  // then the longer of both counts, otherwise the sum.
+  // Whether arithmetic and memory traffic of a kernel overlap, as on a GPU: then the longer of both
+  // counts, otherwise their sum.
   bool overlaps = false;
   std::array<WorkRate, work_count> work{{
       {40e9, 28e9, 28e9, 8e9},       // elementwise

@@ -1,4 +1,4 @@
-// Computing tensors again instead of keeping them from forward to backward.
+// Recomputation (activation checkpointing) instead of keeping tensors from forward to backward.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,19 @@
 
 namespace ebb {
 
-// Which activations a plan frees after forward. Whatever is chosen, results keep every bit: an op
-// run again on the same inputs gives the same outputs, random masks included.
+// Which activations a plan frees after forward. The choice changes no bit of the results: an op
+// that runs again on the same inputs gives the same outputs, random masks included.
 struct Recompute {
   enum class Mode : std::uint8_t {
-    marked,     // those that the model's code marked (see Checkpoint); unmarked ones are kept
+    marked,     // those marked in the model's code (see Checkpoint)
     none,       // keep all, marks or not
-    blocks,     // all inside every block (module of a list); what passes between blocks is kept
-    sqrt,       // the same for √n groups of n blocks (Chen et al., 2016)
-    segment,    // all but one in `segment` of forward's nodes
-    selective,  // what cheap ops make (norms, activations, elementwise) from what is kept anyway
-    greedy,     // one by one, the best ratio of bytes to time first, until the budget is kept
-    automatic,  // the least predicted time that keeps the budget
+    blocks,     // all inside a block (element of a List); tensors that pass between blocks are kept
+    sqrt,       // the same, with n blocks joined into √n groups (Chen et al., 2016)
+    segment,    // all nodes of forward except every `segment`-th
+    selective,  // outputs of cheap ops (norms, activations, elementwise) whose inputs are kept
+                // anyway
+    greedy,     // one by one, best ratio of bytes to time first, until the budget is met
+    automatic,  // the least predicted time within the budget
   };
   Mode mode = Mode::marked;
   std::int64_t segment = 0;  // with Mode::segment; 0 keeps no node
@@ -34,14 +35,14 @@ std::string to_string(const Recompute& recompute);
 
 // How a marked region is treated.
 struct Checkpoint {
-  std::uint32_t keep_one_in = 0;  // of its nodes, in order, one in so many is kept; 0: none
+  std::uint32_t keep_one_in = 0;  // keeps every n-th node; 0: none
 };
 
-// The marks of what is made in a new region: unchanged inside another one.
+// The marks of nodes in a new region; unchanged inside another region.
 Marks in_region(Marks marks, const Checkpoint& checkpoint);
 
-// While it lives, what this thread adds to the graph is one region to be computed again for
-// backward. What the region hands on is kept. Inside another region it does nothing.
+// While it exists, the nodes that this thread adds form one region that is recomputed for backward.
+// Outputs that leave the region are kept. Inside another region it does nothing.
 class CheckpointScope {
  public:
   explicit CheckpointScope(const Checkpoint& checkpoint = {});

@@ -1,5 +1,4 @@
-// The same computation on other leaves: a function of variables and inputs, called with tensors in
-// their place.
+// Substitutes tensors for the leaves (variables, inputs, constants) of a computation.
 #pragma once
 
 #include <optional>
@@ -12,7 +11,7 @@
 
 namespace ebb {
 
-// What stands in the place of a variable, input or constant; the types must match.
+// The replacement of a variable, input or constant; the types must match.
 using Replacements = std::unordered_map<Tensor, Tensor>;
 
 // `outputs` with the leaves replaced. Nodes that depend on none of them are shared with the old

@@ -1,4 +1,4 @@
-// Bytes on a device, owned. The only way ebb takes memory for tensors.
+// Owned bytes on a device. All memory for tensors is allocated here.
 #pragma once
 
 #include <cstddef>
@@ -13,35 +13,35 @@ namespace ebb {
 
 inline constexpr Bytes buffer_alignment = 64_B;  // a cache line, and the widest vector
 
-// What memory is taken in. Huge pages cost fewer misses of the processor's address cache; where the
-// kernel finds none it uses standard ones (see ebb/machine.h), and the byte counts stay the same.
+// The page size of an allocation. Huge pages cause fewer TLB misses; if the kernel has none it uses
+// standard pages (see ebb/machine.h), and the byte counts stay the same.
 enum class PageSize : std::uint8_t { standard, huge };
 inline constexpr Bytes huge_page = 2_MiB;
 
 class Storage {
  public:
-  // Zero bytes until written. Throws MemoryError when there is no such memory.
+  // Zero bytes until written. Throws MemoryError if there is not enough memory.
   static std::shared_ptr<Storage> allocate(Device device, Bytes size,
                                            PageSize pages = PageSize::standard);
-  // Address space for up to `limit` bytes, which holds none until resize() asks for some. Of the
-  // host only, as is resizing.
+  // Reserves address space for up to `limit` bytes without memory, until resize() is called. Only
+  // on the host, like resizing.
   static std::shared_ptr<Storage> growable(Device device, Bytes limit);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  // What the operating system gives for `size` bytes, and what the driver of a device does: whole
+  // The bytes that the operating system, or the driver of a device, takes for `size` bytes: whole
   // pages.
   static Bytes reservation(Bytes size, PageSize pages = PageSize::standard);
   static Bytes reservation(Device device, Bytes size, PageSize pages = PageSize::standard);
 
-  // Holds `size` bytes from now on, at most limit(), at the same address. Bytes that both sizes
-  // have are kept; pages that come are zero, pages that go are the operating system's at once.
-  // Throws MemoryError, and changes nothing, when there is no such memory.
+  // Holds `size` bytes from now on, at most limit(), at the same address. Bytes within both sizes
+  // are kept; new pages are zero, removed pages are returned to the operating system at once.
+  // Throws MemoryError, and changes nothing, if there is not enough memory.
   void resize(Bytes size);
 
-  // Has the operating system provide every page now rather than when it is first written, so that
-  // there is no lack of memory later. Throws MemoryError when there is not enough.
+  // Makes the operating system provide every page now instead of at the first write, so that memory
+  // cannot run out later. Throws MemoryError when there is not enough.
   void populate();
 
   std::byte* data() const { return data_; }  // an address on the device
@@ -54,7 +54,7 @@ class Storage {
   void write(std::span<const std::byte> bytes);
   void read(std::span<std::byte> bytes) const;
 
-  // How much of it the operating system holds in memory now; all of it on a device.
+  // The resident part; everything on a device.
   Bytes resident() const;
 
  private:

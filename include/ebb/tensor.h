@@ -20,7 +20,7 @@ namespace ebb {
 
 class Node;
 
-// What is known of a tensor before it is computed.
+// The properties of a tensor that are known before it is computed.
 struct TensorType {
   Shape shape;
   DType dtype = f32;

@@ -1,6 +1,5 @@
-// A tensor that keeps its value between runs: a weight or a piece of optimizer state. It is made in
-// place: its initial value is a lazy tensor, computed straight into its final bytes when first
-// needed.
+// A tensor that keeps its value between runs: a weight or a piece of optimizer state. Its initial
+// value is a lazy tensor that is computed directly into its storage when first needed.
 #pragma once
 
 #include "ebb/node.h"

@@ -15,8 +15,9 @@ namespace {
 
 using TensorSet = std::unordered_set<Tensor>;
 
-// Whether gradients flow past the tensors asked for. `through` gives total derivatives. `stop`
-// treats them as independent variables, as the derivative of a reference in its own inputs needs.
+// Whether gradients flow through the tensors of `wrt`. `through` gives total derivatives. `stop`
+// treats these tensors as independent variables, which differentiating a reference with respect to
+// its inputs needs.
 enum class Flow { through, stop };
 
 // Nodes that lead from `wrt` to `outputs`, in order of creation: inputs first.
@@ -56,10 +57,10 @@ class Backward {
       if (cotangents[i]) add_to(outputs[i], cotangents[i]);
   }
 
-  // What comes for `t` is added onto `sum`. Only for tensors that pass no gradient on.
+  // Gradients of `t` are added to `sum`. Only for tensors without inputs.
   void start_from(const Tensor& t, const Tensor& sum) { grads_[t] = sum; }
 
-  // Gradients in `wrt`, empty where nothing depends on it.
+  // Gradients with respect to `wrt`, empty if the outputs do not depend on a tensor.
   std::vector<Tensor> run(std::span<const Tensor> wrt) {
     for (auto node = order_.rbegin(); node != order_.rend(); ++node)
       if (depends_.at(*node)) visit(**node);
@@ -86,7 +87,7 @@ class Backward {
     for (std::size_t i = 0; i < node.outputs().size(); ++i) {
       const Tensor output = handle(node, static_cast<int>(i));
       const auto found = grads_.find(output);
-      // A tensor that is itself asked for and cut at does not pass its gradient on.
+      // With Flow::stop, gradients do not flow through the tensors of `wrt`.
       const bool passes = flow_ == Flow::through || !wrt_.contains(output);
       outputs.push_back(output);
       grads.push_back(found != grads_.end() && passes ? found->second : Tensor{});

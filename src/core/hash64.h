@@ -1,5 +1,5 @@
 // The 64-bit hash XXH64 (seed 0) of bytes that come in pieces: checksums of files and fingerprints.
-// It tells accidents from intact data, not an attacker's work.
+// It detects accidental damage, not manipulation.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// JSON as ebb reads and writes it. Text from files is hostile: nesting is bounded, as printing and
-// copying a value recurse, and a repeated key is an error, as all but one of its values would be
-// ignored. Text that ebb writes is valid UTF-8, whatever bytes a path or a name has.
+// JSON as ebb reads and writes it. Text from files is untrusted: nesting is bounded, because
+// printing and copying a value recurse, and a repeated key is an error, because all but one of its
+// values would be ignored. Output is valid UTF-8 for any bytes in a path or name.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,7 @@ namespace ebb {
 
 inline constexpr int max_json_depth = 64;
 
-// Throw ValueError, whose message tells what is wrong with the text.
+// Throw a ValueError that describes the error in the text.
 nlohmann::json parse_json(std::string_view text);
 nlohmann::ordered_json parse_ordered_json(std::string_view text);
 

@@ -22,7 +22,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// Whether the kernel gives huge pages to memory that asks for them, as a Storage of them does.
+// Whether the kernel grants huge pages on request (madvise).
 Grant huge_pages() {
   const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
   const std::string enabled = first_line(folder + "enabled");

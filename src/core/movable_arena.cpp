@@ -23,13 +23,13 @@ Bytes machine_memory() { return sysconf(_SC_PHYS_PAGES) * page(); }
 
 }  // namespace
 
-// A block and the gap that follows it. Blocks are a list in the order of their addresses, so a gap
-// needs no record of its own: freeing a block leaves its bytes to the gap of the one before, and
-// neighbouring gaps are one gap by construction.
+// A block and the gap that follows it. Blocks form a list in address order, so gaps need no record
+// of their own: freeing a block adds its bytes to the gap of the block before it, and neighbouring
+// gaps merge by construction.
 struct MovableArena::Allocation {
   // Of equal gaps the lower comes first.
   struct SmallerGap {
-    using is_transparent = void;  // gaps are looked for by size alone
+    using is_transparent = void;  // allows lookup by size alone
     bool operator()(const Allocation* a, const Allocation* b) const {
       return std::pair(a->gap, a->offset) < std::pair(b->gap, b->offset);
     }
@@ -52,8 +52,8 @@ struct MovableArena::Allocation {
   Bytes offset, size, gap;
   int pins = 0;
   Allocation *previous = nullptr, *next = nullptr;
-  Gaps::node_type node;  // its place in the set of gaps while it is not there: freeing a block and
-                         // defragmenting, which destructors do, allocate nothing
+  Gaps::node_type node;  // its node of the set of gaps while it is not in the set, so that freeing
+                         // and defragmenting, which destructors do, allocate nothing
 };
 
 struct MovableArena::State {
@@ -70,19 +70,19 @@ struct MovableArena::State {
   Allocation first;  // empty, at offset 0: the gap before the blocks is the one after it
   Allocation* last = &first;
   Allocation::Gaps gaps;   // all that are not empty
-  Statistics counts;       // but for free and largest_gap, which follow from the rest
+  Statistics counts;       // except free and largest_gap, which are computed from the rest
   std::int64_t frees = 0;  // since the last defragmentation
-  Bytes stuck;             // in gaps that pinned blocks kept open then
+  Bytes stuck;             // bytes in gaps that pinned blocks kept open then
 
   Bytes free() const { return counts.capacity - counts.live; }
   Bytes largest_gap() const { return gaps.empty() ? 0_B : (*gaps.rbegin())->gap; }
 
-  // Blocks in the set may change neither gap nor offset, which order it.
+  // The gap and offset of a block in the set must not change, since they order it.
   void leave_gaps(Allocation& block) {
     if (!block.node) block.node = gaps.extract(&block);
   }
   void enter_gaps(Allocation& block) {
-    if (block.gap > 0_B) gaps.insert(std::move(block.node));  // no node: it is there already
+    if (block.gap > 0_B) gaps.insert(std::move(block.node));  // no node: it is already in the set
   }
   void set_gap(Allocation& block, Bytes gap) {
     leave_gaps(block);
@@ -96,7 +96,7 @@ struct MovableArena::State {
     return found == gaps.end() ? nullptr : *found;
   }
 
-  // The same, with all that can be done to have one.
+  // The same; defragments or grows if necessary.
   Allocation* make_room(Bytes size) {
     if (Allocation* found = best_fit(size)) return found;
     if (size > limit - counts.live) refuse(size);  // even without gaps
@@ -115,7 +115,7 @@ struct MovableArena::State {
     resize(std::max(least, Bytes{static_cast<std::int64_t>(grown)}));
   }
 
-  // The gap after the last block takes up the difference.
+  // The gap after the last block absorbs the difference.
   void resize(Bytes capacity) {
     storage->resize(capacity);
     set_gap(*last, storage->reserved() - last->end());
@@ -166,7 +166,7 @@ struct MovableArena::State {
 
   bool defragmentation_is_due() const {
     if (options.defragment_every && frees >= *options.defragment_every) return true;
-    // What pins keep open is not worth another try until one of them goes.
+    // Gaps that pins keep open cannot be closed until a pin is released.
     const Bytes below_last = last->end(), wasted = below_last - counts.live - stuck;
     return options.defragment_above && wasted > 0_B &&
            static_cast<double>(wasted.count) >
@@ -277,7 +277,7 @@ MovableArena::Pin MovableArena::Block::pin() const {
 MovableArena::Pin::Pin(Block block) : block_(std::move(block)) { ++block_.allocation_->pins; }
 
 MovableArena::Pin& MovableArena::Pin::operator=(Pin&& other) noexcept {
-  Pin taken(std::move(other));  // and lets go of what it held at the end
+  Pin taken(std::move(other));  // releases the old pin at the end
   std::swap(block_, taken.block_);
   return *this;
 }

@@ -1,5 +1,5 @@
-// While it lives, a pipe whose reader goes away is an error of write() in this thread, not the end
-// of the process.
+// While it exists, writing to a pipe without a reader is an error of write() in this thread instead
+// of a signal that ends the process.
 #pragma once
 
 #include <signal.h>

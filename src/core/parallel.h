@@ -15,8 +15,8 @@
 
 namespace ebb {
 
-// Threads for OpenBLAS and oneDNN, which know none but OpenMP's: where those are not used, their
-// caller's alone.
+// Threads for OpenBLAS and oneDNN, which support only OpenMP: without OpenMP they use the calling
+// thread.
 inline int library_threads() {
 #ifdef EBB_PARALLEL_THREADS
   return 1;
@@ -25,7 +25,7 @@ inline int library_threads() {
 #endif
 }
 
-// While it lives, libraries called from this thread use this many threads.
+// While it exists, libraries called from this thread use this many threads.
 class LibraryThreads {
  public:
   explicit LibraryThreads(int count) : before_(omp_get_max_threads()) {
@@ -58,8 +58,8 @@ void parallel_for_workers(std::int64_t count, std::int64_t grain, int workers, c
 #ifdef EBB_PARALLEL_THREADS
   run_on_pool(static_cast<int>(chunks), chunk);
 #else
-  // The whole team, also where some of it has nothing to do: OpenMP's library ends the threads that
-  // a smaller team leaves out, and starting others for the next region costs more than the work.
+  // Always uses the whole team: the OpenMP library ends threads that a smaller team does not need,
+  // and starting new ones for the next region costs more than the work.
 #pragma omp parallel for schedule(static, 1) num_threads(workers)
   for (std::int64_t i = 0; i < chunks; ++i) chunk(i);
 #endif

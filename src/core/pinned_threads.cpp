@@ -61,7 +61,8 @@ PinnedThreads::PinnedThreads() {
     if (mine.error == 0) mine.error = allow(0, set_of(mine_alone));
   });
 
-  // Where OpenMP gives fewer threads than asked for, the calling one has worked for another.
+  // If OpenMP starts fewer threads than requested, the calling thread has run several of these
+  // bodies.
   const auto alone = std::count_if(saved_.begin(), saved_.end(), [&](const Saved& other) {
                        return other.thread == saved_.front().thread;
                      }) == 1;
@@ -85,9 +86,9 @@ PinnedThreads::~PinnedThreads() {
 }
 
 void PinnedThreads::restore() {
-  // Backwards: a thread that was saved twice has its own processors in the first record.
+  // In reverse order: if a thread was saved twice, the first record has its original affinity.
   for (auto saved = saved_.rbegin(); saved != saved_.rend(); ++saved)
-    if (tgkill(getpid(), saved->thread, 0) == 0)  // it still runs, and its number is not another's
+    if (tgkill(getpid(), saved->thread, 0) == 0)  // the thread still exists
       allow(saved->thread, saved->processors);
   saved_.clear();
   some_are_pinned = false;

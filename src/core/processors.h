@@ -6,7 +6,7 @@
 namespace ebb {
 
 // One processor of every physical core that the calling thread may run on, in ascending order;
-// empty where the system does not tell.
+// empty if the system does not report them.
 std::vector<int> processors_of_cores();
 
 }  // namespace ebb

@@ -27,10 +27,10 @@ Bytes size_of(PageSize pages) {
   return pages == PageSize::huge ? huge_page : standard;
 }
 
-// Address space that begins with a whole page; null when there is none.
+// Address space that begins at a page boundary; null if there is none.
 std::byte* map_addresses(Bytes span, Bytes page, int protection) {
-  // The kernel aligns to standard pages: with room for one larger page more, an aligned start is
-  // inside, and what lies around it goes back.
+  // The kernel aligns to standard pages, so reserves one large page more, which contains an aligned
+  // start, and releases the rest.
   const Bytes slack = page - size_of(PageSize::standard);
   void* mapped = mmap(nullptr, count(span + slack), protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
@@ -116,7 +116,7 @@ void Storage::resize(Bytes size) {
       throw MemoryError(fmt::format("cannot allocate {} more on {}: {}", to_string(more),
                                     to_string(device_), std::strerror(errno)));
   } else if (reserved < reserved_) {
-    // Mapping anew gives back both the pages and the system's promise of memory for them.
+    // Mapping again releases both the pages and the memory committed for them.
     const Bytes less = reserved_ - reserved;
     if (mmap(data_ + reserved.count, count(less), PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
@@ -129,10 +129,10 @@ void Storage::resize(Bytes size) {
 
 void Storage::set_reserved(Bytes reserved) {
   if (pages_ == PageSize::huge && device_.kind == Device::Kind::cpu && reserved > reserved_) {
-    // A kernel that will not is none the worse: what the machine grants is told elsewhere.
+    // A refusal is no error: MachineReport tells whether huge pages were granted.
     madvise(data_ + reserved_.count, count(reserved - reserved_), MADV_HUGEPAGE);
-    // The last page may be used in part. Standard pages that stand in for it are touched here, so
-    // that all that is reserved is resident once size() bytes have been written, either way.
+    // The last huge page may be used in part. If standard pages replace it, touch them here, so
+    // that all reserved bytes are resident once size() bytes have been written.
     std::memset(data_ + (reserved - huge_page).count, 0, count(huge_page));
   }
   reserved_bytes.fetch_add((reserved - reserved_).count, std::memory_order_relaxed);
@@ -157,7 +157,7 @@ void Storage::populate() {
 
 Bytes Storage::resident() const {
   if (device_.kind == Device::Kind::cuda) return reserved_;
-  // mincore tells page by page, without the merging of neighbouring maps that smaps does.
+  // mincore reports single pages, while smaps merges neighbouring maps.
   const Bytes page = size_of(PageSize::standard);
   std::vector<unsigned char> in_memory(count(reserved_) / count(page));
   if (mincore(data_, count(reserved_), in_memory.data()) != 0)

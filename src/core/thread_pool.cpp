@@ -47,7 +47,7 @@ class Pool {
   }
 
  private:
-  // Thread `index` runs item `index` of every round that has so many.
+  // Thread `index` runs item `index` of every round with more items than that.
   void work(int index, std::uint64_t seen) {
     omp_set_num_threads(1);  // libraries called from a task do not start teams of their own
     inside_task = true;

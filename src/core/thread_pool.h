@@ -1,5 +1,5 @@
-// A pool of threads with OpenMP's way of working: the caller takes part, a call inside a call runs
-// in the thread that makes it. Only builds with EBB_PARALLEL=threads use it.
+// A thread pool with OpenMP's semantics: the caller takes part, and nested calls run in the calling
+// thread. Only builds with EBB_PARALLEL=threads use it.
 #pragma once
 
 namespace ebb {

@@ -1,4 +1,4 @@
-// Random numbers in sequence, for work that is not one number per element.
+// A sequence of random numbers, for code that does not need exactly one number per element.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ class Draws {
 
   // Uniform among [0, n), without bias (Lemire, 2019); n is positive.
   std::uint64_t below(std::uint64_t n) {
-    const std::uint64_t unfair = (0 - n) % n;  // 2^64 modulo n: this many products are one too many
+    const std::uint64_t unfair = (0 - n) % n;  // 2^64 modulo n: products below this are rejected
     for (;;) {
       const std::uint64_t high = bits(), low = bits();
       const auto product = static_cast<Wide>(high << 32 | low) * n;

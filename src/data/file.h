@@ -1,5 +1,6 @@
-// Files as all readers see them: read at any offset, by any number of threads, never mapped, so
-// that a file that shrinks meanwhile is an error and its pages are not the process's.
+// The file interface of all readers: reads at any offset from any number of threads. Files are not
+// memory-mapped, so a file that shrinks is an error, and its pages do not count as memory of the
+// process.
 #pragma once
 
 #include <fmt/format.h>
@@ -35,10 +36,10 @@ class File {
   std::int64_t size() const { return size_; }  // bytes, when it was opened
   int descriptor() const { return descriptor_; }
 
-  // Fills `out` from `offset`; a file that ends before is an error.
+  // Fills `out` from `offset`; a shorter file is an error.
   void read(std::int64_t offset, std::span<std::byte> out) const;
 
-  // The whole file, one piece of at most a mebibyte after the other.
+  // The whole file, in pieces of at most 1 MiB.
   void each_piece(const std::function<void(std::string_view)>& take) const;
 
   // The whole file, of at most `most` bytes.

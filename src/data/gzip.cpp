@@ -29,7 +29,7 @@ GzipFile::GzipFile(std::filesystem::path path) : path_(std::move(path)) {
   handle_ = gzdopen(descriptor, "rb");
   if (handle_ == nullptr) {
     close(descriptor);
-    throw std::bad_alloc();  // the one reason there is
+    throw std::bad_alloc();  // the only possible reason
   }
   if (gzdirect(zlib(handle_)) != 0) most_bytes_ = plain.size();
 }
@@ -41,7 +41,7 @@ std::size_t GzipFile::some(std::span<std::byte> out) {
   const int got = gzread(zlib(handle_), out.data(), most);
   int code = Z_OK;
   const char* message = gzerror(zlib(handle_), &code);
-  // zlib tells of data cut short by Z_BUF_ERROR, after it gave what there was.
+  // zlib reports truncated data with Z_BUF_ERROR after the last available bytes.
   if (got < 0 || (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR))
     fail_file(path_, "offset {}: gzip data are damaged: {}", offset_, message);
   if (got == 0 && code == Z_BUF_ERROR)

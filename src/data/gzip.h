@@ -20,7 +20,7 @@ class GzipFile {
   // The most bytes it can hold, known without reading it: a bound for allocations.
   std::int64_t most_bytes() const { return most_bytes_; }
 
-  // Fills `out` with the next bytes; data that end before are an error.
+  // Fills `out` with the next bytes; shorter data are an error.
   void read(std::span<std::byte> out);
 
   // Nothing may follow. Checks gzip's own checksum.

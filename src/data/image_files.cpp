@@ -1,4 +1,4 @@
-// The files images come in: CIFAR-10's records and MNIST's idx.
+// Readers of image files: CIFAR-10's records and MNIST's idx.
 #include <algorithm>
 #include <array>
 
@@ -60,7 +60,7 @@ std::array<std::uint32_t, rank> idx_sizes(GzipFile& file) {
   return sizes;
 }
 
-// Memory is touched as the data come: a packed file may claim a thousand times its own size.
+// Memory grows with the data read: a compressed file may claim a thousand times its own size.
 void read_all(GzipFile& file, std::vector<std::uint8_t>& out, std::int64_t bytes) {
   constexpr std::size_t piece = 1 << 20;
   const auto all = static_cast<std::size_t>(bytes);

@@ -58,7 +58,7 @@ std::vector<TensorType> ImageDataset::types(std::int64_t batch) const {
   return {{{batch, images_->channels, images_->height, images_->width}, f32}, {{batch}, i32}};
 }
 
-// One image, moved by (down, right) and perhaps mirrored; what comes in from outside is black.
+// One image, shifted by (down, right) and optionally mirrored; pixels from outside are black.
 void ImageDataset::place(std::int64_t item, RandomState augmentation, std::span<float> out) const {
   const std::int64_t height = images_->height, width = images_->width;
   std::int64_t down = 0, right = 0;

@@ -16,7 +16,7 @@ constexpr std::uint64_t words_salt = 0x776F726473ull, sequence_salt = 0x73657175
 
 using Counts = std::vector<double>;  // by number of tokens
 
-// Of the sum of two independent counts, as far as the first list reaches.
+// Distribution of the sum of two independent counts, truncated to the first list's length.
 Counts sum_of(const Counts& a, std::span<const double> b) {
   Counts result(a.size());
   for (std::size_t j = 0; j < b.size(); ++j)
@@ -39,9 +39,10 @@ Counts poisson(double mean, std::size_t most) {
   return result;
 }
 
-// How often the own class has the most words, ties broken by chance. Counts of words of the own
-// class, of each other class and of no class are multinomial: independent Poisson numbers, given
-// that they sum to the length. Summed over the own class's count and the number of classes tied.
+// Probability that the true class has the most words, with random tie-breaking. Word counts of the
+// true class, of each other class and of no class are multinomial, that is independent Poisson
+// numbers conditioned on their sum. Sums over the true class's count and the number of tied
+// classes.
 double accuracy_of_most(std::size_t length, std::int64_t classes, double own, double other) {
   const auto others = static_cast<std::size_t>(classes - 1);
   const double n = static_cast<double>(length);
@@ -51,7 +52,7 @@ double accuracy_of_most(std::size_t length, std::int64_t classes, double own, do
   const double given = poisson(n, length)[length];
   double accuracy = 0;
   for (std::size_t k = 0; k <= length; ++k) {
-    if (mine[k] < 1e-20) continue;  // all of these together are below the rounding of the sum
+    if (mine[k] < 1e-20) continue;  // negligible: together below the rounding error of the sum
     const auto fewer = std::span(theirs).first(k);  // one other class, with fewer than k words
     Counts total = rest;  // words of no class and of `behind` other classes that have fewer
     double ways = 1;      // to choose who is tied

@@ -1,4 +1,4 @@
-// The files labelled texts come in.
+// Readers of labelled text files.
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -23,7 +23,7 @@ LabelledTextsPtr finished(const std::filesystem::path& path, LabelledTexts&& res
   return std::make_shared<LabelledTexts>(std::move(result));
 }
 
-// What a message shows of a field: hostile ones may be long or not printable.
+// A field as error messages show it: it may be long or not printable.
 std::string shown(std::string_view field) {
   std::string result;
   for (char c : field.substr(0, 40)) result += c >= ' ' && c <= '~' ? c : '?';
@@ -94,7 +94,7 @@ LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int
     const Json &words = field("text"), &label = field("label");
     if (!words.is_string())
       fail_file(path, "line {}: \"text\" must be a string, but is {}", line, words.type_name());
-    // Whole numbers only; beyond int64, unsigned ones would come out negative.
+    // Integers only; unsigned values above int64 would become negative.
     const bool whole = label.is_number_integer() &&
                        !(label.is_number_unsigned() &&
                          label.get<std::uint64_t>() > static_cast<std::uint64_t>(classes));

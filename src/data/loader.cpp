@@ -29,7 +29,7 @@ void shuffle(std::vector<std::int64_t>& order, std::uint64_t seed, std::int64_t 
 }  // namespace
 
 struct Loader::Worker {
-  // A batch, or why there is none.
+  // A batch, or the error in preparing it.
   struct Made {
     Batch batch;
     std::exception_ptr error;
@@ -52,7 +52,7 @@ struct Loader::Worker {
   Task ahead;                         // the next to be made
   std::int64_t ordered_epoch = -1;    // whose order `ahead` has
   std::map<std::int64_t, Made> made;  // by number
-  bool stop = false;                  // also when a batch could not be made
+  bool stop = false;                  // also after an error
   std::vector<std::thread> threads;
 
   Worker(DatasetPtr d, LoaderOptions o)
@@ -107,7 +107,7 @@ struct Loader::Worker {
     }
   }
 
-  // Waits for room before it takes a task, so that no more than `prefetch` are ever there.
+  // Waits for room before it takes a task, so that at most `prefetch` batches exist.
   void run() {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -152,7 +152,7 @@ struct Loader::Worker {
       }
       changed.wait(lock, [&] { return made.contains(given); });
       Made& first = made.at(given);
-      // An error stays there for later calls.
+      // An error stays in place for later calls.
       if (first.error) std::rethrow_exception(first.error);
       taken = std::move(first);
       made.erase(given++);

@@ -58,7 +58,7 @@ void MarkovText::make_table() {
   std::vector<double> weights(branches);
   for (std::int64_t context = 0; context < contexts_; ++context) {
     Draws draws({mix(options_.seed ^ table_salt), 0}, static_cast<std::uint64_t>(context));
-    // Floyd's way to draw so many different symbols.
+    // Floyd's algorithm for sampling without replacement.
     chosen.clear();
     for (std::int64_t last = options_.symbols - options_.branches; last < options_.symbols;
          ++last) {
@@ -78,8 +78,8 @@ void MarkovText::make_table() {
   }
 }
 
-// By power iteration. The part of a context that goes anywhere by smoothing is spread once for all
-// contexts that share their later symbols.
+// By power iteration. The smoothed part of the transition is computed once for all contexts that
+// share their later symbols.
 std::vector<double> MarkovText::stationary() const {
   const auto contexts = static_cast<std::size_t>(contexts_);
   const auto symbols = static_cast<std::size_t>(options_.symbols);

@@ -77,7 +77,7 @@ Vocabulary Vocabulary::of_text(const std::filesystem::path& path, std::int64_t l
     fail_file(path, "words are expected, but the file has none");
   if (words.size() >= static_cast<std::size_t>(most_tokens))
     fail_file(path, "has more than {} different words", most_tokens);
-  count(end_of_line, 0);  // of a first part there may be none yet
+  count(end_of_line, 0);  // the first part of a text may have no line end
   count(unknown_word, 0);
   if (limit != no_limit && static_cast<std::size_t>(limit) < words.size()) {
     for (std::string_view kept : {end_of_line, unknown_word})

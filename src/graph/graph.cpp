@@ -7,7 +7,8 @@
 
 namespace ebb {
 
-// Nodes are numbered as they are made, inputs first, so sorting what is reachable gives an order.
+// Nodes are numbered in order of creation, inputs first, so sorting the reachable nodes gives a
+// topological order.
 std::vector<std::shared_ptr<Node>> topological_order(const Graph& graph) {
   std::vector<std::shared_ptr<Node>> order, stack;
   std::unordered_set<const Node*> seen;

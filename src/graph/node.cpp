@@ -16,7 +16,7 @@ std::atomic<std::int64_t> alive{0};
 std::atomic<std::uint64_t> next_id{1};
 thread_local Marks marks_now;
 
-// Whatever makes a tensor too large to be counted is named here, before anything is planned.
+// Names the op whose output is too large for its elements to be counted.
 void check_countable(const TensorType& type, const Op& op, const std::string& path) {
   try {
     type.shape.elements();
@@ -53,8 +53,8 @@ Node::Node(const Op& op, Attributes attributes, std::vector<Tensor> inputs,
   alive.fetch_add(1, std::memory_order_relaxed);
 }
 
-// A long chain must not be freed by recursion: inputs that die with this node hand their own inputs
-// to a list that the outermost destructor works off.
+// Frees a long chain without recursion: nested destructors add their inputs to a list that the
+// outermost destructor processes.
 Node::~Node() {
   alive.fetch_sub(1, std::memory_order_relaxed);
   thread_local std::vector<Tensor>* pending = nullptr;

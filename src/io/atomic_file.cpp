@@ -64,8 +64,8 @@ Temporary make_temporary(const fs::path& file, mode_t mode) {
     made.descriptor = open(made.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (made.descriptor < 0 && errno == EEXIST) continue;
     if (made.descriptor < 0) return made;
-    // File systems without locks have no sweep either: it removes what it could lock. A sweep may
-    // have come between the two calls.
+    // Without lock support the cleanup does nothing either, since it removes only files it can
+    // lock. A cleanup may have run between the two calls.
     flock(made.descriptor, LOCK_EX | LOCK_NB);
     struct stat status {};
     if (fstat(made.descriptor, &status) == 0 && status.st_nlink > 0) return made;
@@ -73,7 +73,7 @@ Temporary make_temporary(const fs::path& file, mode_t mode) {
   }
 }
 
-// As far as the system allows it: only root may give files away.
+// Best effort: only root may change a file's owner.
 void take_over(int descriptor, const struct stat& old) {
   if (fchown(descriptor, old.st_uid, old.st_gid) != 0) errno = 0;
   if (fchmod(descriptor, old.st_mode & 07777) != 0) errno = 0;
@@ -129,7 +129,7 @@ void AtomicFile::commit() {
     if (close(std::exchange(descriptor_, -1)) != 0) fail(target_, "write");
     return;
   }
-  // Renamed while the lock is still held: without it, a sweep could remove the file before.
+  // Renames while the lock is held: otherwise another process's cleanup could remove the file.
   if (fsync(descriptor_) != 0) fail(target_, "flush to disk");
   if (rename(temporary_.c_str(), file_.c_str()) != 0) fail(target_, "put the file in place");
   temporary_.clear();

@@ -12,7 +12,7 @@
 namespace ebb::io {
 namespace {
 
-// Names in the file: what kind of thing, then its path.
+// Prefixes of names in the file: the kind of a variable, followed by its path.
 constexpr std::string_view weight = "model.", buffer = "buffer.", optimizer = "optimizer.";
 
 using Variables = std::map<std::string, Variable>;
@@ -35,8 +35,8 @@ Variables state_variables(TrainStep& step) {
   return all;
 }
 
-// Of what a model is, beside the tensors that the file holds itself: how its parameters are used,
-// and which are trained.
+// Covers the properties of a model that its tensors do not show: how parameters are used, and which
+// are trained.
 std::string fingerprint(const nn::ModuleBase& model) {
   Hash64 hash;
   const auto add = [&](std::string_view kind, const nn::NamedVariable& v) {
@@ -49,7 +49,7 @@ std::string fingerprint(const nn::ModuleBase& model) {
   return hex(hash.value());
 }
 
-// Which of `names` in the file are not as `expected`: missing, of another type, or not expected.
+// Differences between the file and `expected`: missing tensors, other types, unexpected tensors.
 std::vector<std::string> misfits(const SafetensorsFile& file, const Variables& expected,
                                  const auto& of_this_kind) {
   std::vector<std::string> found;
@@ -77,7 +77,7 @@ void require_none(const CheckpointFile& checkpoint, const std::vector<std::strin
   checkpoint.fail(text);
 }
 
-// The state that the file can give.
+// The part of the state that the file contains.
 Variables fitting(const SafetensorsFile& file, const Variables& state) {
   Variables result;
   for (const auto& [name, variable] : state) {
@@ -115,7 +115,7 @@ Notes load_checkpoint(const std::filesystem::path& path, nn::ModuleBase& model, 
                       SavedState saved) {
   const CheckpointFile checkpoint(path, step_format);
   const SafetensorsFile& file = checkpoint.file();
-  // All that can fail comes before the first byte is written.
+  // Everything that can fail comes before the first variable is written.
   const Variables variables = model_variables(model);
   Variables state = state_variables(step);
   const auto is_state = [](const std::string& name) { return name.starts_with(optimizer); };

@@ -1,5 +1,5 @@
-// What checkpoints of a step and of an engine have in common: safetensors files with checksums,
-// whose metadata names their format and holds the caller's notes beside counters and texts.
+// The common format of checkpoints of steps and engines: safetensors files with checksums, whose
+// metadata contains the format's name, counters, texts and the caller's notes.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ void write_checkpoint_file(const std::filesystem::path& path, std::string_view f
                            std::vector<NamedTensor> tensors,
                            std::map<std::string, std::string> metadata, const Notes& notes);
 
-// Reads such a file and complains about it by name. The header has been checked; `check_tensors` of
-// `file()` is the reader's to call.
+// Reads such a file; errors name it. The constructor checks the header; callers must call
+// `check_tensors` of `file()`.
 class CheckpointFile {
  public:
   // `format`: the one expected; empty: any.

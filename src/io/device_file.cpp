@@ -22,8 +22,8 @@ using Json = nlohmann::ordered_json;
 constexpr const char* work_field = "operations_per_second";
 constexpr const char* version_field = "version";
 
-// Of what is measured and in which units. Rates kept in the cache by another one are measured anew;
-// files that users name are taken at their word.
+// The version of what is measured and in which units. Cached rates of another version are measured
+// again; files named by the user are used as they are.
 constexpr std::int64_t version = 4;
 
 double positive(const JsonFile& file, const nlohmann::json& object, const char* field) {
@@ -43,7 +43,7 @@ const nlohmann::json& object_in(const JsonFile& file, const nlohmann::json& obje
   return *found;
 }
 
-// One file for each device, or for each number of threads; nothing without a home to keep it in.
+// One file for each device, or for each number of threads; empty without a cache folder.
 std::optional<fs::path> cache_file(Device device) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
@@ -121,7 +121,7 @@ Rates rates_here(Device device) {
   if (path && fs::exists(*path, none)) {
     try {
       if (JsonFile(*path).integer(version_field, 0, 0) == version) return load_device(*path);
-    } catch (const FileError&) {  // damaged: measured anew
+    } catch (const FileError&) {  // damaged: measured again
     }
   }
   const Rates rates = measure_rates(device);
@@ -129,7 +129,7 @@ Rates rates_here(Device device) {
     try {
       fs::create_directories(path->parent_path());
       save_device(rates, *path);
-    } catch (const std::exception&) {  // a cache that cannot be written is no cache
+    } catch (const std::exception&) {  // the cache is optional
     }
   }
   return rates;

@@ -29,8 +29,8 @@ JsonFile read_config(const fs::path& folder, std::string_view type) {
   return config;
 }
 
-// Whether the output uses the token embedding, which the tensors decide where they contradict the
-// config: a head of its own is never dropped.
+// Whether the output uses the token embedding. If tensors contradict the config, the tensors
+// decide: a separate head is never dropped.
 bool resolve_tied(bool said, FolderWeights& weights, const std::string& embedding,
                   const JsonFile& config) {
   const bool has_head = weights.has(head);
@@ -40,7 +40,7 @@ bool resolve_tied(bool said, FolderWeights& weights, const std::string& embeddin
         config.json().contains("tie_word_embeddings") ? "false" : "false where it is not given",
         head));
   if (!said || !has_head) return said;
-  if (!weights.has(embedding)) {  // either of a tied pair stands for both
+  if (!weights.has(embedding)) {  // either tensor of a tied pair is enough
     weights.rename(head, embedding);
     return true;
   }
@@ -53,7 +53,7 @@ template <class Model, class Config>
 std::unique_ptr<Model> load(const FolderWeights& weights, const Config& config,
                             const std::string& layer_path, const JsonFile& file, Device device,
                             DType dtype) {
-  // A model of many layers takes time to make, so a folder that lacks them is refused first.
+  // Creating a model with many layers takes time, so missing layers are reported first.
   if (config.layers > 0) (void)weights.at(fmt::format(fmt::runtime(layer_path), config.layers - 1));
   const nn::MakeScope scope(device, dtype);
   auto model = std::make_unique<Model>(config);
@@ -63,8 +63,8 @@ std::unique_ptr<Model> load(const FolderWeights& weights, const Config& config,
   return model;
 }
 
-// What was read, with the fields that depend on the model as it is now; or all that ebb says of a
-// model it made itself.
+// The config that was read, with updated fields that depend on the model; or a complete config for
+// a model created by ebb.
 template <class Model>
 void write(const Model& model, const fs::path& folder, const nlohmann::json& fields) {
   std::error_code error;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t piece_bytes = 1 << 18;  // a multiple of every dtype's size
 
-// Of the metadata and the tensor that tell of checksums.
+// Key of the metadata, and name of the tensor with the checksums.
 const std::string checksums_name = "checksums", checksum_kind = "xxh64";
 
 std::string eight_bytes(std::uint64_t value) {
@@ -38,7 +38,7 @@ class Converter {
         convert_(cast_tile(from, to)),
         store_(store_tile(to)) {}
 
-  // Fills the beginning of `out`; how many bytes of it.
+  // Fills the beginning of `out`; returns the number of bytes.
   std::size_t operator()(std::span<const std::byte> piece, std::span<std::byte> out) {
     const std::int64_t count = static_cast<std::int64_t>(piece.size()) / size_of(from_).count;
     const auto size = static_cast<std::size_t>(count);
@@ -59,8 +59,8 @@ class Converter {
   std::vector<double> read_, cast_;  // room for any tile type
 };
 
-// Of a variable on the CPU, for a caller that overwrites all of them: the initial value is given
-// up.
+// The bytes of a variable on the CPU, for a caller that overwrites all of them: the initial value
+// is dropped.
 std::span<std::byte> own_bytes(Variable& variable) {
   const Bytes size = variable.type().bytes();
   if (!variable.has_value())
@@ -139,7 +139,7 @@ void SafetensorsFile::load(const std::string& name, Variable variable) const {
   if (from != to && !(is_floating(from) && is_floating(to)))
     throw FileError(fmt::format("{}: tensor \"{}\" is {}, but {} is expected", path().string(),
                                 name, ebb::name(from), ebb::name(to)));
-  // On the CPU straight into the variable's own bytes; elsewhere they pass through one copy.
+  // On the CPU directly into the variable's storage; on other devices through one copy.
   const bool direct = variable.device().kind == Device::Kind::cpu;
   std::vector<std::byte> copy(direct ? 0 : static_cast<std::size_t>(variable.type().bytes().count));
   const std::span<std::byte> values = direct ? own_bytes(variable) : std::span(copy);

@@ -42,7 +42,7 @@ class Parser {
   SafetensorsHeader parse() {
     const std::string text = header_text();
     try {
-      // Each entry is taken as it ends and then dropped, so that a long header is never held as a
+      // Processes each entry when it ends and drops it, so that a long header never exists as a
       // tree of JSON values.
       [[maybe_unused]] const Json rest =
           Json::parse(text, [&](int depth, Json::parse_event_t event, Json& value) {
@@ -77,7 +77,7 @@ class Parser {
   }
 
   // Called at each step of the parser: depth 0 is the header, 1 an entry, 2 a field of it, 3 a
-  // number of a list. Whether the value stays in the parser's result.
+  // number of a list. Returns whether the value stays in the parser's result.
   bool keep(int depth, Json::parse_event_t event, const Json& value) {
     using Event = Json::parse_event_t;
     const bool opens = event == Event::object_start || event == Event::array_start;
@@ -153,7 +153,7 @@ class Parser {
     return result;
   }
 
-  // The data must be covered without gaps or overlaps, as the format demands.
+  // The format requires that entries cover the data without gaps or overlaps.
   void check_coverage() const {
     std::vector<std::tuple<std::int64_t, std::int64_t, const std::string*>> ranges;
     for (const auto& [name, entry] : header_.entries)

@@ -16,8 +16,8 @@ struct SafetensorsHeader {
   std::int64_t data_begin = 0;  // of the file: the header's end
 };
 
-// Checks everything that the format demands: tensors fill the data without gaps or overlaps. The
-// memory it takes is bounded by a small multiple of the header's own size.
+// Checks all rules of the format, such as that tensors cover the data without gaps or overlaps.
+// Uses at most a small multiple of the header's size in memory.
 SafetensorsHeader read_safetensors_header(const data::File& file);
 
 // A number of 8 bytes, the lowest first.

@@ -1,4 +1,4 @@
-// What is at the path that a file is to be written to, and which path that is after its links.
+// The target of a file to be written, with symbolic links resolved.
 #pragma once
 
 #include <sys/stat.h>
@@ -16,8 +16,8 @@ struct WriteTarget {
   bool is_regular() const { return !descriptor && (!found || S_ISREG(found->st_mode)); }
 };
 
-// Follows links. Throws FileError for what cannot be written: a folder, a socket, a block device, a
-// file or folder without permission, a circle of links.
+// Follows links. Throws FileError for a folder, a socket, a block device, a file or folder without
+// permission, or a cycle of links.
 WriteTarget write_target(const std::filesystem::path& path);
 
 std::filesystem::path folder_of(const std::filesystem::path& file);

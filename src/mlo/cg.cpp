@@ -7,7 +7,7 @@
 namespace ebb::mlo {
 namespace {
 
-// a / b, and zero for 0 / 0: the residual has vanished, and the solution stands.
+// a / b, and zero for 0 / 0: the residual is zero, so the solution must not change.
 Tensor ratio(const Tensor& a, const Tensor& b) {
   const Tensor zero = zeros_like(b), gone = equal(b, zero);
   return where(gone, zero, a / where(gone, full_like(b, 1.0), b));

@@ -1,7 +1,7 @@
 // The whole state of an engine in one safetensors file. Tensors are named by problem, kind and path
 // ("classifier/optimizer.layers.0.weight.exp_avg"); counters, schedules and the positions of
-// loaders are metadata. Batches that updates to come will read are kept too: those gathered for an
-// unfinished update, and those of the last updates, which levels above differentiate through.
+// loaders are metadata. Also stores the batches that later updates will read: those collected for
+// an unfinished update, and those of the last updates, which higher levels differentiate through.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr std::string_view weight = "model.", buffer = "buffer.", optimizer = "o
 
 using Variables = std::map<std::string, Variable>;
 
-// What steps change, by kind and path.
+// The variables that steps change, by kind and path.
 Variables stepped(Level& level) {
   Variables all;
   for (const nn::NamedVariable& p : level.problem().module().parameters())
@@ -70,7 +70,7 @@ std::string text_of(const std::deque<Taken>& history) {
   return text;
 }
 
-// Reads what an engine writes beside what all checkpoints have.
+// Reads the parts that only checkpoints of engines have.
 class Reader : public io::CheckpointFile {
  public:
   explicit Reader(const std::filesystem::path& path) : CheckpointFile(path, io::engine_format) {}
@@ -101,8 +101,7 @@ class Reader : public io::CheckpointFile {
     return static_cast<std::int64_t>(value);
   }
 
-  // The tensors of a batch, as many as there are, but at least one: a count of batches that the
-  // file does not have must not be believed.
+  // The tensors of a batch, at least one: a count of batches in the file cannot be trusted.
   Batch batch(const std::string& problem, std::string_view kind, std::size_t update,
               std::size_t number) const {
     Batch result;
@@ -118,7 +117,7 @@ class Reader : public io::CheckpointFile {
   }
 };
 
-// What the file says of one level, read and checked before anything is changed.
+// The file's contents for one level, read and checked before anything is changed.
 struct Restored {
   Level::Counters counters;
   std::vector<data::Loader::State> loaders;
@@ -156,8 +155,8 @@ std::vector<data::Loader::State> read_loaders(const Reader& reader, const std::s
   return states;
 }
 
-// Variables of the level by name in the file: what steps change, and what is kept for other
-// reasons. Tracing has made all of them.
+// Variables of the level by name in the file: those that steps change, and the others. Tracing has
+// made all of them.
 Variables known_variables(Level& level) {
   level.trace_once();
   Variables all = stepped(level);

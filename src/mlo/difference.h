@@ -1,6 +1,6 @@
-// Central differences along a direction in parameters. The parameters are not touched: both sides
-// are expressions that stand in their place, so random masks are the same on both and nothing has
-// to be restored.
+// Central differences along a direction in parameters. The parameters are not modified: both sides
+// are expressions that replace them, so random masks are the same on both and nothing has to be
+// restored.
 #pragma once
 
 #include "ebb/replace.h"
@@ -17,8 +17,8 @@ struct Difference {
 Difference difference(const std::vector<Tensor>& parameters, const Vectors& direction,
                       double length);
 
-// -d(direction · dL/dparameters) / d(`to`) for the loss L of hop.through: what a best response is
-// when `direction` is the vector times the inverse Hessian.
+// -d(direction · dL/dparameters) / d(`to`) for the loss L of hop.through: the best-response
+// derivative if `direction` is the vector times the inverse Hessian.
 Vectors mixed_difference(const Hop& hop, const Difference& difference);
 
 }  // namespace ebb::mlo

@@ -64,7 +64,7 @@ Engine::Engine(std::vector<Problem*> problems, const Dependencies& dependencies,
     compile.arena = s.arena;
     compile.seed = config_.seed + i;
     s.levels.push_back(std::make_unique<Level>(*problems[i], compile));
-    // Two problems with modules of one kind would else begin with the same weights.
+    // Otherwise two problems with the same kind of module would start with the same weights.
     s.seeds.push_back(compile.seed);
   }
   for (std::size_t i = 0; i < problems.size(); ++i) {

@@ -1,4 +1,4 @@
-// What an engine holds.
+// The state of an engine.
 #pragma once
 
 #include <limits>

@@ -1,4 +1,4 @@
-// What the program of a level's step is fed: its own batches, and those of levels below that it
+// The inputs of the program of a level's step: its own batches, and those of the levels it
 // differentiates through.
 #pragma once
 
@@ -18,7 +18,7 @@ struct When {
   auto operator<=>(const When&) const = default;
 };
 
-// What a program is fed, in order: the tensors of batches, then scalars.
+// Inputs in order: the tensors of batches, then scalars.
 struct Feeding {
   struct Part {  // one batch of an update
     When when;

@@ -20,13 +20,13 @@ Sized sized(const Vectors& vector, const Tensor& scale) {
   double elements = 0.0;
   for (const Tensor& t : vector) elements += static_cast<double>(t.shape().elements());
   const Tensor length = norm(vector);
-  // To a root mean square of one.
+  // Normalises to a root mean square of one.
   const Tensor size =
       maximum(length, scalar_like(length, 1e-20)) * (1.0 / std::sqrt(std::max(elements, 1.0)));
   return {scaled(vector, reciprocal(size)), size};
 }
 
-// The gradient is there times the scale, and so are its derivatives.
+// The gradient contains the loss scale, and so do its derivatives.
 Vectors Hop::second_derivative(const Vectors& v, const std::vector<Tensor>& wrt) const {
   const Sized in = sized(v, scale());
   const Vectors image = vjp(trace.gradient(through), in.vector, wrt);

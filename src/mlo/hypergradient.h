@@ -1,6 +1,7 @@
-// Hypergradients: how parameters of a level respond to parameters that its loss reads. A vector in
-// the parameters of one level is taken through that level's best response into the parameters of
-// the next on a path. One method a file; all are graphs and differentiable themselves.
+// Hypergradients: derivatives of a level's parameters with respect to parameters that its loss
+// reads. A vector in the parameters of one level is propagated through that level's best response
+// to the parameters of the next level on a path. One method per file; all results are graphs and
+// can be differentiated again.
 #pragma once
 
 #include "mlo/step_trace.h"
@@ -25,8 +26,8 @@ struct Hop {
   Vectors second_derivative(const Vectors& v, const std::vector<Tensor>& wrt) const;
 };
 
-// A vector at the size that float16 carries best, and what its images are multiplied with to be
-// those of the vector itself. Without a scale the vector as it is.
+// A vector normalised for float16, and the factor that undoes the normalisation in the results.
+// Without a loss scale, the vector itself.
 struct Sized {
   Vectors vector;
   Tensor factor;  // a scalar, or empty: 1

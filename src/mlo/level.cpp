@@ -13,7 +13,8 @@
 namespace ebb::mlo {
 namespace {
 
-// What a plan says of a level's budget is of its program alone: the user's is of everything.
+// Converts an error about the budget of a level's program into one about the user's budget, which
+// covers all memory.
 template <class Make>
 decltype(auto) within_budget(const Problem& problem, const Make& make) {
   try {
@@ -182,7 +183,7 @@ Bytes Level::bytes_beside(const Graph& graph) const {
   return total - numbers(graph.outputs.size());
 }
 
-// Of so many numbers that programs give: each has its own pages.
+// Bytes of this many outputs: each has its own pages.
 Bytes Level::numbers(std::size_t count) const {
   return static_cast<std::int64_t>(count) * Storage::reservation(problem_.device(), size_of(f64));
 }

@@ -1,5 +1,5 @@
-// A problem as an engine runs it: its place among the others, its counters, its state beside the
-// parameters, and its programs.
+// A problem inside an engine: its place among the others, its counters, its state in addition to
+// the parameters, and its programs.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct Taken {
   double rate = 0.0, step = 0.0;
 };
 
-// What a local step does with its gradients.
+// The use of a local step's gradients.
 enum class StepKind : bool { accumulate, update };
 
 class Level {
@@ -47,8 +47,8 @@ class Level {
   Snapshot& snapshot() { return snapshot_; }
   // Whether the state at the start of the inner loop is kept.
   bool keeps_snapshot() const;
-  // Gradients of one update are computed in one program. Not above other levels, whose parameters
-  // move from one local step to the next.
+  // All gradients of one update are computed in one program. Impossible above other levels, whose
+  // parameters change between local steps.
   bool gathers() const { return lowers.empty(); }
   // Sums of gradients are kept from one local step to the next.
   bool accumulates() const { return !gathers() && config().gradient_accumulation > 1; }
@@ -64,24 +64,24 @@ class Level {
   // A local step, if all levels below are ready for it, and steps of the levels above when its
   // inner loop ends.
   void step(std::int64_t global_step);
-  // Back to the start of the inner loop, when a level above has stepped since, and its last update
-  // once more.
+  // If a higher level has stepped, returns to the start of the inner loop and repeats the last
+  // update.
   void roll_back();
 
   // The plan of its steps for batches as its data gives them.
   const Plan& plan(StepKind kind);
-  // The smallest budget that its steps can keep, for everything while it runs.
+  // The smallest budget of its steps, for all memory in use while it runs.
   Bytes least_budget();
   void each_program(const std::function<void(const Program&)>& visit) const;
   // Local steps for one step of the engine, and runs of its programs, in the mean.
   double steps_for_each() const;
   double runs_for_each() const;
-  // What the results of its programs take.
+  // Bytes of its programs' outputs.
   Bytes output_bytes() const;
-  // Builds the graph of its updates and throws it away, so that all its state exists.
+  // Traces its updates once, so that all its state variables exist.
   void trace_once();
 
-  // What a resumed run must have beside the variables.
+  // State to store in checkpoints in addition to the variables.
   struct Counters {
     std::int64_t count = 0, updates = 0, schedule_steps = 0, snapshot_updates = 0;
     bool loop_starts = true, loop_over = false;
@@ -106,7 +106,7 @@ class Level {
   std::vector<Variable> stepped_variables() const;
   Graph trace(StepKind kind, const Feeding& feeding, const Types& types);
   ProgramsByShape& programs(StepKind kind, const Feeding& feeding, const Types& types);
-  // Of all variables of the engine's levels that the graph does not hold.
+  // Bytes of all variables of the engine's levels that the graph does not use.
   Bytes bytes_beside(const Graph& graph) const;
   Bytes numbers(std::size_t count) const;
   Feeding planned_feeding();
@@ -123,11 +123,11 @@ class Level {
   std::int64_t schedule_steps_ = 0;    // how far the schedule has gone
   std::int64_t snapshot_updates_ = 0;  // updates at the time of the snapshot
   bool loop_starts_ = true;            // the next local step is the first of an inner loop
-  bool loop_over_ = false;      // a level above has stepped, and this one has yet to roll back
+  bool loop_over_ = false;      // a higher level has stepped, and this one has not rolled back yet
   std::vector<bool> ready_;     // whether each lower level has ended an inner loop
   std::vector<Batch> pending_;  // of the update to come
   std::deque<Taken> history_;   // the updates of an inner loop, oldest first
-  std::array<std::vector<std::string>, 2> names_;  // of what programs tell, by the kind of step
+  std::array<std::vector<std::string>, 2> names_;  // of the programs' outputs, by kind of step
   bool traced_ = false;
   Stats last_;
 };

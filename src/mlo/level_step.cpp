@@ -60,8 +60,8 @@ class Caller {
   std::optional<HalfPrecision> half_;  // one for all, so that a parameter is cast once
 };
 
-// Those of the problem's own buffers: a loss that reads another level's module leaves that one's
-// statistics alone.
+// Updates of the problem's own buffers: a loss that reads another level's module does not change
+// that module's statistics.
 std::vector<Update> own_buffers(const Problem& problem, const std::vector<Update>& all,
                                 Caller& caller) {
   const std::vector<nn::NamedVariable> own = problem.module().buffers();
@@ -143,8 +143,8 @@ TracedUpdates traced_updates(Problem& problem, const TracedGradients& traced, co
   std::vector<nn::NamedVariable> parameters = problem.trainable_parameters();
   Vectors gradients = traced.gradients;
   const Tensor& scale = traced.scale;
-  // The hook sees the gradients themselves; where it leaves them alone, the optimizer reads those
-  // that are there, and divides by the scale on the way.
+  // The hook sees unscaled gradients. If it returns them unchanged, the optimizer reads the scaled
+  // gradients and divides by the scale itself.
   const Vectors seen = without_scale(gradients, scale);
   Vectors given = problem.gradient_callback(seen);
   if (given.size() != parameters.size())
@@ -153,7 +153,7 @@ TracedUpdates traced_updates(Problem& problem, const TracedGradients& traced, co
                     problem.name(), parameters.size(), given.size()));
   const bool as_they_are = given == seen;
   if (!as_they_are) gradients = std::move(given);
-  // What no loss reaches is left alone, unless the hook gives it a gradient.
+  // Parameters that no loss reaches are not updated, unless the hook gives them a gradient.
   std::size_t kept = 0;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!traced.reached[i] && (as_they_are || gradients[i] == seen[i])) continue;
@@ -183,7 +183,7 @@ TracedUpdates traced_updates(Problem& problem, const TracedGradients& traced, co
       factor = factor ? factor * clip : clip;
     }
     if (guard == Guard::yes) {
-      Tensor taken = equal(norm - norm, zeros_like(norm));  // of infinity and NaN it is NaN
+      Tensor taken = equal(norm - norm, zeros_like(norm));  // x - x is NaN for infinities and NaN
       if (const std::optional<LossScaler> scaler = scaler_of(problem, state)) {
         const LossScaler::Decision decision = scaler->decide(norm * loss_scale(problem, state));
         taken = decision.taken;

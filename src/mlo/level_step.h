@@ -1,4 +1,4 @@
-// What the step of a level is made of, as graphs: its loss, its gradients and its updates.
+// The parts of a level's step as graphs: loss, gradients and updates.
 #pragma once
 
 #include <map>
@@ -14,15 +14,15 @@ namespace ebb::mlo {
 
 std::vector<Tensor> tensors_of(const std::vector<nn::NamedVariable>& parameters);
 
-// The loss of a batch, in training mode and at the problem's precision. Running statistics are left
-// as they are.
+// The loss of a batch, in training mode and at the problem's precision. Does not update running
+// statistics.
 StepOutput traced_output(Problem& problem, const Batch& batch);
 
 // The scale of a problem's loss, if it is computed in float16; its state lies in `state`.
 std::optional<LossScaler> scaler_of(const Problem& problem, optim::StateStore& state);
 // The scale itself, a float32 scalar; empty for other precisions.
 Tensor loss_scale(const Problem& problem, optim::StateStore& state);
-// Losses and vectors with it and without, unchanged where there is none.
+// Multiply or divide losses and vectors by the scale; without a scale, return them unchanged.
 Tensor with_scale(const Tensor& loss, const Tensor& scale);
 Vectors without_scale(const Vectors& vectors, const Tensor& scale);
 
@@ -30,9 +30,10 @@ struct TracedGradients {
   Tensor loss;                            // mean over the parts
   std::map<std::string, Tensor> metrics;  // the same
   Vectors gradients;                      // of that loss, times `scale`
-  std::vector<bool> reached;              // whether the loss depends on it; else it is zeros
-  Tensor scale;                           // a scalar; empty: 1
-  std::vector<Update> buffers;            // running statistics of the problem's own module
+  std::vector<bool>
+      reached;   // whether the loss depends on the parameter; otherwise its gradient is zeros
+  Tensor scale;  // a scalar; empty: 1
+  std::vector<Update> buffers;  // running statistics of the problem's own module
 };
 
 // The gradients in `wrt`, which are variables, of the mean loss over the parts of a batch.
@@ -41,15 +42,15 @@ TracedGradients traced_gradients(Problem& problem, const std::vector<Batch>& par
 
 struct TracedUpdates {
   std::vector<Update> updates;  // of parameters and of the optimizer's state
-  Tensor norm;                  // of all gradients together, before clipping; empty without it
-  Tensor taken;                 // with a guard: whether the update is made, a condition
+  Tensor norm;                  // global norm before clipping; empty without clipping
+  Tensor taken;                 // with a guard: whether the update is applied, a boolean
 };
 
-// Whether gradients that are not finite are looked for: an update with them is not taken.
+// Whether updates with gradients that are not finite are skipped.
 enum class Guard : bool { no, yes };
 
-// What gradients of the problem's trainable parameters, times `scale`, do to them: to those that
-// are reached. With a guard, `when_not_taken` are further updates, made only when this one is not.
+// The updates of the reached trainable parameters, from their gradients times `scale`. With a
+// guard, `when_not_taken` are additional updates that apply only if this one is skipped.
 TracedUpdates traced_updates(Problem& problem, const TracedGradients& traced, const Tensor& rate,
                              const Tensor& step, optim::StateStore& state, Guard guard,
                              const std::vector<Update>& when_not_taken = {});

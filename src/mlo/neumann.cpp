@@ -7,7 +7,7 @@ namespace ebb::mlo {
 Vectors neumann(const Hop& hop) {
   const std::vector<Tensor> parameters = hop.parameters();
   const double alpha = hop.config().neumann_alpha;
-  // Horner's rule: x ← v + (1 - αH) x needs one vector beside v.
+  // Horner's rule: x ← v + (1 - αH) x needs one vector in addition to v.
   Vectors x = hop.vector;
   for (std::int64_t j = 0; j < hop.config().neumann_iterations; ++j)
     x = add(hop.vector, add(x, scaled(hop.second_derivative(x, parameters), -alpha)));

@@ -1,11 +1,11 @@
 // The score function (Williams, 1992), for a level whose loss reads samples z drawn from a
-// distribution p that a level above owns. A step of the level moves its parameters by -dL(z); how
-// the vector v sees the mean of that change with p is
+// distribution p that a level above owns. A step of the level changes its parameters by -dL(z). The
+// derivative of the mean of that change, times the vector v, is
 //
 //   -d/d(to) E[v · dL(z)] = -E[(v · dL(z) - b) · d log p(z)],
 //
-// whatever the baseline b does not know of z. It is the running mean of the rewards v · dL(z),
-// which are differences of losses in the direction of v.
+// for any baseline b that does not depend on z. Here b is the running mean of the rewards v ·
+// dL(z), which are finite differences of losses in the direction of v.
 #include <fmt/format.h>
 
 #include "ebb/error.h"
@@ -46,7 +46,7 @@ Vectors reinforce(const Hop& hop) {
       mean(cast(reshape(output.log_probability, losses.shape()), advantage.dtype()) * advantage);
   const Tensor scale = hop.scale();
   const Vectors by_samples = without_scale(grad(-with_scale(score, scale), hop.to), scale);
-  // And what the loss reads of the level above beside the samples.
+  // Adds the direct dependence of the loss on the level above.
   return add(by_samples, mixed_difference(hop, step));
 }
 

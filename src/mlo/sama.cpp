@@ -1,6 +1,5 @@
-// SAMA (Choe et al., 2023): the level's optimizer takes the place of the inverse Hessian. Its best
-// response is a fixed point of the optimizer's steps, which answer a change of the gradient by the
-// derivative of a step.
+// SAMA (Choe et al., 2023): the derivative of the optimizer's step replaces the inverse Hessian,
+// since a best response is a fixed point of the optimizer's steps.
 #include "ebb/grad.h"
 #include "ebb/ops.h"
 #include "mlo/difference.h"

@@ -1,4 +1,4 @@
-// Copies of variables, to go back to or to start again from.
+// Copies of variables, to roll back to.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class Snapshot {
   void restore(const std::vector<Variable>& live);
 
  private:
-  // A program that copies, for as long as the variables are the same.
+  // A copying program, valid while the set of variables does not change.
   struct Copying {
     std::vector<Variable> live;
     std::unique_ptr<Program> program;

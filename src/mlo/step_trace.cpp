@@ -56,11 +56,11 @@ std::vector<bool> reached_by(const StepOutput& output, const std::vector<Tensor>
   return reached;
 }
 
-// What remains of paths after some levels that they share.
+// The rest of paths after a common prefix.
 using Suffixes = std::vector<std::span<Level* const>>;
 
-// Adds to the gradients of `total` what the vector, in the parameters of `at`, becomes along all of
-// the paths. Paths that begin alike share what they have in common.
+// Propagates the vector, in the parameters of `at`, along all of the paths and adds the results to
+// the gradients of `total`. Paths with a common prefix share its computation.
 void follow(StepTrace& trace, Level& at, const Vectors& vector, const Suffixes& paths,
             TracedGradients& total) {
   std::vector<Level*> nexts;
@@ -91,8 +91,8 @@ void follow(StepTrace& trace, Level& at, const Vectors& vector, const Suffixes& 
   }
 }
 
-// What becomes of the scales of losses in float16 that hypergradients of this level come through,
-// when one of them has overflowed.
+// Updates that reduce the float16 loss scales of this level's hypergradients, for a step in which
+// one has overflowed.
 std::vector<Update> scales_that_fall(const Level& level) {
   std::vector<Update> updates;
   for (Level* through : levels_through(level))
@@ -187,7 +187,7 @@ const Vectors& StepTrace::gradient(Level& level) {
 }
 
 TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vector<Batch>& parts) {
-  // One way back through the loss gives its gradients in all levels that it reads.
+  // One backward pass gives the gradients of the loss with respect to all levels that it reads.
   std::vector<Tensor> wrt = tensors_of(level.problem().trainable_parameters());
   const std::size_t own = wrt.size();
   struct First {
@@ -208,7 +208,7 @@ TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vecto
   }
   TracedGradients traced = traced_gradients(level.problem(), parts, wrt, level.optimizer_state());
   if (level.paths.empty()) return traced;
-  // Hypergradients have scales of their own: all are added without.
+  // Hypergradients have different scales, so they are unscaled before they are added.
   traced.gradients = without_scale(traced.gradients, traced.scale);
   traced.scale = {};
   const Vectors all = traced.gradients;

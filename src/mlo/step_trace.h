@@ -1,5 +1,5 @@
-// The graph of one level's step while it is built: what it is fed, and what the methods that
-// differentiate through levels below ask for.
+// The graph of one level's step under construction: its inputs, and the parts that hypergradient
+// methods request.
 #pragma once
 
 #include <map>
@@ -25,15 +25,15 @@ class StepTrace {
   const Tensor& rate(const When& when) const { return scalars_.at(when).first; }
   const Tensor& step(const When& when) const { return scalars_.at(when).second; }
 
-  // The loss of a level below for its last batch; the same graph for whoever asks.
+  // The loss of a level below for its last batch; all callers share one graph.
   const StepOutput& output(Level& level);
-  // The gradient of that loss, times its scale, in the level's meta-trainable parameters; with
-  // Config::first_order off, of all that the level follows, its own hypergradients included.
+  // The gradient of that loss, times its scale, with respect to the level's meta-trainable
+  // parameters; with Config::first_order off, including the level's own hypergradients.
   const Vectors& gradient(Level& level);
   // The scale of a level's loss; empty: 1.
   static Tensor scale(Level& level) { return loss_scale(level.problem(), level.optimizer_state()); }
 
-  std::vector<Update> updates;  // of state that methods keep
+  std::vector<Update> updates;  // of the methods' state
 
  private:
   Level& owner_;
@@ -44,8 +44,8 @@ class StepTrace {
   std::map<Level*, Vectors> gradients_;
 };
 
-// The gradients of a level's trainable parameters: those of its loss, and along every path the
-// hypergradients of levels below.
+// The gradients of a level's trainable parameters: from its loss, plus the hypergradients along
+// every path.
 TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vector<Batch>& parts);
 
 // The whole step. Outputs are numbers, all float64: the loss, the metrics and, of an update, the

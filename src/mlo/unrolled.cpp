@@ -1,6 +1,6 @@
 // Differentiation through the last updates of a level, from a snapshot of its state before them.
-// Each update is a region that is computed again for the way back, so that parameters and
-// optimizer state of each are kept, but not what its gradients were computed from.
+// Each update is a region that is recomputed for backward, so that its parameters and optimizer
+// state are kept, but not its activations.
 #include <fmt/format.h>
 
 #include "ebb/error.h"
@@ -59,8 +59,8 @@ Vectors unrolled(const Hop& hop) {
   }
   const Tensor scale = hop.scale();
   if (!scale) return vjp(end, hop.vector, hop.to);
-  // On the way back the updates divide by the scale of the loss, and second derivatives multiply by
-  // it again: the vector is made larger by its root, and both stay within float16's range.
+  // In backward, updates divide by the loss scale and second derivatives multiply by it:
+  // multiplying the vector by the scale's square root keeps both within float16's range.
   const Sized in = sized(hop.vector, scale);
   const Tensor root = sqrt(scale);
   return scaled(vjp(end, scaled(in.vector, root), hop.to), in.factor / root);

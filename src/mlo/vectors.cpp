@@ -9,7 +9,7 @@
 namespace ebb::mlo {
 namespace {
 
-// Sums are computed one by one: joined into one kernel, all their parts would wait for the last.
+// Sums are computed one by one: in one fused kernel, all operands would have to exist at once.
 Tensor apart(const Tensor& sum) {
   sum.node()->set_category(Category::gradients);
   return sum;
@@ -22,7 +22,7 @@ Tensor dot(const Vectors& a, const Vectors& b) {
       std::any_of(a.begin(), a.end(), [](const Tensor& t) { return t.dtype() == f64; });
   Vectors parts;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    // Half types are multiplied as float32, so that squares neither vanish nor overflow.
+    // Half types are multiplied in float32, so that squares neither underflow nor overflow.
     const DType dtype = wide ? f64 : f32;
     const Tensor product =
         a[i] == b[i] ? square(cast(a[i], dtype)) : cast(a[i], dtype) * cast(b[i], dtype);
@@ -37,7 +37,7 @@ Tensor norm(const Vectors& a) { return sqrt(dot(a, a)); }
 Vectors add_scaled(const Vectors& a, const Tensor& scale, const Vectors& b) {
   Vectors result;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    // Of halves, only the sum is rounded.
+    // For half types, only the sum is rounded.
     const DType own = a[i].dtype(),
                 wide = size_of(own) < size_of(scale.dtype()) ? scale.dtype() : own;
     const Tensor step = cast(cast(b[i], scale.dtype()) * scale, wide);

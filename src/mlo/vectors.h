@@ -9,7 +9,7 @@ namespace ebb::mlo {
 
 using Vectors = std::vector<Tensor>;  // one tensor for each of some parameters
 
-// a · b, a scalar: float64 where one of the tensors is, else float32.
+// a · b, a scalar: float64 if one of the tensors is float64, otherwise float32.
 Tensor dot(const Vectors& a, const Vectors& b);
 Tensor norm(const Vectors& a);
 // a + scale · b, in the types of a; `scale` is a scalar of any floating type.

@@ -1,4 +1,4 @@
-// What all levels take together: planned, at the least, and as the system sees it.
+// Memory of all levels together: planned, minimal and measured.
 #include <algorithm>
 #include <unordered_set>
 
@@ -19,7 +19,7 @@ class Joining {
     space_ = whole_.spaces.add({});
   }
 
-  // `share`: how often it runs in the time that is told.
+  // `share`: how often it runs per step of the engine.
   void add(const Plan& plan, double share) {
     const std::int32_t from = static_cast<std::int32_t>(whole_.instructions.size());
     const std::int32_t values = static_cast<std::int32_t>(whole_.values.size());
@@ -54,7 +54,7 @@ class Joining {
     needs_arena(plan.arena());
   }
 
-  // Of a plan that runs at other times in the same arena: only what it takes.
+  // For a plan that runs at other times in the same arena: only its memory counts.
   void add_bytes_of(const Plan& plan) {
     needs_arena(plan.arena());
     for (const Buffer& buffer : plan.buffers)
@@ -112,7 +112,8 @@ class Joining {
     return places;
   }
 
-  // Variables and constants that several programs read are there once; results are each program's.
+  // Variables and constants that several programs read count once; each program has its own
+  // outputs.
   BufferId add_staying(const Plan& plan, Buffer buffer) {
     if (const LeafId leaf = buffer.place.leaf)
       return add_leaf(plan.leaves[leaf], std::move(buffer));

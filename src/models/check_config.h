@@ -16,7 +16,7 @@ struct SizeField {
 // Every size is at least 1 and small enough to be multiplied by another one.
 void check_sizes(std::string_view model, std::initializer_list<SizeField> sizes);
 
-// How many blocks to make; modules are made one by one, so that there is a limit to them.
+// The number of blocks, which is limited because modules are made one by one.
 int block_count(std::string_view model, std::int64_t layers);
 
 // `width` divides into `heads`, and those into `groups` that share keys and values.

@@ -9,7 +9,8 @@ namespace {
 
 constexpr double stddev = 0.02;
 
-// Projections that end a residual branch start smaller, so that the sum over layers keeps its size.
+// Projections at the end of a residual branch start smaller, so that the variance of the residual
+// stream does not grow with the number of layers.
 double residual_stddev(const Gpt2Config& config) {
   return stddev / std::sqrt(2.0 * static_cast<double>(config.layers));
 }

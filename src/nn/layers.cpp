@@ -29,7 +29,7 @@ Linear::Linear(Place place, std::int64_t in, std::int64_t out, Bias with_bias)
 Linear::Linear(Place place, std::int64_t in, std::int64_t out, Bias with_bias,
                const Initial& weight_initial)
     : Module(std::move(place)), weight(parameter("weight", {out, in}, weight_initial)) {
-  // A weight drawn by a rule of the model's own goes with a bias that starts at zero.
+  // With a custom initial weight, the bias starts at zero.
   const bool uniform = weight_initial.kind == Initial::Kind::uniform;
   if (with_bias == Bias::yes)
     bias = parameter("bias", {out}, uniform ? fan_in_uniform(in) : Initial::constant(0.0));
@@ -50,7 +50,7 @@ BatchNorm2d::BatchNorm2d(Place place, std::int64_t channels, double eps, double 
     : Module(std::move(place)),
       weight(parameter("weight", {channels}, Initial::constant(1.0))),
       bias(parameter("bias", {channels}, Initial::constant(0.0))),
-      // Running means move by less than the last digit of a half.
+      // Updates of running means are smaller than the last bit of half types.
       running_mean(buffer("running_mean", {{channels}, dtype() == f64 ? f64 : f32}, 0.0)),
       running_var(buffer("running_var", {{channels}, dtype() == f64 ? f64 : f32}, 1.0)),
       eps_(eps),

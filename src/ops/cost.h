@@ -1,5 +1,5 @@
-// Costs that several ops share. Their numbers of operations are measured: times at several shapes,
-// divided by that of an addition (see WorkRate).
+// Costs that several ops share. Operation counts are measured: times for several shapes, divided by
+// the time of an addition (see WorkRate).
 #pragma once
 
 #include "ebb/op.h"
@@ -15,8 +15,8 @@ Cost cost_per_element(std::span<const TensorType> inputs, std::span<const Tensor
   return cost;
 }
 
-// The same with so many more for each row (last axis) of the first input: what happens once a row
-// on a CPU, and the rest of a row that fills no vector.
+// The same plus operations for each row (last axis) of the first input: the fixed cost of a row on
+// a CPU, and of its remainder that fills no vector.
 template <class A, int per_element, int per_row>
 Cost cost_of_rows(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                   const A& attributes) {

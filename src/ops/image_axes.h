@@ -1,5 +1,5 @@
-// Shapes of images, and of kernels over them, between the order their layout has and (N, C, H, W),
-// which checks and geometries are written in. A kernel's axes (O, C, h, w) go the same way.
+// Converts shapes of images, and of convolution kernels (O, C, h, w), between their layout and (N,
+// C, H, W), which checks and geometries use.
 #pragma once
 
 #include "ebb/image_layout.h"

@@ -1,4 +1,4 @@
-// What kernels on oneDNN share. Scratchpads come from our workspace, so that they are planned.
+// Shared by oneDNN kernels. Scratchpads come from the kernel's workspace, so that they are planned.
 #pragma once
 
 #include <oneapi/dnnl/dnnl_debug.h>
@@ -63,7 +63,7 @@ void execute(std::string_view op, const dnnl::primitive& primitive, const dnnl::
                 "] oneDNN failed while running: " + dnnl_status2str(status));
 }
 
-// oneDNN answers with plain loops where it has nothing better; ours are faster.
+// oneDNN falls back to reference loops; ebb's kernels are faster than those.
 template <class PrimitiveDesc>
 void refuse_loops(const PrimitiveDesc& desc) {
   if (std::string_view(desc.impl_info_str()).starts_with("ref"))

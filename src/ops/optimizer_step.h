@@ -1,5 +1,5 @@
-// What the optimizers' update ops share: the scalars a step is given, the types of gradients, state
-// and companions, and steps that are not taken.
+// Shared by the optimizers' update ops: scalar inputs, types of gradients, state and companions,
+// and skipped steps.
 #pragma once
 
 #include <cmath>
@@ -57,9 +57,9 @@ inline void require_form(const Call& call, int input, const ParameterForm& form,
   outputs.push_back(type);
 }
 
-// The parameter as references compute with it, and what they give back for it: what is stored and,
-// if there is one, its companion. Chance is not described: its expectation is the value before
-// rounding. Bits that complete a parameter have no description in arithmetic.
+// The parameter's value in references, and their results: the stored value and the companion, if
+// there is one. References omit stochastic rounding, whose expectation is the unrounded value, and
+// cannot describe lower bits.
 inline Tensor opened(std::span<const Tensor> in, const ParameterForm& form) {
   if (form.kind == ParameterForm::Kind::completed)
     throw ValueError("a step on parameters completed by bits has no derivative");
@@ -72,8 +72,8 @@ inline void close(const Tensor& value, DType dtype, const ParameterForm& form,
   if (form.has_companion()) out.push_back(cast(value - cast(out[0], value.dtype()), dtype));
 }
 
-// A gradient scale of 0 says that the step is not taken (see train/loss_scale.h): everything stays
-// as it is. `scale` is the number of that input.
+// A gradient scale of 0 skips the step (see train/loss_scale.h): nothing changes. `scale` is the
+// index of that input.
 template <class C>
 Kernel skippable(const KernelRequest& request, int scale, Kernel kernel) {
   struct Kept {
@@ -93,7 +93,7 @@ Kernel skippable(const KernelRequest& request, int scale, Kernel kernel) {
           kernel.workspace};
 }
 
-// Calls make(TypeTag<C>{}, TypeTag<S>{}) with the type a step is computed in and that of its state.
+// Calls make(TypeTag<C>{}, TypeTag<S>{}) with the compute type of a step and the type of its state.
 template <class Make>
 Kernel dispatch_step(const KernelRequest& request, DType parameter, DType state, const Make& make) {
   if (parameter == f64)

@@ -9,8 +9,7 @@
 
 namespace ebb {
 
-// To bfloat16, up with the probability that makes it right on average: `chance` is uniform in
-// [0, 2^16).
+// Stochastic rounding to bfloat16; `chance` is uniform in [0, 2^16).
 constexpr BFloat16 round_by_chance(float value, std::uint32_t chance) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   BFloat16 rounded;
@@ -20,8 +19,9 @@ constexpr BFloat16 round_by_chance(float value, std::uint32_t chance) {
   return rounded;
 }
 
-// A float32 as the bfloat16 nearest to it and the 16 bits below. Halfway values go away from zero,
-// so that the lower bits alone tell which way it went and both together give the float32 back.
+// A float32 as the bfloat16 nearest to it and the 16 bits below. Halfway values round away from
+// zero, so that the lower bits alone determine the direction of rounding, and both parts together
+// restore the float32.
 struct CompletedFloat {
   std::uint16_t upper, lower;
 
@@ -36,7 +36,7 @@ struct CompletedFloat {
   }
 };
 
-// The bits of a float32 without its last 8, rounded by `chance` in [0, 2^8).
+// The upper 24 bits of a float32, rounded stochastically with `chance` in [0, 2^8).
 constexpr std::uint32_t rounded_to_24_bits(std::uint32_t bits, std::uint32_t chance) {
   const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
   return finite ? (bits + chance) & ~0xffu : bits;

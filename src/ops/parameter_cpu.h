@@ -1,5 +1,5 @@
-// Parameters and gradients as CPU kernels of optimizers meet them: in runs of the type they compute
-// in, whatever they are kept as.
+// Parameters and gradients in CPU kernels of optimizers: runs of elements in the compute type, for
+// any storage form.
 #pragma once
 
 #include <algorithm>
@@ -47,7 +47,8 @@ class ParameterRuns {
     }
     alignas(64) C x[run], g[run];
     while (begin < end) {
-      // Runs end at multiples of their length, so that chance falls alike however work is cut.
+      // Runs end at multiples of their length, so that random numbers do not depend on how work is
+      // split.
       const std::int64_t count = std::min(end, (begin / run + 1) * run) - begin;
       load(args, begin, count, x);
       body(begin, count, x, gradient(args, begin, count, g), x);
@@ -56,8 +57,8 @@ class ParameterRuns {
     }
   }
 
-  // The parameter's own values, without what a companion adds: [begin, begin + count), at most
-  // `run` of them.
+  // The parameter's stored values, without the companion: [begin, begin + count), at most `run` of
+  // them.
   const C* rounded(const KernelArgs& args, std::int64_t begin, std::int64_t count, C* area) const {
     return values(args.inputs[0], parameter_, begin, count, area);
   }

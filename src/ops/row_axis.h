@@ -1,5 +1,5 @@
 // Ops along one axis or several have kernels for contiguous rows only. Their public functions bring
-// the axes into that form: views where the axes already come last, else one copy.
+// the axes into that form: with views if the axes already come last, otherwise with one copy.
 #pragma once
 
 #include "ebb/op.h"
@@ -21,7 +21,7 @@ Axes axes_of(const Op& op, const Tensor& x, const Axes& named);
 // x with some axes joined into one that comes last, and the shape of a result without them.
 struct RowsOver {
   Tensor rows;   // (kept axes..., columns)
-  Shape result;  // the kept axes, and 1 for each other when they are to stay
+  Shape result;  // the kept axes, and 1 for each reduced axis with Keep::yes
 };
 
 // No axes means all.

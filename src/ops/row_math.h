@@ -1,5 +1,5 @@
-// What kernels over contiguous rows share: vectorised sums and maxima whose order of operations is
-// fixed, and rows of half types met in float, a tile at a time.
+// Shared by kernels over contiguous rows: vectorised sums and maxima with a fixed order of
+// operations, and conversion of half-type rows to float, one tile at a time.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace ebb::rows {
 // sums of a tile in the compute type join a total in double.
 inline constexpr std::int64_t tile = 1024;
 
-// Rows that one thread takes at least, so that starting it pays.
+// The least number of rows per thread that pays for starting it.
 inline std::int64_t grain(std::int64_t columns) {
   return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(columns, 1));
 }
@@ -77,8 +77,8 @@ inline constexpr auto largest = [](auto& most, const auto& x) { most = x > most 
 // number with `join`. Both work on numbers and on vectors alike.
 template <class T, class Join, class Step, class... In>
 T fold(T identity, std::int64_t count, const Join& join, const Step& step, const In*... in) {
-  // A vector that need not be aligned becomes one that is before `step` sees it: templates forget
-  // the alignment of what they are given.
+  // Copies an unaligned vector into an aligned one before calling `step`, because template
+  // arguments drop the alignment attribute.
   using V = typename Vector<T>::aligned;
   using L = typename Vector<T>::loaded;
   constexpr std::int64_t width = 64 / sizeof(T), ways = 4;

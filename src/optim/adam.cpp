@@ -41,9 +41,9 @@ class AdamRule : public Rule {
     return with_companion(in, r.companion,
                           {{p, r.parameter}, {state[0], r.mean}, {state[1], r.square}});
   }
-  // The step is rate · m / (r + eps) with the new moments m and v = r², both corrected for their
-  // start. Where r is not small beside eps its derivative in the gradient g is this; where it is,
-  // which means hardly any gradient so far, this is small, while the derivative is 1 / eps.
+  // The step is rate · m / (r + eps) with the new bias-corrected moments m and v = r². This is its
+  // derivative with respect to the gradient g if r is large compared with eps. If r is small, with
+  // almost no gradient so far, this is small, while the exact derivative is 1 / eps.
   Tensor precondition(const UpdateInputs& in, std::span<const Variable> state,
                       const Tensor& vector) const override {
     const AdamAttributes& a = attributes_;

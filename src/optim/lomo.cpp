@@ -37,7 +37,7 @@ class LomoRule : public Rule {
   }
 
  private:
-  // The gradient scale, made smaller where the scaled gradient is longer than it may be.
+  // The gradient scale, reduced if the scaled gradient exceeds the maximal norm.
   Tensor scale_of(const UpdateInputs& in) const {
     if (!o_.clip_parameter_norm) return in.gradient_scale;
     const Tensor norm =

@@ -1,4 +1,4 @@
-// What rules share: checks of their options, and the types of state in floating point.
+// Shared by rules: checks of options, and types of floating-point state.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 namespace ebb::optim {
 
-// Each names the field; NaN and infinity are never meant.
+// Errors name the field; NaN and infinity are invalid.
 inline void require_not_negative(double value, std::string_view what) {
   if (!(value >= 0.0 && std::isfinite(value)))
     throw ValueError(fmt::format("{} must be finite and not negative, but is {}", what, value));
@@ -36,7 +36,7 @@ inline void require_state_dtype(DType dtype) {
         fmt::format("state is kept in float32 or bfloat16, but {} is asked for", name(dtype)));
 }
 
-// `updates` and that of the companion, if there is one.
+// `updates` plus the update of the companion, if there is one.
 inline std::vector<Update> with_companion(const UpdateInputs& in, const Tensor& companion,
                                           std::vector<Update> updates) {
   if (companion) updates.push_back({in.companion, companion});

@@ -72,7 +72,7 @@ class JsonLines final : public RunLog {
   }
 
   LogFile file_;
-  std::string line_;  // kept for its memory
+  std::string line_;  // reused to avoid allocation
 };
 
 }  // namespace

@@ -91,9 +91,8 @@ void LogFile::write(std::string_view record) {
 }
 
 void LogFile::take_back(std::size_t written) {
-  // After an appending write the position is its end. Should another process have added to the file
-  // since, its records are worth more than a clean cut. What has no position, a pipe, cannot be
-  // cut.
+  // After an appending write the position is its end. If another process has appended since, does
+  // not truncate, to keep its records. A pipe has no position and cannot be truncated.
   const off_t end = lseek(descriptor_, 0, SEEK_CUR);
   struct stat status;
   if (written == 0 || end < 0 || fstat(descriptor_, &status) != 0 || status.st_size != end) return;

@@ -13,16 +13,16 @@ class LogFile {
   LogFile(LogFile&& other) noexcept;
   LogFile& operator=(LogFile&&) = delete;
 
-  // Goes on at the end of a file, or begins it; makes its folder where there is none. A last line
-  // without an end, which a crash may have left, is ended first.
+  // Appends to a file, or creates it and its folder. Terminates an incomplete last line, which a
+  // crash may have left.
   static LogFile append_lines(const std::filesystem::path& path);
 
-  // A file that was not there before: `path`, or `path` with ".1", ".2", ... where that is taken.
+  // Creates a new file: `path`, or `path` with ".1", ".2", ... if it exists.
   static LogFile create(const std::filesystem::path& path);
 
   bool is_open() const { return descriptor_ >= 0; }
 
-  // On an error the file is cut back to its last whole record and closed, and FileError thrown.
+  // On an error, truncates the file to its last complete record, closes it and throws FileError.
   void write(std::string_view record);
   void close();
 

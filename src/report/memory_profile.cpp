@@ -13,7 +13,7 @@
 namespace ebb::report {
 namespace {
 
-// The bytes a buffer counts for: what lies in the arena as it is, everything else in whole pages.
+// The bytes that a buffer counts for: its size in the arena, whole pages otherwise.
 Bytes counted(const Plan& plan, const Buffer& buffer) {
   return buffer.in_arena() ? buffer.size : Storage::reservation(plan.device, buffer.size);
 }

@@ -18,8 +18,8 @@ std::string escaped_text(std::string_view text) {
   return result;
 }
 
-// JSON inside a script element ends at "</", and "<!--" changes how the rest is read. "<" only
-// occurs within JSON's strings, where it may be written as an escape.
+// "</" ends a script element, and "<!--" changes its parsing. In JSON "<" occurs only within
+// strings, where it can be escaped.
 std::string escaped_json(std::string_view json) {
   std::string result;
   result.reserve(json.size());

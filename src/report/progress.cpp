@@ -27,8 +27,8 @@ std::string_view environment(const char* name) {
   return value ? value : "";
 }
 
-// The locale's variables in their order of precedence; asking the C library would need setlocale,
-// which is the program's to call.
+// The locale's variables in order of precedence; the C library would need setlocale, which only the
+// program may call.
 bool terminal_shows_unicode() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     std::string value(environment(name));
@@ -126,7 +126,7 @@ void Progress::finish(Clock::time_point now) {
   if (finished_) return;
   finished_ = true;
   if (!started_) return;
-  // The last step's line says it all already.
+  // The last step's line has been printed already.
   if (!at_end() || drawn_step_ != step_) draw(now);
   if (terminal_) write("\n");
   text_.clear();

@@ -23,7 +23,7 @@ std::string step_time_text(double seconds) {
 }
 
 void append_step(std::string& text, const ProgressState& state) {
-  // A label is one line of text; what would move the cursor is not.
+  // A label is one line of text, so characters that move the cursor are removed.
   for (std::string_view rest = state.label; !rest.empty();) {
     const CodePoint point = first_code_point(rest);
     rest.remove_prefix(point.length);

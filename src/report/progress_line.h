@@ -15,7 +15,7 @@ struct ProgressState {
   std::int64_t step = 0, total = 0;  // total is 0 when not known
   double loss = 0.0;
   Bytes memory;
-  std::optional<double> seconds_a_step, seconds_left, seconds_in_all;  // what there is to say
+  std::optional<double> seconds_a_step, seconds_left, seconds_in_all;  // if known
 };
 
 struct LineStyle {

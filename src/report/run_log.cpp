@@ -1,4 +1,4 @@
-// The logs that keep no file of their own.
+// Logs without a file of their own.
 #include "ebb/report/run_log.h"
 
 #include <string>

@@ -31,7 +31,7 @@ std::string file_name() {
                      static_cast<std::int64_t>(seconds_since_1970()), host, getpid());
 }
 
-// A checksum stored in checksummed data would meet itself, so the format stores it changed.
+// TFRecord stores checksums masked, so that checksums of data containing checksums stay meaningful.
 std::uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xA282EAD8u;
 }
@@ -92,7 +92,7 @@ class Tensorboard final : public RunLog {
   }
 
   LogFile file_;
-  std::string record_;  // kept for its memory
+  std::string record_;  // reused to avoid allocation
 };
 
 }  // namespace

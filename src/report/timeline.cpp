@@ -63,7 +63,7 @@ std::vector<std::vector<std::size_t>> readers_of(const Plan& plan) {
   return readers;
 }
 
-// Part of the update is what writes a variable, and what serves only such instructions.
+// The update phase: instructions that write a variable, and those that only such instructions read.
 std::vector<Phase> phases_of(const Plan& plan) {
   const auto readers = readers_of(plan);
   std::vector<Phase> phases(plan.instructions.size());

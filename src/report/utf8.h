@@ -25,8 +25,7 @@ std::string valid_utf8(std::string_view text);
 int columns(char32_t code_point);
 int columns(std::string_view text);
 
-// As much of the beginning of `text` as fits, the last column an ellipsis where something was left
-// out.
+// The beginning of `text` that fits; ends in an ellipsis if text was cut.
 void cut_to_columns(std::string& text, int width, std::string_view ellipsis);
 
 }  // namespace ebb::report

@@ -29,7 +29,7 @@ Tensor LossScaler::scaled(const Tensor& loss) const { return cast(loss, f32) * s
 
 LossScaler::Decision LossScaler::decide(const Tensor& norm) const {
   const Tensor none = scalar_like(norm, 0.0);
-  const Tensor finite = equal(norm - norm, none);  // of infinity and NaN the difference is NaN
+  const Tensor finite = equal(norm - norm, none);  // x - x is NaN for infinities and NaN
   const Tensor next = taken_ + 1.0, waited = unchanged_ + 1.0, never = scalar_like(waited, 0.0);
   const Tensor grows = logical_and(
       finite, equal(waited, scalar_like(waited, static_cast<double>(options_.interval))));

@@ -86,8 +86,8 @@ std::optional<NonFinite> find_non_finite(const Graph& graph, const Tensor& targe
     const auto place = places.find({t.node().get(), t.output()});
     return place == places.end() || !std::isnan(found[place->second]);
   };
-  // From the target back along what is not finite: values beside that way, such as the -inf of a
-  // mask, have done no harm.
+  // Walks back from the target through values that are not finite. Other non-finite values, such as
+  // the -inf of a mask, are harmless.
   Tensor at = target;
   if (finite(at)) return {};
   for (bool origin = false; !origin;) {

@@ -1,4 +1,4 @@
-// Programs for the shapes of batches, one for each set of shapes that came. All run in one arena.
+// One program for each set of batch shapes seen so far. All run in one arena.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace ebb {
 
 class ProgramsByShape {
  public:
-  // `options.arena` is where programs run; without one they get one of their own, on `device`.
+  // Programs run in `options.arena`, or in a new arena on `device`.
   ProgramsByShape(Device device, CompileOptions options) : options_(std::move(options)) {
     if (!options_.arena) options_.arena = std::make_shared<Arena>(device, options_.machine);
   }
@@ -39,8 +39,7 @@ class ProgramsByShape {
     return entry && entry->program ? &*entry->program : nullptr;
   }
 
-  // The plan for such batches; made, not run, and without memory for any tensor. The reference
-  // stays good.
+  // The plan for such batches. Runs nothing and allocates no tensor. The reference stays valid.
   template <class Trace>
   const Plan& plan(const std::vector<TensorType>& types, const Trace& trace) {
     return *planned(types, trace).plan;
@@ -90,7 +89,7 @@ class ProgramsByShape {
   }
 
   CompileOptions options_;
-  std::deque<Entry> entries_;  // references to programs stay good
+  std::deque<Entry> entries_;  // a deque keeps references to programs valid
 };
 
 // Inputs that stand for a batch while its program is traced.

@@ -27,7 +27,7 @@ namespace {
 // The path of the state that clipping by the last step's norm keeps.
 const std::string last_norm_path = "clip.last_norm";
 
-// Of infinities and NaN the difference to themselves is NaN.
+// x - x is NaN for infinities and NaN.
 Tensor is_finite(const Tensor& number) {
   const Tensor difference = number - number;
   return equal(difference, zeros_like(difference));
@@ -137,8 +137,8 @@ struct TrainStep::State {
   }
 
   // Inputs: the batch, then the rate and the step count. Outputs: the loss, then the norm with
-  // clipping, then the scale with fp16, then whether the step was taken where that does not follow
-  // from loss and norm.
+  // clipping, then the scale with fp16, then whether the step was taken, if loss and norm do not
+  // determine that.
   Graph trace(const std::vector<TensorType>& types) {
     const TraceScope fresh;
     const nn::ForwardScope forward(nn::Mode::train);
@@ -160,7 +160,7 @@ struct TrainStep::State {
     auto parameters = model.trainable_parameters();
     std::vector<Tensor> targets, gradients;
     for (const nn::NamedVariable& p : parameters) targets.push_back(p.variable);
-    Tensor total, last;  // last: of the parts, scaled
+    Tensor total, last;  // last: the scaled loss of the last micro-batch
     for (const MicroBatch& part : micro_batches(batch, options.accumulate)) {
       Tensor mean = loss(part.batch);
       if (half) mean = cast((*half)({mean})[0], statistics_dtype(mean.dtype()));
@@ -192,7 +192,7 @@ struct TrainStep::State {
   }
 
  private:
-  // State that neither this optimizer nor the step itself has a use for is in no plan.
+  // Frees state that neither this optimizer nor the step uses, so that no plan counts it.
   void free_unused_state() {
     std::set<std::string> used;
     for (const nn::NamedVariable& p : model.trainable_parameters())
@@ -213,16 +213,16 @@ struct TrainStep::State {
     const auto weight = [&](const Batch& b) {
       return cast(stop_gradient(options.weight(b)), mean.dtype());
     };
-    // A part in which nothing counts has no mean.
+    // The mean of a micro-batch of weight 0 is undefined.
     const Tensor own = weight(part.batch), none = scalar_like(own, 0.0);
     return where(greater(own, none), mean, none) * (own / weight(whole));
   }
 
-  // What gradients are multiplied by, and the number of the step among those taken.
+  // The factor for gradients, and the number of this step among the steps taken.
   struct Scaling {
     Tensor factor, step;
   };
-  // `sound`: that the loss is finite; empty: there is no guard.
+  // `sound`: whether the loss is finite; empty without a guard.
   Scaling scale_gradients(const std::vector<Tensor>& gradients, const Tensor& count,
                           const std::optional<LossScaler>& scaler, const Tensor& sound,
                           Graph& graph) {
@@ -342,7 +342,7 @@ bool TrainStep::intact() const {
 }
 
 void TrainStep::expect(const Batch& next) {
-  // Shapes that have not come yet wait for their program.
+  // Shapes without a program yet are ignored.
   Program* program = state_->programs.find(next);
   for (std::size_t i = 0; program && i < next.tensors.size(); ++i)
     program->expect(static_cast<int>(i), next.tensors[i]);

@@ -1,4 +1,4 @@
-// How parameters in bfloat16 are kept unless told otherwise.
+// The default form of bfloat16 parameters.
 #pragma once
 
 #include "ebb/parameter_form.h"

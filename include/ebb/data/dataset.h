@@ -1,4 +1,4 @@
-// Where batches come from: a fixed number of items, any few of which make a batch.
+// A source of batches: a fixed number of items, any subset of which can form a batch.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ class Dataset {
 
   virtual std::int64_t size() const = 0;
 
-  // What a batch of so many items holds.
+  // The types of a batch of this many items.
   virtual std::vector<TensorType> types(std::int64_t batch) const = 0;
 
-  // The same items and the same state give the same bits. What is random about an item depends on
-  // the state and the item alone, never on its neighbours in the batch.
+  // The same items and the same state give the same bits. Random augmentation of an item depends
+  // only on the state and the item, never on the rest of the batch.
   virtual Batch batch(std::span<const std::int64_t> items, RandomState augmentation) const = 0;
 };
 

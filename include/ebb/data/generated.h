@@ -1,6 +1,6 @@
-// Data whose best possible result is known, made on the fly and without files. What a source is
-// (its table, its prototypes) follows from its seed; what an item is, from the seed and the item's
-// number. Train and test sets are `Subset`s of one source that share no items.
+// Data whose best possible result is known, made on the fly and without files. The seed determines
+// a source (its table, its prototypes); the seed and the item's number determine an item. Train and
+// test sets are `Subset`s of one source that share no items.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,12 @@ class MarkovText : public Dataset {
  public:
   explicit MarkovText(const MarkovOptions& options = {});
 
-  // Nats a symbol for one who knows the source and at least k symbols before: no model's loss is
-  // lower on average.
+  // The source's entropy in nats per symbol, given at least k previous symbols: no model has a
+  // lower mean loss.
   double entropy_rate() const { return entropy_rate_; }
 
-  // The same when the first symbols of a window have fewer than k before them: what a perfect
-  // model's mean loss on batches tends to.
+  // The same if the first symbols of a window have fewer than k predecessors: the limit of a
+  // perfect model's mean loss on batches.
   double best_loss() const { return best_loss_; }
 
   std::int64_t size() const override { return options_.windows; }

@@ -40,9 +40,10 @@ struct ChannelStatistics {
 ChannelStatistics channel_statistics(const ImageSet& images);
 
 struct ImageOptions {
-  ChannelStatistics normalise;    // empty: no change, pixels in [0, 1]
-  std::int64_t crop_padding = 0;  // shifted by up to so many pixels, black coming in (CIFAR: 4)
-  bool flip = false;              // left to right, half of the time
+  ChannelStatistics normalise;  // empty: no change, pixels in [0, 1]
+  std::int64_t crop_padding =
+      0;              // random shift by up to this many pixels, filled with black (CIFAR: 4)
+  bool flip = false;  // mirrored with probability 1/2
 };
 
 // x float32 (N, C, H, W), y int32 (N).
@@ -59,7 +60,7 @@ class ImageDataset : public Dataset {
 
   ImageSetPtr images_;
   ImageOptions options_;
-  std::vector<float> values_;  // (C, 256): what a pixel becomes
+  std::vector<float> values_;  // (C, 256): normalised value of a pixel
 };
 
 struct LongTailOptions {
@@ -73,10 +74,10 @@ struct LongTail {
   std::vector<std::int64_t> train, meta;
 };
 
-// A balanced set is taken first; then, with n the items a class has on average left, class c of C
-// keeps n·μ^(-c/(C-1)) of its own, rounded down. Which ones is random.
+// First removes a balanced set. With n the mean number of items left per class, class c of C then
+// keeps n·μ^(-c/(C-1)) items, rounded down and chosen at random.
 LongTail long_tail(const ImageSet& images, const LongTailOptions& options = {});
-// The same for items of which only the labels are known.
+// The same from labels alone.
 LongTail long_tail(std::span<const std::uint8_t> labels, std::int64_t classes,
                    const LongTailOptions& options = {});
 

@@ -28,7 +28,7 @@ LabelledTextsPtr read_labelled_csv(const std::filesystem::path& path, std::int64
 // are empty lines.
 LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int64_t classes);
 
-// Ids 0 (padding) and 1 (start of text) are no tokens of the text in either.
+// In both, ids 0 (padding) and 1 (start of text) are reserved.
 enum class TextTokens {
   bytes,         // 2 + byte: 258 ids
   hashed_words,  // 2 + FNV-1a hash modulo vocabulary - 2, of runs of ASCII letters, digits and

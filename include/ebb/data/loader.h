@@ -1,4 +1,4 @@
-// Batches of a dataset, epoch after epoch, made ahead on threads of their own.
+// Batches of a dataset, epoch after epoch, prepared ahead by threads.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace ebb::data {
 
-// What becomes of the items left over when an epoch does not divide into batches.
+// Whether the incomplete last batch of an epoch is used.
 enum class LastBatch { keep, drop };
 
 struct LoaderOptions {
@@ -23,7 +23,7 @@ struct LoaderOptions {
 
 class Loader {
  public:
-  // Where a loader stands, to go on from with the same bits.
+  // The position of a loader, from which it continues with the same bits.
   struct State {
     std::uint64_t seed = 0;
     std::int64_t epoch = 0;
@@ -38,20 +38,21 @@ class Loader {
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
 
-  // The next batch; an epoch's end is followed by the next epoch's start. What goes wrong in making
-  // a batch is thrown here, by every call until restore().
+  // The next batch; an epoch's end is followed by the next epoch's start. An error in preparing a
+  // batch is thrown here, by every call until restore().
   Batch next();
 
   std::int64_t epoch() const;     // of the batch that next() gives
   std::int64_t position() const;  // of that batch in its epoch
   std::int64_t batches() const;   // of an epoch
 
-  // Of every shape that next() gives, the most frequent first.
+  // The types of every kind of batch that next() returns, the most frequent first.
   std::vector<std::vector<TensorType>> types() const;
 
   State save() const;
 
-  // The seed comes from the state; the number of items and the batch must be the loader's own.
+  // The seed comes from the state; the numbers of items and of items per batch must equal the
+  // loader's.
   void restore(const State& state);
 
  private:

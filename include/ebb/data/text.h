@@ -23,15 +23,15 @@ class Vocabulary {
   static constexpr std::int64_t no_limit = 0;
   static constexpr std::int64_t whole_text = std::numeric_limits<std::int64_t>::max();
 
-  // In order of first appearance. With a limit, only so many: the two above and the most frequent
-  // (of equally frequent ones those that come first). Of a text whose rest is held out, only the
-  // first `tokens` count.
+  // In order of first appearance. With a limit, keeps at most that many words: the two above and
+  // the most frequent ones (ties: first appearance). Only the first `tokens` tokens count, if the
+  // rest of the text is held out.
   static Vocabulary of_text(const std::filesystem::path& path, std::int64_t limit = no_limit,
                             std::int64_t tokens = whole_text);
 
   std::int64_t size() const { return static_cast<std::int64_t>(words_.size()); }
   const std::string& word(std::int64_t token) const;
-  std::int32_t token(std::string_view word) const;  // that of "<unk>" for a word not there
+  std::int32_t token(std::string_view word) const;  // the token of "<unk>" for an unknown word
 
  private:
   struct Hash : std::hash<std::string_view> {
@@ -45,7 +45,7 @@ class Vocabulary {
   std::int32_t unknown_ = 0;
 };
 
-// How a token lies in a file; little-endian.
+// Storage of a token in a file; little-endian.
 enum class TokenWidth : std::uint8_t { uint8 = 1, uint16 = 2, int32 = 4 };
 
 // A list of tokens, in memory or in a file. Copies share it.

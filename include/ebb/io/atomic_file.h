@@ -14,13 +14,14 @@ namespace ebb::io {
 //
 // - An existing file keeps its permissions and, where the system allows it, its owner. A file that
 //   this process may not write is an error.
-// - A symbolic link stays: the file it points at is replaced, or made where the link dangles.
+// - A symbolic link stays: the file it points to is replaced, or created if it does not exist.
 // - A pipe or a character device (/dev/null, a terminal) is written into, as are the files that the
-//   process was started with (/dev/stdout, /dev/fd/3). What comes there cannot be taken back. A
-//   pipe that nobody reads from is an error.
+//   process was started with (/dev/stdout, /dev/fd/3). Such output cannot be undone. A pipe without
+//   a reader is an error.
 // - A folder, a socket and a block device are errors.
 // - Temporary files of the same target whose writer is gone are removed. A writer holds a lock on
-//   its temporary file, so one that is at work, in this process or another, loses nothing.
+//   its temporary file, so the file of an active writer, in this process or another, is never
+//   removed.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path target);

@@ -1,5 +1,5 @@
-// A training run in one file: weights, buffers, optimizer state, step, schedule and what the caller
-// adds as notes (the run's specification, the data's position). It is written whole or not at all,
+// A training run in one file: weights, buffers, optimizer state, step, schedule and the caller's
+// notes (the run's specification, the position in the data). It is written whole or not at all,
 // carries checksums of every byte, and a run resumed from it repeats the same bits.
 #pragma once
 
@@ -19,11 +19,12 @@ using Notes = std::map<std::string, std::string>;
 void save_checkpoint(const std::filesystem::path& file, const nn::ModuleBase& model,
                      TrainStep& step, const Notes& notes = {});
 
-// What is done with the optimizer state of the file.
+// How the optimizer state of the file is used.
 enum class SavedState : std::uint8_t {
-  all,      // it must be exactly what the optimizer keeps
-  fitting,  // what has the same name and type is taken; the rest begins anew
-  none,     // all of it begins anew, and the optimizer counts its steps from here
+  all,      // it must match the optimizer's state exactly
+  fitting,  // tensors with the same name and type are loaded; the rest starts from its initial
+            // value
+  none,     // all state starts from its initial value, and the optimizer's step count from 0
 };
 
 // Restores model and step, and gives back the notes. Nothing is changed when the file is damaged,
@@ -31,14 +32,14 @@ enum class SavedState : std::uint8_t {
 Notes load_checkpoint(const std::filesystem::path& file, nn::ModuleBase& model, TrainStep& step,
                       SavedState state = SavedState::all);
 
-// What a checkpoint of a step or an engine says of itself. The header alone is read and checked.
+// The notes of a checkpoint of a step or an engine. Reads and checks only the header.
 struct CheckpointSummary {
   std::int64_t step = 0;
   Notes notes;
 };
 CheckpointSummary read_summary(const std::filesystem::path& file);
 
-// The tensors of a checkpoint together; the header adds a little.
+// The total size of a checkpoint's tensors; the header adds a little.
 Bytes checkpoint_bytes(const nn::ModuleBase& model, TrainStep& step);
 
 }  // namespace ebb::io

@@ -1,4 +1,4 @@
-// Descriptions of devices in files: what the planner needs to plan for a machine that is not here.
+// Files that describe devices, so that the planner can plan for another machine.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@ std::string describe_device(const Rates& rates);  // what such a file holds, on 
 
 // The rates of a device here: measured the first time, then read from a file under the user's cache
 // folder ($XDG_CACHE_HOME or ~/.cache, in ebb/), unless another version of ebb has measured them.
-// They decide what a plan recomputes, never how much memory it may take.
+// They influence what a plan recomputes, never its memory limit.
 Rates rates_here(Device device = device::cpu);
 
 }  // namespace ebb::io

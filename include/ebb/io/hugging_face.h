@@ -23,13 +23,13 @@ std::unique_ptr<models::Gpt2> load_gpt2(const std::filesystem::path& folder, Dev
                                         DType dtype);
 std::unique_ptr<models::Llama> load_llama(const std::filesystem::path& folder, Device device,
                                           DType dtype);
-// A folder without the classifier, or without the pooler too, is a start for training: what it
-// lacks starts from random values and is named in origin().initialised. Tensors of the heads for
-// pre-training are named in origin().unused.
+// The folder may lack the classifier, or the classifier and the pooler: those parameters start from
+// random values and are named in origin().initialised. Tensors of the heads for pre-training are
+// named in origin().unused.
 std::unique_ptr<models::BertClassifier> load_bert(const std::filesystem::path& folder,
                                                   Device device, DType dtype);
 
-// A GPT-2 or Llama folder, whichever it is: the model, seen as a module and as what it can do.
+// A model from a GPT-2 or Llama folder, through both of its interfaces.
 struct LoadedLm {
   std::unique_ptr<nn::ModuleBase> module;
   models::CausalLm* lm = nullptr;

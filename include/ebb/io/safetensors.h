@@ -1,6 +1,6 @@
 // Tensors in safetensors files: a JSON header, then the bytes. Tensors are read when they are asked
-// for, straight into their final bytes; nothing is mapped, so that a file that shrinks meanwhile is
-// an error and never a signal. Every byte of a header is treated as hostile.
+// for, straight into their final bytes; files are not memory-mapped, so a file that shrinks while
+// it is read is an error and never a signal. The header is treated as untrusted input.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ class SafetensorsFile {
   // An entry that must be there; the error names the file and the closest name.
   const Entry& at(const std::string& name) const;
 
-  // Compare the file with its checksums: of the header, which is cheap, and of every tensor. What
-  // differs, and a file that was written without any, is an error.
+  // Compare the file with its checksums: of the header, which is cheap, and of every tensor. A
+  // difference, or a file without checksums, is an error.
   void check_header() const;
   void check_tensors() const;
 
@@ -69,7 +69,7 @@ struct NamedTensor {
 };
 
 // With checksums, the metadata says {"checksums": "xxh64"}, and a last tensor of that name holds
-// the hash of every tensor in order of name, then that of the header.
+// the hashes of all tensors in order of name, then the hash of the header.
 enum class Checksums : bool { none, all };
 
 // Writes the file whole or not at all. Entries are stored in order of name. Bytes of names and

@@ -1,4 +1,4 @@
-// What is set for one level of a multilevel problem. Names and defaults are Betty's where Betty has
+// Options of one level of a multilevel problem. Names and defaults are Betty's where Betty has
 // them. docs/multilevel.md says what each does.
 #pragma once
 
@@ -15,11 +15,11 @@ namespace ebb::mlo {
 
 // How levels above differentiate through the best response of a level.
 enum class Method : std::uint8_t {
-  darts,      // the inverse Hessian taken as the identity, the mixed derivative by differences
+  darts,      // inverse Hessian replaced by the identity, mixed derivative by finite differences
   sama,       // the same, preconditioned by the level's optimizer
   neumann,    // the inverse Hessian by a Neumann series
   cg,         // the inverse Hessian by conjugate gradients
-  reinforce,  // the level's loss samples: by the score function, with a baseline
+  reinforce,  // for losses that sample: score-function estimator with a baseline
   unrolled,   // through the last `unroll_steps` updates of the level
 };
 std::string_view name(Method method);
@@ -29,17 +29,18 @@ Method method_by_name(std::string_view name);  // an unknown name is an error th
 struct Config {
   Method type = Method::darts;    // how levels above differentiate through this one
   std::int64_t unroll_steps = 1;  // updates of this level for each step of the levels above
-  bool first_order = true;  // hypergradients see the loss of a level below, not its own response
+  bool first_order =
+      true;  // hypergradients use the loss of a level below, not its own hypergradients
 
   std::int64_t gradient_accumulation = 1;  // local steps, each with a batch, for one update
-  double gradient_clipping = 0.0;          // largest norm of all gradients together; 0: any
+  double gradient_clipping = 0.0;          // global norm to clip gradients to; 0: no clipping
   std::int64_t warmup_steps = 0;           // local steps before levels above begin
 
-  // Of the level's loss, whichever level computes it. pure_bf16 and split_bf16 cannot go with
-  // methods that take differences of parameters or differentiate updates.
+  // For every computation of the level's loss, whichever level does it. pure_bf16 and split_bf16
+  // exclude methods that take differences of parameters or differentiate updates.
   Precision precision = Precision::fp32;
-  double initial_dynamic_scale = 4096.0;  // of the loss in float16
-  double scale_factor = 2.0;              // that it grows by, and falls by when it overflows
+  double initial_dynamic_scale = 4096.0;  // initial loss scale in float16
+  double scale_factor = 2.0;  // factor by which the loss scale grows, and shrinks after an overflow
 
   std::int64_t log_step = -1;   // local steps between two records of the log; below 1: none
   bool log_local_step = false;  // records carry the local step instead of the engine's
@@ -50,14 +51,16 @@ struct Config {
   double neumann_alpha = 1.0;
   std::int64_t cg_iterations = 1;
   double cg_alpha = 1.0;
-  double reinforce_alpha = 0.01;           // as darts_alpha
-  double reinforce_baseline_decay = 0.99;  // of the running mean reward that is the baseline
+  double reinforce_alpha = 0.01;  // as darts_alpha
+  double reinforce_baseline_decay =
+      0.99;  // of the running mean of the reward, which is the baseline
 
-  Recompute recompute = {};          // of the level's programs
-  std::optional<Bytes> budget = {};  // for everything while the level runs: arena and all variables
+  Recompute recompute = {};  // of the level's programs
+  std::optional<Bytes> budget =
+      {};  // for all memory in use while the level runs: arena and all variables
 };
 
-// Throws a ValueError that names `problem` for what cannot be meant.
+// Throws a ValueError that names `problem` for invalid values.
 void check(const Config& config, std::string_view problem);
 // The same, for a level that others differentiate through.
 void check_below_others(const Config& config, std::string_view problem);

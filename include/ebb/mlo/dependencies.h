@@ -19,17 +19,18 @@ struct Dependencies {
   Edges l2u = {};
 };
 
-// A path of hypergradients, by the numbers of problems: from the problem whose gradient it is,
-// through levels that its loss depends on, back to itself. {2, 1, 0, 2}: loss 2 reads parameters 1,
-// whose best response depends on parameters 0, whose best response depends on parameters 2.
+// A path of hypergradients, as problem numbers: from the problem that receives the gradient,
+// through the levels that its loss depends on, back to itself. {2, 1, 0, 2}: loss 2 reads
+// parameters 1, whose best response depends on parameters 0, whose best response depends on
+// parameters 2.
 using LevelPath = std::vector<int>;
 
-// The same by numbers, checked: names are known and said once, problems do not depend on themselves
-// in a circle, and every upper-to-lower edge has a way back up.
+// The dependencies by number, after validation: names are known and unique, there are no cycles,
+// and every upper-to-lower edge has a path back up.
 struct LevelGraph {
   std::vector<std::vector<int>> uppers, lowers;  // of each problem, directly
   std::vector<std::vector<LevelPath>> paths;     // of each problem
-  std::vector<int> leaves;                       // problems with nothing below them
+  std::vector<int> leaves;                       // problems without levels below them
 
   LevelGraph(const std::vector<std::string>& names, const Dependencies& dependencies);
 };

@@ -29,11 +29,11 @@ struct EarlyStopping {
 struct EngineConfig {
   std::int64_t train_iters = 50000;  // steps of the lowest levels
   std::int64_t valid_step = 500;     // between two validations
-  // After a step of the levels above, the levels below go back to the start of their inner loop and
-  // take its last update again.
+  // After a step of the levels above, the levels below return to the start of their inner loop and
+  // repeat its last update.
   bool roll_back = false;
   std::optional<EarlyStopping> early_stopping = {};
-  // How the work is shared out. There is only "default": this process, one device.
+  // Only "default" exists: this process, one device.
   std::string strategy = "default";
   Logger logger = Logger::none;
   std::filesystem::path log_folder = "log";  // log.jsonl, or TensorBoard's event files
@@ -55,11 +55,10 @@ class Engine {
 
   // Steps until train_iters are taken, or early stopping ends it.
   void run();
-  // One step of every lowest level, and what follows from it above.
+  // One step of every lowest level, and the steps of higher levels that it triggers.
   void train_step();
 
-  // Called every valid_step steps: numbers about the problem as it stands. Early stopping reads
-  // them.
+  // Called every valid_step steps: metrics of the current state. Early stopping uses them.
   virtual Stats validation() { return {}; }
 
   std::int64_t global_step() const;
@@ -70,7 +69,7 @@ class Engine {
   // Where all programs run; evaluation can run there too (EvalStep(..., {.arena = ...})).
   const std::shared_ptr<Arena>& arena() const;
 
-  // What everything will take. Makes plans, runs nothing.
+  // The memory that training will take. Makes plans, runs nothing.
   struct LevelPlan {
     std::string problem;
     Plan plan;  // of an update
@@ -80,20 +79,20 @@ class Engine {
     Bytes arena;       // the largest of the levels'
     Bytes persistent;  // parameters, buffers and all other state, each once
     Bytes peak;        // both
-    // An update of every level, one after the other, as one plan: to be looked at, not to be run.
-    // Its times are those of a step of the engine in the mean, as levels above step less often.
+    // One plan with an update of every level in sequence, for display only. Its times are averages
+    // per step of the engine, as higher levels step less often.
     Plan together;
   };
   WholePlan plan();
-  // The smallest budget that every level can keep while it runs, whatever their configs say.
+  // The smallest budget that all levels can meet, regardless of their configs.
   Bytes least_budget();
-  // What the operating system holds in memory of it.
+  // The part of it that is resident in memory.
   Bytes resident() const;
   // Constants and variables of all programs that have been compiled, and all state of the levels.
   Leaves leaves() const;
 
   // The whole state in one file, written whole or not at all: a run that is resumed from it repeats
-  // the same bits. Nothing is changed when the file is damaged or does not fit. Notes are the
+  // the same bits. If the file is damaged or does not match, nothing is changed. Notes are the
   // caller's own texts (io::Notes).
   void save(const std::filesystem::path& file,
             const std::map<std::string, std::string>& notes = {});

@@ -8,8 +8,8 @@
 //     }
 //   };
 //
-// Everything but the hooks that are said to run on the host is traced into programs: it is called
-// with placeholders, computes nothing itself, and must not depend on values.
+// Everything except the hooks marked "On the host" is traced into programs: it is called with
+// placeholders, computes nothing itself, and must not depend on values.
 #pragma once
 
 #include <map>
@@ -30,16 +30,16 @@ namespace ebb::mlo {
 class Engine;
 class Level;
 
-// Numbers by name: what a step or a validation tells.
+// Metrics of a step or a validation, by name.
 using Stats = std::map<std::string, double>;
 
-// What a training step gives: a loss, or a loss with metrics.
+// The result of a training step: a loss, optionally with metrics.
 struct StepOutput {
   Tensor loss;                                 // one floating-point number
   std::map<std::string, Tensor> metrics = {};  // one number each
-  // Of a level with Method::reinforce, whose loss reads samples drawn from a distribution that a
-  // level above owns: the log-probabilities of the samples, one for all or one for each item; in
-  // the second case with the losses of the items, whose mean is the loss.
+  // For Method::reinforce, where the loss reads samples from a distribution that a higher level
+  // owns: the log-probabilities of the samples, one in total or one per item. In the second case
+  // also the losses of the items, whose mean is the loss.
   Tensor log_probability = {};
   Tensor item_losses = {};
 
@@ -71,9 +71,9 @@ class Problem {
 
   // --- Hooks; the first three are traced
 
-  // What the optimizer is given for the gradients of trainable_parameters().
+  // Maps the gradients of trainable_parameters() to those that the optimizer receives.
   virtual std::vector<Tensor> gradient_callback(std::vector<Tensor> gradients) { return gradients; }
-  // What a parameter becomes, given what the optimizer makes of it.
+  // Maps a parameter's value after the optimizer's update to its final value.
   virtual Tensor parameter_callback(const nn::NamedVariable& parameter, const Tensor& value) {
     return (void)parameter, value;
   }
@@ -99,15 +99,16 @@ class Problem {
   // `batch_types`, which planning asks for.
   virtual Batch get_batch();
   virtual std::vector<TensorType> batch_types() const;
-  // What a resumed run must be told again beside what the engine keeps itself.
+  // Additional state of the problem to store in checkpoints.
   virtual std::string save_state() const { return {}; }
   virtual void restore_state(const std::string& state) { (void)state; }
 
-  // --- Parameters: neither set holds frozen ones
+  // --- Parameters: neither set includes frozen ones
 
   // Those that the level's own step updates.
   virtual std::vector<nn::NamedVariable> trainable_parameters() const;
-  // Those that hypergradients of levels above go through: a part of the trainable ones.
+  // Those through which hypergradients of higher levels are propagated: a subset of the trainable
+  // ones.
   virtual std::vector<nn::NamedVariable> meta_trainable_parameters() const;
 
   // Another problem of the engine.
@@ -128,7 +129,7 @@ class Problem {
 
   std::int64_t count() const;    // local steps taken
   std::int64_t updates() const;  // updates of the parameters
-  // Of the last step: loss, metrics, gradient_norm where clipped, loss_scale and skipped in
+  // Results of the last step: loss, metrics, gradient_norm with clipping, loss_scale and skipped in
   // float16.
   const Stats& last() const;
 

@@ -17,7 +17,7 @@ struct BertDropout {
   constexpr BertDropout(double all = 0.1) : hidden(all), attention(all) {}
 };
 
-// What the outputs are trained for, and with it the loss.
+// The meaning of the outputs, which determines the loss.
 enum class BertTask : std::uint8_t {
   one_of,      // one class of several: cross-entropy
   any_of,      // each class by itself: binary cross-entropy
@@ -30,7 +30,7 @@ struct BertConfig {
   BertDropout dropout = 0.1;
   double eps = 1e-12;
   nn::Activation activation = nn::Activation::gelu;
-  std::optional<BertTask> task = {};  // nothing: told by `classes` and the labels; see loss()
+  std::optional<BertTask> task = {};  // empty: determined by `classes` and the labels; see loss()
   std::optional<std::int64_t> padding = {};  // a token whose embedding is not trained
   double initial_deviation = 0.02;           // of weights that start from random values
 };
@@ -137,10 +137,10 @@ class BertClassifier : public nn::Module<BertClassifier>, public HasOrigin {
   explicit BertClassifier(const BertConfig& config);
   // ids (B, T) → logits (B, classes). `mask` (B, T) is true for real tokens; empty: all are.
   Tensor forward(const Tensor& ids, const Tensor& mask = {});
-  // The mean loss of the config's task. `labels` are class numbers (B) for one_of, floating
-  // (B, classes) for any_of, and floating (B, classes) for regression, where (B) does for one
-  // class. Without a task in the config, one class means regression; otherwise whole numbers mean
-  // one_of and floating ones any_of.
+  // The mean loss of the config's task. `labels` are class numbers (B) for one_of, floating (B,
+  // classes) for any_of, and floating (B, classes) for regression, or (B) if there is one class.
+  // Without a task in the config, one class means regression; otherwise whole numbers mean one_of
+  // and floating ones any_of.
   Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& mask = {});
   const BertConfig& config() const { return config_; }
 

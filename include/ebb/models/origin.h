@@ -1,4 +1,4 @@
-// What a model remembers of the folder it was read from.
+// The folder that a model was read from.
 #pragma once
 
 #include <string>

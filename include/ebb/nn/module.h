@@ -7,10 +7,9 @@
 //   auto model = make<Mlp>(device::cpu, bf16);
 //   Tensor y = model(x);
 //
-// `at(name)` says where a child belongs; from it a child takes its path ("in.weight"), device and
-// dtype. Parameters are lazy until a program needs them and are then computed straight into their
-// final bytes, so a model is never made twice. Modules stay where they are made: they are neither
-// copied nor moved.
+// `at(name)` names a child and gives it its path ("in.weight"), device and dtype. Parameters are
+// lazy until a program needs them and are then computed directly into their final storage, so a
+// model never exists twice. Modules are neither copied nor moved.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +30,13 @@ namespace ebb::nn {
 
 class ModuleBase;
 
-// What a module is told of where it belongs.
+// A module's place in its model.
 struct Place {
   ModuleBase* parent = nullptr;
   std::string path;
   Device device;
   DType dtype = f32;
-  bool in_list = false;  // one of several alike: a block
+  bool in_list = false;  // an element of a List: a block
 };
 
 // How a parameter starts. Random values are keyed by the seed and the parameter's path alone.
@@ -50,7 +49,8 @@ struct Initial {
   static Initial normal(double stddev) { return {Kind::normal, 0.0, stddev}; }
 };
 
-// Whether the code being traced is for training or for use: dropout and batch statistics ask.
+// Whether the code being traced is for training or for evaluation; dropout and batch norm depend on
+// it.
 enum class Mode : bool { evaluate, train };
 
 // While it lives, modules on this thread are traced in `mode`, and the updates they make to their
@@ -76,7 +76,7 @@ class ForwardScope {
   ForwardScope* outer_;
 };
 
-// How a parameter is used, where that is more than its shape shows.
+// The use of a parameter, if its shape does not show it.
 enum class Role : std::uint8_t {
   weight,
   table,  // rows are picked by number: an embedding
@@ -107,19 +107,19 @@ class ModuleBase {
 
   // Frozen parameters get no gradient and no optimizer state.
   void freeze(bool frozen = true) { frozen_ = frozen; }
-  // Held in evaluation, a module and its children behave so even in a training step.
+  // Keeps a module and its children in evaluation mode, even in a training step.
   void hold_in_evaluation(bool held = true) { held_ = held; }
   bool training() const;
 
-  // Every call of the module is a region whose values are computed again for backward rather than
-  // kept (plans that recompute as marked; see recompute.h).
+  // Activation checkpointing: the values of every call of the module are recomputed for backward
+  // instead of kept (Recompute::Mode::marked; see recompute.h).
   void recompute(const Checkpoint& how = {}) { checkpoint_ = how; }
 
  protected:
   explicit ModuleBase(Place place);  // registers with the parent
 
   Place at(std::string_view name);
-  // What nodes made in a call of this module are marked with.
+  // The marks of nodes made in a call of this module.
   Marks call_marks() const;
   Variable parameter(std::string_view name, const Shape& shape, const Initial& initial,
                      Role role = Role::weight);
@@ -141,7 +141,7 @@ class ModuleBase {
   std::vector<NamedVariable> parameters_, buffers_;
 };
 
-// The place that `make` prepares for a model without a place of its own.
+// The place that `make` prepares for a root module.
 Place root_place();
 
 // What user modules derive from. Calling one runs its `forward` under its path.
@@ -194,7 +194,7 @@ class List : public ModuleBase {
   std::vector<std::unique_ptr<M>> items_;
 };
 
-// While it lives, models without a place of their own are made on `device` in `dtype`.
+// While it exists, root modules are made on `device` in `dtype`.
 class MakeScope {
  public:
   MakeScope(Device device, DType dtype);

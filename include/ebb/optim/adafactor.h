@@ -9,8 +9,9 @@
 
 namespace ebb::optim {
 
-// The default is the paper's; torch.optim.Adafactor's differs in `decay_by_step` alone. With
-// `scale_by_parameter` and `relative_step` off it steps by `lr`, as recommended for fine-tuning.
+// The defaults are the paper's; torch.optim.Adafactor differs only in `decay_by_step`. With
+// `scale_by_parameter` and `relative_step` off the learning rate is `lr`, as recommended for
+// fine-tuning.
 struct Adafactor {
   double lr = 1e-2;  // with relative_step the largest relative step
   // The step is at most 1 / sqrt(t), in units of the parameter's size when that is on too.

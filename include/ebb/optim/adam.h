@@ -7,10 +7,10 @@
 
 namespace ebb::optim {
 
-// How a value becomes a bfloat16. A second moment in bfloat16 rounded to nearest cannot shrink
+// How a value is rounded to bfloat16. A second moment in bfloat16 rounded to nearest cannot shrink
 // while beta2 > 1 - 2^-9: each step changes it by less than half a unit in the last place.
-// Stochastic rounding is right on average; it draws from Philox by the parameter's path and the
-// step, so that the same run has the same bits.
+// Stochastic rounding is unbiased; its random numbers come from Philox, keyed by the parameter's
+// path and the step, so that a run repeats its bits.
 enum class Rounding : std::uint8_t { nearest, stochastic };
 
 struct Adam {

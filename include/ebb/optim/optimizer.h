@@ -18,12 +18,12 @@
 
 namespace ebb::optim {
 
-// Parameters that are treated apart: by default all have the rule's own rate and options.
+// Other options for some parameters; by default all have the rule's own.
 struct Group {
   std::function<bool(const nn::NamedVariable&)> matches;
   double rate_factor = 1.0;
   std::optional<double> weight_decay = {};
-  std::optional<bool> quantise = {};  // the state, by rules that can
+  std::optional<bool> quantise = {};  // the state, for rules that can
 
   void visit(auto&& field) const {
     field("rate_factor", rate_factor);
@@ -51,7 +51,7 @@ class OptionsPrinter {
   AttributePrinter printer_;
 };
 
-// Any of them. Converts from their options, so that `AdamW{.lr = 3e-4}` can be passed directly.
+// Any optimizer. Converts from its options, so that `AdamW{.lr = 3e-4}` can be passed directly.
 class Optimizer {
  public:
   explicit Optimizer(RulePtr rule);
@@ -68,15 +68,15 @@ class Optimizer {
   // The same with another learning rate.
   Optimizer with_rate(double rate) const;
   Optimizer& with(Group group);
-  // The same with parameters in bfloat16 kept in another form. Others stay plain.
+  // The same with another form for bfloat16 parameters. Others stay plain.
   Optimizer with_form(const ParameterForm& form) const;
 
   const Rule& rule() const { return *rule_; }
   double rate() const { return rate_; }
-  // The rule with all its options but the rate, and the groups:
-  // "adamw(beta1=0.9, ...), group(rate_factor=1, weight_decay=0, quantise=none)".
+  // The rule with all its options except the rate, and the groups: "adamw(beta1=0.9, ...),
+  // group(rate_factor=1, weight_decay=0, quantise=none)".
   std::string description() const;
-  // What is kept for a parameter between steps, its companion last.
+  // The state of a parameter, its companion last.
   std::vector<StateField> state(const nn::NamedVariable& parameter) const;
   // The updates of all parameters. `rate` is the scheduled rate, `step` the count from 1,
   // `gradient_scale` a float32 scalar that multiplies every gradient, or empty; at 0 the step is
@@ -85,8 +85,8 @@ class Optimizer {
                               const std::vector<Tensor>& gradients, const Tensor& rate,
                               const Tensor& step, const Tensor& gradient_scale,
                               StateStore& state) const;
-  // Vectors like the gradients, each multiplied by the derivative of the parameter's step in its
-  // gradient (Rule::precondition).
+  // Each vector, of its gradient's shape, multiplied by the derivative of the parameter's step with
+  // respect to the gradient (Rule::precondition).
   std::vector<Tensor> preconditioned(const std::vector<nn::NamedVariable>& parameters,
                                      const std::vector<Tensor>& gradients,
                                      const std::vector<Tensor>& vectors, const Tensor& rate,
@@ -109,17 +109,17 @@ class Optimizer {
   std::vector<Group> groups_;
 };
 
-// The bytes of all state the optimizer would keep for these parameters. Makes nothing.
+// The bytes of all state for these parameters. Allocates nothing.
 Bytes state_bytes(const Optimizer& optimizer, const std::vector<nn::NamedVariable>& parameters);
 
-// A gradient as backward made it: before it was only widened to a float32 parameter's dtype. It has
-// the same values in half the bytes.
+// The gradient before backward's final cast from half precision to float32, if there is one: the
+// same values in half the bytes.
 Tensor as_made(const Tensor& gradient);
 
-// The norm of all gradients together, a float32 scalar.
+// The global norm of all gradients, a float32 scalar.
 Tensor global_norm(const std::vector<Tensor>& gradients);
-// What gradients of this norm are multiplied with to have at most `limit`: PyTorch's rule, never
-// scaled up, and a norm of zero left alone.
+// The factor that scales gradients of this norm down to `limit`, at most 1. The same formula as
+// PyTorch's.
 Tensor clip_scale(const Tensor& norm, double limit);
 
 }  // namespace ebb::optim

@@ -1,9 +1,9 @@
-// Adam and AdamW with moments in 8 or 4 bits, quantised block by block: each block has its largest
-// magnitude in float32 and one code for each element. A step decodes a block, updates it in
-// float32 and encodes it again; the parameter is moved by the exact moments of that step.
+// Adam and AdamW with moments in 8 or 4 bits, quantised block by block: each block stores its
+// largest magnitude in float32 and one code per element. A step decodes a block, updates it in
+// float32 and encodes it again; the parameter is updated with the moments before encoding.
 //
 // Parameters that are small or tables (nn::Role::table: embeddings, whose rows see very different
-// gradients) keep moments in float32; a Group's `quantise` decides otherwise.
+// gradients) keep moments in float32; a Group's `quantise` overrides this.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What an optimizer is made of: a rule that turns a parameter's gradient into updates, and the
-// state it keeps. A new optimizer is a struct of options with a `make_rule`, a Rule in a file of
-// its own, and a row in src/optim/by_name.cpp.
+// The parts of an optimizer: a rule that turns a parameter's gradient into updates, and its state.
+// A new optimizer is a struct of options with a `make_rule`, a Rule in a file of its own, and a row
+// in src/optim/by_name.cpp.
 #pragma once
 
 #include <functional>
@@ -36,10 +36,10 @@ class StateStore {
   std::map<std::string, Variable> variables_;
 };
 
-// What is said of some parameters otherwise than the rule's own options say.
+// A group's overrides of the rule's options.
 struct Overrides {
   std::optional<double> weight_decay;
-  std::optional<bool> quantise;  // the state, by rules that can
+  std::optional<bool> quantise;  // the state, for rules that can
 };
 
 // One tensor of a parameter's state. Its path is the parameter's and then `name`:
@@ -50,10 +50,10 @@ struct StateField {
   double initial = 0.0;
 };
 
-// What one parameter's update is made from.
+// The inputs of one parameter's update.
 struct UpdateInputs {
   nn::NamedVariable parameter;
-  Tensor gradient;  // in the parameter's dtype, or in half of a float32 parameter
+  Tensor gradient;  // in the parameter's dtype, or in half precision for a float32 parameter
   Tensor rate;      // scalar, float64: after schedule and group
   Tensor step;      // scalar, float64: 1 in the first step
   // Scalar, float64 for float64 parameters and else float32: clipping and loss scaling. At 0 the
@@ -70,15 +70,15 @@ class Rule {
   virtual ~Rule() = default;
   virtual std::string_view name() const = 0;
   virtual double rate() const = 0;
-  // What is kept for a parameter between steps. Asking makes nothing.
+  // The state of a parameter. Allocates nothing.
   virtual std::vector<StateField> state(const nn::NamedVariable& parameter,
                                         const Overrides& overrides) const = 0;
   // The updates of the parameter, of its state (the variables that `state` names, in its order) and
   // of its companion.
   virtual std::vector<Update> update(const UpdateInputs& inputs,
                                      std::span<const Variable> state) const = 0;
-  // The derivative of the step in the gradient, times `vector`: how far the parameter would follow
-  // a change of its gradient. Gradient descent follows it as it is. An error where it is not known.
+  // The derivative of the step with respect to the gradient, times `vector`. For gradient descent
+  // it is `vector` itself. An error if the rule has no such derivative.
   virtual Tensor precondition(const UpdateInputs& inputs, std::span<const Variable> state,
                               const Tensor& vector) const;
 };

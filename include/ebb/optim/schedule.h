@@ -13,9 +13,9 @@ class Schedule {
   virtual ~Schedule() = default;
   // The factor for step `step`, counted from 0.
   virtual double factor(std::int64_t step) const = 0;
-  // Tells a schedule that adapts how the run is doing.
+  // Reports a metric to an adaptive schedule.
   virtual void observe(double metric) { (void)metric; }
-  // What a resumed run must be told again.
+  // State to store in checkpoints.
   virtual std::string save() const { return {}; }
   virtual void restore(const std::string& state);
 };
@@ -33,7 +33,7 @@ SchedulePtr linear_decay(std::int64_t steps, double floor = 0.0);
 
 struct PlateauOptions {
   double factor = 0.1;
-  int patience = 10;        // observations without improvement that are borne
+  int patience = 10;        // observations without improvement before the rate is lowered
   double threshold = 1e-4;  // relative improvement that counts
   double floor = 0.0;       // of the factor
 };

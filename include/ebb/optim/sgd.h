@@ -1,4 +1,4 @@
-// Gradient descent: with momentum, and in the form that keeps nothing at all.
+// Gradient descent: with momentum, and without any state.
 #pragma once
 
 #include "ebb/optim/rule.h"
@@ -21,17 +21,16 @@ RulePtr make_rule(const SGD& options);
 
 // LOMO (Lv et al., 2023): gradient descent without state, each parameter updated as soon as its
 // gradient exists, so that no two gradients need exist together. The planner does that for every
-// optimizer (UpdateTiming::early); what LOMO adds is that nothing about an update may wait for the
-// other gradients. Its ways of clipping look at one gradient alone. TrainOptions::clip_norm, the
-// norm of all gradients together, works too, but keeps every gradient until the last one is known.
+// optimizer (UpdateTiming::early); LOMO adds that no update may depend on other gradients. So its
+// clipping uses one gradient at a time. TrainOptions::clip_norm, the norm of all gradients
+// together, works too, but keeps every gradient until the last one is known.
 struct LOMO {
   double lr = 1e-3;
   double weight_decay = 0.0;  // on the parameter itself
-  // Holds every element of a gradient in [-clip_value, clip_value]: bends its direction.
+  // Clamps every element of a gradient to [-clip_value, clip_value]: changes its direction.
   std::optional<double> clip_value = {};
-  // Scales a gradient down to this norm if it is longer, each parameter's by itself: keeps its
-  // direction, but not its length relative to the other parameters' gradients. Acts before
-  // clip_value.
+  // Scales each parameter's gradient down to this norm separately: keeps its direction, but not its
+  // length relative to other gradients. Acts before clip_value.
   std::optional<double> clip_parameter_norm = {};
 
   void visit(auto&& field) const {

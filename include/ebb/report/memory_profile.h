@@ -1,5 +1,5 @@
 // Where a step's memory goes: live bytes over its instructions by category and by module, the
-// tensors alive at the fullest moment, and what recomputation saved and cost.
+// tensors live at the peak, and the bytes and time of recomputation.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@ struct LiveTensor {
   std::string path, op;
   Category category = Category::activations;
   Bytes bytes;
-  int first = 0, last = 0;  // instructions; everything that stays between steps has the whole step
+  int first = 0, last = 0;  // instructions; persistent tensors have the whole step
 };
 
 struct ModuleBytes {
   std::string path;
-  CategoryBytes bytes;  // alive at the fullest moment
+  CategoryBytes bytes;  // live at the peak
 };
 
 // Decisions of one kind: the same op at the same place of every block.
@@ -31,7 +31,7 @@ struct DecisionGroup {
 };
 
 struct MemoryProfile {
-  std::vector<CategoryBytes> live;  // of every instruction, with what stays between steps
+  std::vector<CategoryBytes> live;  // of every instruction, persistent bytes included
   int peak_instruction = 0;
   std::vector<LiveTensor> at_peak;       // largest first
   std::vector<ModuleBytes> modules;      // at the peak, largest first; paths cut to `depth` parts

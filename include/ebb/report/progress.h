@@ -1,4 +1,4 @@
-// How far a run is, on the standard error stream.
+// The progress of a run, on standard error.
 //
 //   report::Progress progress(steps);
 //   for (std::int64_t step = 1; step <= steps; ++step) progress.update(step, loss, memory);
@@ -38,9 +38,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Says that `step` is done. The time a step takes is that between updates, averaged over the last
-  // ten seconds or ten steps, whichever is longer; what came before the first update, such as
-  // compiling, is left out of it.
+  // Says that `step` is done. The time per step is the time between updates, averaged over the last
+  // ten seconds or ten steps, whichever is longer; time before the first update, such as compiling,
+  // does not count.
   void update(std::int64_t step, double loss, Bytes memory, Clock::time_point now = Clock::now());
 
   // Another label from the next update on.

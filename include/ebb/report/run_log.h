@@ -5,10 +5,10 @@
 //   log->scalar("loss", step, loss);
 //
 // A log that cannot be written is reported once: the call that meets the error throws FileError,
-// which names the path, and closes the log; later calls do nothing. A training loop that would
-// rather go on without its log catches the error and goes on. Each record reaches the operating
-// system whole and before the call returns, so nothing is lost when the program dies, and one that
-// did not fit on the disk is taken back.
+// which names the path, and closes the log; later calls do nothing. A training loop can catch the
+// error and continue without its log. Each record is passed to the operating system in one piece
+// before the call returns, so nothing is lost if the program dies; a record that does not fit on
+// the disk is removed.
 //
 // A log is used from one thread at a time.
 #pragma once

@@ -1,4 +1,4 @@
-// Numbers about a model in use, averaged over batches: a program of its own, traced in evaluation.
+// Metrics of a model, averaged over batches: a program traced in evaluation mode.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ class EvalStep {
 
   std::vector<double> operator()(const Batch& batch);
 
-  // The plan for batches of these types; made, not run, and no tensor takes memory for it.
+  // The plan for batches of these types. Runs nothing and allocates no tensor.
   const Plan& plan(const std::vector<TensorType>& batch);
 
  private:

@@ -1,6 +1,6 @@
-// Dynamic loss scaling for training in float16, whose smallest numbers gradients fall below: the
-// loss is multiplied by a scale and the gradients divided by it. The rules are PyTorch's
-// GradScaler's, as nodes of the step's graph: no decision of a step leaves the device.
+// Dynamic loss scaling for float16, in which small gradients would underflow: the loss is
+// multiplied by a scale, and the gradients are divided by it. The rules are those of PyTorch's
+// GradScaler, as nodes of the step's graph: all decisions are made on the device.
 #pragma once
 
 #include <vector>
@@ -16,8 +16,8 @@ struct LossScale {
   std::int64_t interval = 2000;  // steps without overflow after which the scale grows
 };
 
-// The scale and what it is changed by, as variables among the optimizer's state, where checkpoints
-// keep them: the scale, steps since it last changed, steps taken and steps skipped.
+// Its variables are part of the optimizer's state, and so of checkpoints: the scale, steps since it
+// last changed, steps taken and steps skipped.
 class LossScaler {
  public:
   LossScaler(const LossScale& options, optim::StateStore& store, Device device);
@@ -25,11 +25,11 @@ class LossScaler {
   const Variable& scale() const { return scale_; }
   Tensor scaled(const Tensor& loss) const;
 
-  // What a step does with its gradients, whose norm together is `norm`, still scaled. If any of
-  // them is infinite or NaN, the step is not taken and the scale is backed off.
+  // Decides whether to take a step. `norm` is the global norm of the scaled gradients. If a
+  // gradient is infinite or NaN, the step is skipped and the scale is reduced.
   struct Decision {
     Tensor taken;           // a condition
-    Tensor norm;            // of the gradients themselves
+    Tensor norm;            // of the unscaled gradients
     Tensor gradient_scale;  // of this step: the inverse of the scale, or 0
     Tensor step;            // the number of this step among those taken, from 1
     Tensor scale;           // in this step

@@ -10,8 +10,7 @@
 
 namespace ebb {
 
-// The first value on the way to a result that is infinite or NaN while all it is computed from is
-// finite.
+// The first value that is infinite or NaN although all its inputs are finite.
 struct NonFinite {
   enum class Kind : std::uint8_t { batch, parameter, result } kind = Kind::result;
   std::string module;  // its path, or the name of the parameter or input
@@ -19,8 +18,8 @@ struct NonFinite {
 };
 std::string to_string(const NonFinite& found);  // "the result of log at \"h.3.mlp\""
 
-// Computes what leads to `target`, one of the graph's values, once more, with `inputs` for the
-// graph's, and looks at every value. Updates nothing. Empty if `target` is finite.
+// Recomputes `target`, one of the graph's values, from `inputs` and checks every value on the way.
+// Updates nothing. Empty if `target` is finite.
 std::optional<NonFinite> find_non_finite(const Graph& graph, const Tensor& target,
                                          std::span<const Tensor> inputs, std::uint64_t step,
                                          const CompileOptions& options);

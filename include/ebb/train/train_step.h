@@ -16,7 +16,7 @@
 
 namespace ebb {
 
-// What a step is fed: a few tensors, by convention inputs first and targets second.
+// The inputs of a step; by convention, inputs first and targets second.
 struct Batch {
   std::vector<Tensor> tensors;
 
@@ -27,42 +27,42 @@ struct Batch {
 
 using LossFunction = std::function<Tensor(const Batch&)>;
 
-// Whose norm gradients are clipped by. Updates need the clipping scale, so waiting for it means
-// that no gradient can be used up and freed before all of them are there.
+// The norm used for clipping. Updates need the clipping factor, so waiting for this step's norm
+// keeps all gradients in memory until the last one exists.
 enum class ClipBy : std::uint8_t {
-  this_norm,      // exact; all gradients are kept until the last is there
-  two_backwards,  // exact; backward is run once for the norm and again for the updates
-  last_norm,      // the norm of the step before: gradients are used up as they come
+  this_norm,      // exact; all gradients are kept until the last one exists
+  two_backwards,  // exact; backward runs once for the norm and once for the updates
+  last_norm,      // the norm of the previous step: each gradient is consumed at once
 };
 
-// What keeps a step from being taken, so that weights and state stay those of the step before.
-// Where everything is finite, no bit depends on it.
+// When a step is skipped, so that weights and state do not change. If everything is finite, the
+// choice changes no bit.
 enum class UpdateGuard : std::uint8_t {
   none,
-  // A loss that is not finite, or gradients where their norm is waited for anyway (clipping by this
-  // step's norm): takes no memory.
+  // If the loss is not finite, or if the gradient norm is not finite and known before updates
+  // (clipping by this step's norm): takes no memory.
   loss,
-  gradients,  // any gradient that is not finite: all are kept until the last is there
+  gradients,  // if any gradient is not finite: all are kept until the last one exists
 };
 
 struct TrainOptions {
   optim::SchedulePtr schedule = optim::constant();
-  std::optional<double> clip_norm;  // gradients are scaled down when their norm together exceeds it
+  std::optional<double> clip_norm;  // gradients are scaled down if their global norm exceeds it
   ClipBy clip_by = ClipBy::this_norm;
-  // Micro-batches a step computes one after the other, with gradients added up: the batch is cut
-  // along the first axis of all its tensors into so many parts, nearly equal. A batch of fewer
-  // items, such as the last of an epoch, is cut into single items. The loss must be a mean; parts
-  // count by their weight, so that the sum is the whole batch's mean.
+  // Gradient accumulation: the number of micro-batches, nearly equal, into which a step divides the
+  // first axis of all tensors of its batch. A batch with fewer items is divided into single items.
+  // The loss must be a mean; micro-batches are weighted, so that the result is the mean over the
+  // whole batch.
   std::int64_t accumulate = 1;
-  // What the loss is a mean over: a scalar of a batch or a part of one, such as the number of
-  // targets that are not ignored. Without it, items.
+  // The weight of a (micro-)batch in that mean, a scalar, such as the number of targets that are
+  // not ignored. By default the number of items.
   std::function<Tensor(const Batch&)> weight = {};
   // See precision.h. The model must be made in parameter_dtype(precision).
   Precision precision = Precision::fp32;
-  // How parameters in bfloat16 are kept; without one, pure_bf16 rounds by chance and split_bf16
-  // keeps 16 completing bits.
+  // How bfloat16 parameters are stored; by default pure_bf16 rounds stochastically and split_bf16
+  // stores 16 lower bits.
   std::optional<ParameterForm> form = {};
-  LossScale loss_scale = {};  // of fp16, which has a guard of its own against gradients
+  LossScale loss_scale = {};  // for fp16, which always skips steps whose gradients overflow
   UpdateGuard guard = UpdateGuard::none;
   CompileOptions compile;
 };
@@ -72,12 +72,12 @@ struct StepResult {
   double gradient_norm = 0.0;  // before clipping; only with clip_norm
   double rate = 0.0;
   double loss_scale = 1.0;
-  bool skipped = false;  // by the guard, or by loss scaling: nothing was updated but the scale
+  bool skipped = false;  // by the guard or by loss scaling: only the loss scale was updated
 };
 
 class TrainStep {
  public:
-  // `loss` is called with placeholders of a batch's shapes whenever a new set of shapes comes.
+  // `loss` is called with placeholders, once for each new set of batch shapes.
   TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunction loss,
             TrainOptions options = {});
   ~TrainStep();
@@ -85,20 +85,20 @@ class TrainStep {
 
   // `meanwhile` is called while a GPU is at work on the step (Program::run).
   StepResult operator()(const Batch& batch, const std::function<void()>& meanwhile = {});
-  // After a step that ended by an exception: whether weights and state are still those of the last
-  // whole step (Program::intact).
+  // After a step that threw: whether weights and state are still those of the last complete step
+  // (Program::intact).
   bool intact() const;
-  // Tells the next batch ahead, so that its bytes are near when its step begins (Program::expect).
+  // Announces the next batch, so that its upload does not delay its step (Program::expect).
   void expect(const Batch& next);
-  // The same step with a clock around every kernel: the milliseconds of each instruction of the
-  // plan (Program::timed_run).
+  // The same step with each kernel timed: milliseconds of each instruction of the plan
+  // (Program::timed_run).
   std::vector<double> timed(const Batch& batch);
 
-  // After a step whose loss or gradients were not finite and that was skipped: runs it once more
-  // and finds where that begins.
+  // After a skipped step whose loss or gradients were not finite: runs it again and finds the first
+  // value that is not finite.
   std::optional<NonFinite> find_non_finite(const Batch& batch);
 
-  // The plan for batches of these types; made, not run, and no tensor takes memory for it.
+  // The plan for batches of these types. Runs nothing and allocates no tensor.
   const Plan& plan(const std::vector<TensorType>& batch);
   // The graph it is made from.
   Graph trace(const std::vector<TensorType>& batch);
@@ -109,12 +109,12 @@ class TrainStep {
 
   // The constants and variables of that program.
   const Leaves& leaves(const std::vector<TensorType>& batch);
-  // What the operating system holds in memory of that program (Program::resident).
+  // The resident memory of that program (Program::resident).
   Bytes resident(const std::vector<TensorType>& batch);
 
-  // Everything beside the weights that a resumed run needs to repeat the same bits.
+  // Everything except the weights that a resumed run needs to repeat the same bits.
   optim::StateStore& optimizer_state();
-  // Makes every variable of that state, also before the first plan is.
+  // Creates every variable of that state, even before the first plan.
   void make_state();
   const optim::Optimizer& optimizer() const;
   std::int64_t step() const;             // steps taken

@@ -46,7 +46,7 @@ void open(Context& context) {
 
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
-  (void)cudaGetLastError();  // errors that are not lasting are forgotten: they have been told
+  (void)cudaGetLastError();  // clears errors that are not sticky
   const std::string message = fmt::format("[cuda] {}: {}", call, cudaGetErrorString(error));
   if (error == cudaErrorMemoryAllocation) throw MemoryError(message);
   throw DeviceError(message);

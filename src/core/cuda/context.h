@@ -1,5 +1,5 @@
-// What ebb keeps for each device from its first use to the end of the process. Its memory is part
-// of the fixed cost of using CUDA, not of any plan.
+// State of each device from its first use to the end of the process. Its memory is part of the
+// fixed cost of using CUDA, not of any plan.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@ namespace ebb::cuda {
 
 struct Context {
   cudaStream_t stream = nullptr;
-  cudaStream_t aside = nullptr;     // for what may wait: the second lane of a step
+  cudaStream_t aside = nullptr;     // low priority: the second lane of a step
   Control* control = nullptr;       // on the device
   Control* host_control = nullptr;  // in pinned memory, for copies that do not wait
 };

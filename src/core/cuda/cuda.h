@@ -37,38 +37,37 @@ struct MemoryInfo {
 };
 MemoryInfo memory_info(Device device);
 
-// What one allocation of `size` bytes takes from the device, as cudaMemGetInfo shows it. Large ones
-// take whole pages of 2 MiB of their own. Others share such pages, in units of 512 bytes, so that a
-// sum over them may be short of the truth by less than one page.
+// The device memory that one allocation of `size` bytes takes, as cudaMemGetInfo shows it. Large
+// allocations take whole pages of 2 MiB. Small ones share pages, in units of 512 bytes, so a sum
+// over them may be too low by less than one page.
 inline constexpr Bytes least_alone = 32_MiB;
 constexpr Bytes reservation(Bytes size) {
   if (size < least_alone) return round_up(size < 1_B ? 1_B : size, 512_B);
   return round_up(size, 2_MiB);
 }
 
-// What cudaMemGetInfo's free memory fell by in those calls of `allocate` whose memory is not
-// released yet. What the driver takes besides, for code that it loads when it is first used and for
-// recorded steps, is not in it.
+// The amount by which the free memory of cudaMemGetInfo fell in those calls of `allocate` whose
+// memory is not yet released. It excludes the driver's own memory, for code loaded on first use and
+// for captured graphs.
 Bytes memory_taken(Device device);
 
-// Zero bytes until written. Throws a MemoryError when there is no such memory.
+// Zero bytes until written. Throws a MemoryError if there is not enough memory.
 std::byte* allocate(Device device, Bytes size);
 void release(Device device, std::byte* data) noexcept;
 
-// The streams on which the work of a device runs, each in order; a cudaStream_t. Everything is in
-// the main one but what a step runs aside. Neither is the default stream, which would wait for
-// every other.
+// The streams (cudaStream_t) of a device. All work runs on the main one, except the second lane of
+// a step. Neither is the default stream, which would synchronise with all others.
 enum class Lane : std::uint8_t { main, aside };
 void* stream(Device device, Lane lane = Lane::main);
 void synchronise(Device device);
 
-// Copies in the order of the device's stream. Reading returns when the bytes are there; writing
-// returns when `from` may be changed, unless that is pinned.
+// Copies, in the order of the device's stream. read() returns after the copy. write() returns when
+// `from` may be changed, or at once if `from` is pinned memory.
 void write(Device device, void* to, const void* from, Bytes size);
 void read(Device device, void* to, const void* from, Bytes size);
 void copy(Device device, void* to, const void* from, Bytes size);  // within the device
 
-// Memory of the host from which a device copies by itself: write() from there only starts the copy.
+// Pinned host memory: write() from there is asynchronous.
 class Pinned {
  public:
   Pinned(Device device, Bytes size);
@@ -82,22 +81,22 @@ class Pinned {
   std::byte* data_ = nullptr;
 };
 
-// Bad data noted by a kernel; the first of a step stays.
+// Bad data reported by a kernel; the first report of a step is kept.
 struct Fault {
   std::int32_t instruction = 0;  // 1 + the number of the instruction, or 0
   std::int32_t reserved = 0;
   std::int64_t position = 0, value = 0, limit = 0;
 };
 
-// What every step of a device reads and writes besides its buffers, in the device's memory. Steps
-// of a device follow one another, so one such block serves all its programs.
+// Data in device memory that every step reads and writes in addition to its buffers. Steps of a
+// device run in sequence, so one block serves all its programs.
 struct Control {
   RandomState random;
   Fault fault;
 };
 Control* control(Device device);  // an address on the device
 void write_random(Device device, const RandomState& state);
-// Waits for the device, and gives the fault of the step, if any, and forgets it.
+// Waits for the device, then returns and clears the fault of the step, if any.
 Fault take_fault(Device device);
 
 struct DestroyEvent {
@@ -105,12 +104,11 @@ struct DestroyEvent {
 };
 using Events = std::vector<std::unique_ptr<void, DestroyEvent>>;  // each a cudaEvent_t
 
-// Marks in the work of both lanes, for one to wait until the other has come so far. They can be
-// recorded.
+// Events with which one lane waits for the other. They can be captured in a graph.
 class Marks {
  public:
   Marks(Device device, std::size_t count);
-  void set(std::size_t mark, Lane lane) const;  // behind all work of the lane so far
+  void set(std::size_t mark, Lane lane) const;  // after all work of the lane so far
   void await(std::size_t mark, Lane lane) const;
 
  private:
@@ -118,10 +116,10 @@ class Marks {
   Events events_;
 };
 
-// A step recorded once, to be replayed with one call.
+// A step captured as a CUDA graph, replayed with one call.
 class Recording {
  public:
-  // Runs `work`, whose launches on the device's stream are recorded and not run.
+  // Calls `work` and captures its launches on the device's stream without running them.
   Recording(Device device, const std::function<void()>& work);
   ~Recording();
   Recording(const Recording&) = delete;
@@ -133,13 +131,13 @@ class Recording {
   void* executable_ = nullptr;  // a cudaGraphExec_t
 };
 
-// Times of the device: marks between pieces of work in its main lane, which may be recorded with
-// it. A replay's times are those of kernels; where the processor starts each, they are also those
-// of starting, and a library may take longer for that than its kernel.
+// Timing events between pieces of work in the main lane, which may be captured with it. In a
+// replayed graph they measure kernels alone. Otherwise they include launch overhead, which for a
+// library call may exceed the kernel's time.
 class Clock {
  public:
   Clock(Device device, std::size_t marks);
-  void mark(std::size_t i) const;         // behind all work so far
+  void mark(std::size_t i) const;         // after all work so far
   std::vector<double> intervals() const;  // ms from each mark to the next, all being passed
 
  private:

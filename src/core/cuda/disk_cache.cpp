@@ -1,5 +1,5 @@
-// A file holds its key, so that equal hashes or a torn file are found out: "<key length> <value
-// length>\n", key, value.
+// A file contains its key, so that hash collisions and truncated files are detected: "<key length>
+// <value length>\n", key, value.
 #include "core/cuda/disk_cache.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What takes time to make and is the same every time, kept in the user's cache folder.
+// Cached results of slow, deterministic computations, in the user's cache folder.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +9,11 @@ namespace ebb::cuda {
 
 class DiskCache {
  public:
-  // One entry: a file of this folder, found by all that its value depends on.
+  // One entry: a file of this folder. The key must contain everything that the value depends on.
   DiskCache(const std::string& folder, const std::string& key);
 
   std::optional<std::string> read() const;
-  // A cache that cannot be written is done without.
+  // Errors are ignored: a cache is optional.
   void write(const std::string& value) const;
 
  private:

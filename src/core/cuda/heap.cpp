@@ -59,7 +59,7 @@ Heap::Heap(Device device) : device_(device) {
 std::byte* Heap::allocate(Bytes size) {
   const std::lock_guard lock(mutex_);
   const Place need = round_up(std::max(size, 1_B), unit).count;
-  // The first place that is large enough: what lives long gathers at low addresses.
+  // First fit: long-lived allocations collect at low addresses.
   const auto found = std::find_if(free_.begin(), free_.end(), [&](const auto& range) {
     return range.second - range.first >= need;
   });

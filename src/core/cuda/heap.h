@@ -1,6 +1,6 @@
-// Memory of a device in parts of any size. The driver gives it in pages of 2 MiB: a matrix of 768 ×
-// 768 floats, 2.25 MiB, would take two of them. Here allocations share pages, and pages that none
-// uses are the driver's again.
+// A heap for small allocations on a device. The driver allocates pages of 2 MiB: a matrix of 768 ×
+// 768 floats, 2.25 MiB, would take two of them. Here allocations share pages, and unused pages are
+// returned to the driver.
 #pragma once
 
 #include <cuda.h>
@@ -21,9 +21,9 @@ class Heap {
 
   explicit Heap(Device device);
 
-  // Null when the device has no such memory.
+  // Null if the device has not enough memory.
   std::byte* allocate(Bytes size);
-  // Gives back what `allocate` gave; false when that did not. Nothing may be using it any more.
+  // Frees memory from `allocate`; false if it came from elsewhere. No kernel may still use it.
   bool release(std::byte* data) noexcept;
 
  private:

@@ -1,5 +1,4 @@
-// Shared libraries that are loaded when first needed, so that programs start where they are not
-// installed.
+// Shared libraries that are loaded on first use, so that programs start on machines without them.
 #pragma once
 
 #include <initializer_list>

@@ -43,7 +43,7 @@ void Marks::await(std::size_t mark, Lane lane) const {
 Clock::Clock(Device device, std::size_t marks)
     : device_(device), events_(make_events(device, marks, cudaEventDefault)) {}
 
-// In a recording an event would be an order of work alone, were it not said to be read outside.
+// Events captured in a graph carry no time unless marked external.
 void Clock::mark(std::size_t i) const {
   const cudaStream_t stream = stream_of(device_, Lane::main);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;

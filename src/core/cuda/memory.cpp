@@ -18,7 +18,7 @@ class Memory {
  public:
   explicit Memory(Device device) : heap(device) {}
 
-  // Allocates or releases, and counts what the driver's free memory falls by meanwhile.
+  // Allocates or releases, and counts the change of the driver's free memory.
   template <class Change>
   void count(const Change& change) {
     const std::lock_guard lock(mutex_);
@@ -90,7 +90,7 @@ std::byte* allocate(Device device, Bytes size) {
   return data;
 }
 
-// Waits for the device, as cudaFree does, so that nothing that still runs loses its bytes.
+// Waits for the device, as cudaFree does, so that no running kernel loses its memory.
 void release(Device device, std::byte* data) noexcept {
   (void)cudaSetDevice(device.index);
   (void)cudaDeviceSynchronize();
@@ -100,7 +100,7 @@ void release(Device device, std::byte* data) noexcept {
   });
 }
 
-// From pageable memory the driver has taken its copy when the call returns.
+// For pageable memory, the driver has made its own copy when the call returns.
 void write(Device device, void* to, const void* from, Bytes size) {
   if (size.count == 0) return;
   EBB_CUDA_CHECK(
@@ -134,7 +134,7 @@ Control* control(Device device) { return use(device).control; }
 
 void write_random(Device device, const RandomState& state) {
   const Context& context = use(device);
-  // The pinned copy may be on its way still if a step was started and not waited for.
+  // If a step was started and not waited for, the previous transfer may still be running.
   EBB_CUDA_CHECK(cudaStreamSynchronize(context.stream));
   context.host_control->random = state;
   EBB_CUDA_CHECK(cudaMemcpyAsync(&context.control->random, &context.host_control->random,

@@ -10,9 +10,8 @@
 
 namespace ebb::cuda {
 
-// The kernel `name` of a source, to be given to cudaLaunchKernel. Arithmetic keeps its order: no
-// multiplication is joined with an addition, so that a chain of functions gives the same bits
-// whether it is one kernel or several.
+// The kernel `name` of a source, to be given to cudaLaunchKernel. Compiled without contraction into
+// fused multiply-add, so that a chain of functions gives the same bits in one kernel or in several.
 cudaKernel_t runtime_kernel(Device device, const std::string& source, const char* name);
 
 // Machine code for a processor such as "sm_90"; needs no GPU.

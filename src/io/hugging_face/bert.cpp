@@ -37,7 +37,7 @@ std::optional<std::int64_t> number(const std::string& text) {
   return value;
 }
 
-// The number of classes: that of the names in id2label, or num_labels, or two.
+// The number of classes: the number of names in id2label, or num_labels, or two.
 std::int64_t read_classes(Fields& f) {
   const nlohmann::json names = f.value("id2label"), ids = f.value("label2id");
   std::optional<std::int64_t> classes;

@@ -1,5 +1,5 @@
-// One family of models in Hugging Face's form: what its config.json says, what its tensors are
-// called, and what is written for a model of ebb's own.
+// One family of models in Hugging Face's format: how config.json and tensor names are read, and
+// what is written for a model.
 #pragma once
 
 #include "ebb/models/bert.h"

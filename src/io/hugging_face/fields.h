@@ -1,5 +1,5 @@
-// The fields of a config.json. Each one must be asked for: a field that nobody knows is an error,
-// so that none is ignored without a reason.
+// The fields of a config.json. Each one must be read or declared: an unknown field is an error, so
+// that none is ignored without a reason.
 #pragma once
 
 #include <initializer_list>

@@ -22,14 +22,14 @@ models::Gpt2Config read_gpt2(Fields& f) {
   c.scale_attention = f.flag("scale_attn_weights", true);
   c.scale_by_inverse_layer = f.flag("scale_attn_by_inverse_layer_idx", false);
   f.only("is_causal", {true});
-  // Scores are kept in float32 whatever the model's dtype, which is what the first asks for. A
-  // decoder is what the model is. All weights are read, so none starts from initializer_range.
+  // The first asks for attention scores in float32, which ebb always uses. The model is always a
+  // decoder. All weights are read, so none starts from initializer_range.
   f.harmless({"reorder_and_upcast_attn", "is_decoder", "initializer_range", "pad_token_id"});
-  // Of other heads than the one that predicts tokens.
+  // Fields of other heads.
   f.harmless({"summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
               "summary_first_dropout", "summary_last_dropout", "id2label", "label2id", "num_labels",
               "_num_labels", "problem_type"});
-  // Of old files; nothing reads them.
+  // Unused fields of old files.
   f.harmless({"n_ctx", "n_special", "predict_special_tokens"});
   return c;
 }

@@ -14,7 +14,7 @@ double rope_base(const Fields& f, const std::string& field, const nlohmann::json
   return value.get<double>();
 }
 
-// The base of one object of rotary settings, or nothing where it does not say.
+// The base in one object of rotary settings, if it has one.
 std::optional<double> rope_object(const Fields& f, const std::string& field,
                                   const nlohmann::json& object) {
   if (object.is_null()) return std::nullopt;
@@ -42,8 +42,8 @@ std::optional<double> rope_object(const Fields& f, const std::string& field,
   return base;
 }
 
-// Newer files keep the rotary settings in an object. Among what is there, rope_scaling counts
-// before rope_parameters, and those before the field by itself.
+// Newer files have the rotary settings in an object. rope_scaling has precedence over
+// rope_parameters, and both over the plain field.
 double read_rope(Fields& f) {
   const nlohmann::json scaling = f.value("rope_scaling"), parameters = f.value("rope_parameters"),
                        theta = f.value("rope_theta");
@@ -81,8 +81,8 @@ models::LlamaConfig read_llama(Fields& f) {
   f.only("is_llama_config", {true});
   f.only("sliding_window", {nullptr});
   f.only("is_causal", {true});
-  // pretraining_tp cuts products into parts whose sum is the same. All weights are read, so none
-  // starts from initializer_range. Labels are of other heads.
+  // pretraining_tp splits products into parts with the same sum. All weights are read, so none
+  // starts from initializer_range. Labels belong to other heads.
   f.harmless({"pretraining_tp", "is_decoder", "initializer_range", "max_sequence_length",
               "id2label", "label2id", "num_labels", "_num_labels", "problem_type"});
   return c;

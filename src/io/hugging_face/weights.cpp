@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A name is all that an index may say of a file: no folder, so no path leaves the model's own.
+// An index may name files only without a folder, so that no path leaves the model's folder.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;

@@ -19,9 +19,9 @@ struct Names {
   std::string prefix = {};  // of all but the heads = {}; missing in files of the bare model
   std::vector<std::string> heads = {};  // first parts of names that never have the prefix
   bool old_norms = false;               // LayerNorm.gamma and .beta stand for .weight and .bias
-  std::set<std::string> buffers = {};   // tensors that old files hold and that are always the same
+  std::set<std::string> buffers = {};   // tensors of old files that can be computed from the config
   std::set<std::string> other_heads = {};   // tensors of heads that ebb's model does not have
-  std::vector<std::string> may_start = {};  // modules that may be missing as a whole
+  std::vector<std::string> may_start = {};  // modules that may be missing completely
 };
 
 class FolderWeights {
@@ -38,8 +38,7 @@ class FolderWeights {
   void rename(const std::string& from, const std::string& to);
 
   // Fills the model's parameters. Every parameter must be in the folder or belong to a module that
-  // may start anew, and every tensor of the folder must be known. What is left to say goes to
-  // `origin`.
+  // may be missing, and every tensor of the folder must be known. `origin` records the exceptions.
   void load(const nn::ModuleBase& model, models::Origin& origin) const;
 
  private:

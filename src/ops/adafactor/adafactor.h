@@ -1,5 +1,5 @@
-// The update of Adafactor as one op. The step of a matrix is never made as a tensor: passes over
-// the gradient find the rows' and columns' means, then the size of the step, then take it.
+// The update of Adafactor as one op. The step of a matrix is never stored as a tensor: passes over
+// the gradient compute the means of rows and columns, then the size of the step, then apply it.
 #pragma once
 
 #include <limits>

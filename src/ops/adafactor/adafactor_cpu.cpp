@@ -1,6 +1,6 @@
-// A matrix's gradient is read three times: for the means of rows and columns, for the size of the
-// step, and to take the step; a vector's twice. Work is cut by the shapes alone and partial sums
-// are joined in order, so the bits do not depend on the number of threads.
+// The gradient of a matrix is read three times: for the means of rows and columns, for the size of
+// the step, and to apply the step; that of a vector twice. Only shapes decide how work is split,
+// and partial sums are added in order, so the bits do not depend on the number of threads.
 #include <cmath>
 
 #include "core/parallel.h"
@@ -17,7 +17,7 @@ constexpr std::int64_t piece_elements = 65536;  // at least, in a matrix cut to 
 constexpr std::int64_t max_runs = 64;           // of many matrices, or of a flat tensor
 constexpr int first_state = 5;                  // input number; state outputs are from 1
 
-// Part of the work: pieces of one matrix, or a run of whole ones.
+// A unit of work: a piece of one matrix, or several whole matrices.
 struct Item {
   std::int64_t first, last;           // matrices
   std::int64_t top, bottom;           // rows
@@ -59,7 +59,7 @@ struct Geometry {
   }
 };
 
-// Where things lie in the workspace.
+// Offsets in the workspace.
 struct Workspace {
   Bytes sums = {};     // a double for each item or run
   Bytes factors = {};  // a row of compute type for each worker
@@ -68,11 +68,11 @@ struct Workspace {
   Bytes total = {};
 };
 
-// Sizes that a step is given and finds, as numbers.
+// Scalars of a step, given or computed.
 struct Sizes {
   double beta2 = 0.0, rest2 = 0.0;
   double step = 0.0;   // factor on the clipped update
-  double decay = 0.0;  // share of the parameter that goes
+  double decay = 0.0;  // share of the parameter removed by weight decay
 
   Sizes(const AdafactorAttributes& a, double rate, double count, double parameter) {
     rest2 = std::pow(count, a.beta2_decay);
@@ -123,7 +123,7 @@ class Runner {
   }
 
  private:
-  // Σ of what body(item) gives for each of `items`, in order.
+  // Sum of body(item) over `items`, in order.
   template <class Body>
   double sum_of(const KernelArgs& args, std::int64_t items, const Body& body) const {
     double* sums = args.scratch<double>(space_.sums);
@@ -161,14 +161,14 @@ class Runner {
     return std::sqrt(total / static_cast<double>(elements_));
   }
 
-  // The factor that holds an update of this sum of squares within the threshold.
+  // The factor that clips an update with this sum of squares to the threshold.
   double clipped(double squares) const {
     if (!std::isfinite(a_.clip_threshold)) return 1.0;
     const double size = std::sqrt(squares / static_cast<double>(elements_));
     return 1.0 / std::max(1.0, size / a_.clip_threshold);
   }
 
-  // Takes the step on `count` elements from `at` on: the update is `size` · gradient · factor(j).
+  // Applies the step to `count` elements from `at` on: the update is `size` · gradient · factor(j).
   template <class Factor>
   void take(const KernelArgs& args, std::int64_t at, std::int64_t count, C size, C kept,
             const Factor& factor) const {
@@ -306,7 +306,7 @@ class Runner {
     return static_cast<C>(total) * scale * scale;
   }
 
-  // The mean square kept of a row or column whose squares have this sum.
+  // The new mean square of a row or column with this sum of squares.
   struct Keep {
     C beta2, rest2, eps, share;
     Keep(const AdafactorAttributes& a, const Sizes& s, std::int64_t count)

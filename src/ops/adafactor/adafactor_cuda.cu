@@ -1,6 +1,6 @@
-// Small kernels in turn, each with sums of one order: the parameter's size; the means of rows and
-// of columns, or of every element of a vector; the size of the step; the step itself. What the host
-// would compute between them, from numbers that lie on the device, one thread computes.
+// A sequence of small kernels, each with a fixed order of sums: the parameter's size; the means of
+// rows and columns, or of every element of a vector; the size of the step; the step itself. Scalar
+// computations between them run in one thread, since their inputs are on the device.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +21,7 @@ constexpr int threads = 256;
 constexpr std::int64_t max_runs = 264;  // of a sum over all elements
 constexpr int first_state = 5;          // input number; state outputs are from 1
 
-// A vector is a matrix of one row here, where no factors are asked for.
+// A vector is treated as a matrix of one row without factors.
 struct Extent {
   std::int64_t batch = 1, rows = 1, columns = 1, elements = 1;
   bool factored;
@@ -41,7 +41,7 @@ struct Extent {
   constexpr std::int64_t parts() const { return factored ? batch * rows : runs; }
 };
 
-// What kernels tell the next, in the workspace.
+// Scalars passed between kernels, in the workspace.
 template <class C>
 struct Sizes {
   C beta2, rest2;
@@ -66,7 +66,7 @@ struct State {
   C* row_means;               // (batch): of the rows' mean squares
 };
 
-// Whether the step is not taken: every kernel then leaves all as it is.
+// Whether the step is skipped: then no kernel changes anything.
 template <class T, class G>
 __device__ bool skipped(const State<T, G>& s) {
   return *s.scale == Compute<T>(0);
@@ -94,7 +94,7 @@ __global__ void first_sizes(State<T, G> s, AdafactorAttributes a) {
   s.sizes->rest2 = static_cast<C>(rest);
 }
 
-// The mean square kept of a row or column of `count` elements whose squares have this sum.
+// The new mean square of a row or column of `count` elements with this sum of squares.
 template <class C>
 __device__ C kept_mean(const Sizes<C>& z, C before, C sum, std::int64_t count, double eps) {
   const C share = static_cast<C>(1.0 / static_cast<double>(count));

@@ -61,7 +61,7 @@ AdamResult adam_in_primitives(const Tensor& p, const Tensor& gradient, const Ten
   const Tensor step_size = cast(rate / correction(a.beta1), p.dtype());
   const Tensor root = cast(rsqrt(correction(a.beta2)), p.dtype());
   const Tensor kept = a.decoupled ? p * (1.0 - cast(rate, p.dtype()) * a.weight_decay) : p;
-  // At zero the root has no derivative; the bound, far below eps, gives it a finite one.
+  // The square root has no derivative at zero; this lower bound, far below eps, makes it finite.
   const Tensor least = scalar_like(next_square, 1e-36);
   return {kept - step_size * next_mean / (sqrt(maximum(next_square, least)) * root + a.eps),
           next_mean, next_square};

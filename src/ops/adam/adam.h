@@ -1,5 +1,5 @@
-// The update of Adam and AdamW as one op: parameter, gradient and both moments are read once and
-// the parameter and moments written over.
+// The update of Adam and AdamW as one op: parameter, gradient and both moments are read once, and
+// the parameter and moments are updated in place.
 #pragma once
 
 #include <cmath>
@@ -13,8 +13,8 @@ namespace ebb {
 struct AdamAttributes {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
   bool decoupled = true;    // AdamW: decay acts on the parameter, not through the gradient
-  bool stochastic = false;  // moments in bfloat16 are rounded by chance, not to nearest
-  std::uint64_t key = 0;    // of that chance
+  bool stochastic = false;  // stochastic rounding of bfloat16 moments
+  std::uint64_t key = 0;    // of stochastic rounding
   ParameterForm form = {};
   bool operator==(const AdamAttributes&) const = default;
   void visit(auto&& field) {
@@ -41,13 +41,13 @@ AdamResult adam_update(const Tensor& parameter, const Tensor& gradient, const Te
                        const Tensor& gradient_scale, const AdamAttributes& attributes,
                        const Tensor& companion = {});
 
-// A step in primitive ops on tensors that all have the dtype the step is computed in, the gradient
-// scaled already.
+// A step in primitive ops. All tensors have the dtype of the computation, and the gradient is
+// already scaled.
 AdamResult adam_in_primitives(const Tensor& parameter, const Tensor& gradient, const Tensor& mean,
                               const Tensor& square, const Tensor& rate, const Tensor& step,
                               const AdamAttributes& attributes);
 
-// What the attributes, the rate and the step come down to in the type a kernel computes in.
+// Coefficients derived from attributes, rate and step, in the kernel's compute type.
 template <class C>
 struct AdamCoefficients {
   C beta1, rest1, beta2, rest2, eps;

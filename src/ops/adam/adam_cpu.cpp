@@ -57,7 +57,7 @@ template <class C>
 void run_by_chance(const KernelArgs& args, const ParameterRuns<C>& runs, const AdamAttributes& a) {
   const Step<C, BFloat16> step(args, a);
   const Philox philox(args.random, {a.key});
-  constexpr std::int64_t some = 4 * philox_counters;  // a part of a run
+  constexpr std::int64_t some = 4 * philox_counters;  // elements processed together
   runs.for_all(args, [&](std::int64_t at, std::int64_t count, const C* p, const C* g, C* p_out) {
     std::uint32_t words[some];
     for (std::int64_t first = 0; first < count; first += some) {

@@ -16,7 +16,7 @@ struct State {
   const double *rate, *step;
   const C* scale;
   S *m_out, *v_out;
-  std::uint64_t key;  // of chance
+  std::uint64_t key;  // of stochastic rounding
   std::int64_t count;
   bool wide;
 

@@ -11,7 +11,7 @@
 namespace ebb {
 namespace {
 
-// Checks q, k, v and the mask, if it is there, and gives the shape of the scores.
+// Checks q, k, v and the optional mask, and returns the shape of the scores.
 Shape check_inputs(const Call& call, const AttentionAttributes& a, int mask) {
   for (int i = 0; i < 3; ++i) {
     call.require_floating(i);
@@ -94,8 +94,8 @@ std::vector<Tensor> gradient(const GradientCall& call, const AttentionAttributes
   return result;
 }
 
-// Heads may lie anywhere as long as each row is contiguous: (B, T, H, D) seen as (B, H, T, D) needs
-// no copy.
+// Any strides are accepted if each row is contiguous: (B, T, H, D) viewed as (B, H, T, D) needs no
+// copy.
 bool rows_contiguous(const Arg& arg) { return arg.strides[3] == 1 || arg.shape()[3] <= 1; }
 
 bool accepts(const Arg& arg, int input, const AttentionAttributes&) {
@@ -107,16 +107,16 @@ bool grad_accepts(const Arg& arg, int input, const AttentionGradAttributes&) {
   return input == 6 || rows_contiguous(arg);
 }
 
-// What a kernel does for every score, besides products: how often it meets D and Dv, and times of
-// other work in operations of products.
+// The cost of a kernel per score: multiplications with D and Dv, and other work in units of a
+// product's operations.
 struct Effort {
   double over_size, over_value_size;
   double each_score;   // exponentials, maxima and sums
   double each_number;  // of a block of queries: loading, turning and storing it
 };
 
-// Kernels take queries in blocks, and under causality a block meets all keys that its last query
-// does.
+// Kernels process queries in blocks; with a causal mask, a block visits all keys that its last
+// query sees.
 Cost cost_of(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
              const AttentionAttributes& a, const Effort& effort) {
   constexpr std::int64_t block = 32;

@@ -25,14 +25,15 @@ struct AttentionAttributes {
   }
 };
 
-// (q, k, v[, mask]) → (o (B, T, H, Dv), logsumexp of the scores (B, H, T)). Results lie token by
-// token, as the products around attention have them. The second output is there for backward alone:
-// it is float32 (float64 for float64), -inf where a query sees no key, and has no gradient.
+// (q, k, v[, mask]) → (o (B, T, H, Dv), logsumexp of the scores (B, H, T)). Results are stored
+// token by token, the layout of the products around attention. The second output is only for
+// backward: it is float32 (float64 for float64), -inf for a query that sees no key, and has no
+// gradient.
 const Op& attention_op();
 
 struct AttentionGradAttributes {
   AttentionAttributes attention;
-  bool packed = false;  // one result, with the three gradients of a token side by side
+  bool packed = false;  // one result with the three gradients of a token next to each other
   bool operator==(const AttentionGradAttributes&) const = default;
   void visit(auto&& field) {
     attention.visit(field);
@@ -41,12 +42,12 @@ struct AttentionGradAttributes {
 };
 
 // (q, k, v, o, logsumexp, do[, mask]) → (dq (B, T, H, D), dk (B, S, Hkv, D), dv (B, S, Hkv, Dv)),
-// with o and do as (B, H, T, Dv). `o` and `logsumexp` are hints: they follow from the rest. Packed,
-// where T = S: (B, T, H · D + Hkv · D + Hkv · Dv), which is the gradient of one projection that q,
-// k and v are parts of.
+// with o and do as (B, H, T, Dv). `o` and `logsumexp` are redundant: they can be computed from the
+// rest. Packed, for T = S: (B, T, H · D + Hkv · D + Hkv · Dv), the gradient of one projection of
+// which q, k and v are slices.
 const Op& attention_grad_op();
 
-// How the gradients of q, k and v lie in the results of attention_grad, token by token.
+// Layout of the gradients of q, k and v in the results of attention_grad, token by token.
 struct GradientPlace {
   int output = 0;
   std::int64_t offset = 0, row = 0;  // elements to the first token, and from one to the next

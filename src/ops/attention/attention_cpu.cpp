@@ -35,8 +35,8 @@ class Forward {
                          [&](int worker, std::int64_t begin, std::int64_t end) {
                            const Worker w(*this, args, worker);
                            for (std::int64_t unit = begin; unit < end; ++unit) {
-                             // Early and late blocks by turns: under causality the late ones take
-                             // longer.
+                             // Alternates early and late blocks: with a causal mask the late ones
+                             // take longer.
                              const std::int64_t turn = unit % blocks, head = unit / blocks;
                              const std::int64_t block =
                                  turn % 2 == 0 ? turn / 2 : blocks - 1 - turn / 2;
@@ -88,8 +88,8 @@ class Forward {
       finish(b, h, first, count, highest, total);
     }
 
-    // Scores become weights relative to the highest score so far; what was summed before is brought
-    // to the same base.
+    // Turns scores into weights relative to the highest score so far, and rescales earlier sums to
+    // the same base.
     void weigh(std::int64_t count, V* highest, V* total) const {
       for (int n = 0; n < vectors; ++n) {
         constexpr C nothing = -std::numeric_limits<C>::infinity();

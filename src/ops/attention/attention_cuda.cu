@@ -1,4 +1,4 @@
-// Which kernels attention runs on CUDA.
+// Selects attention's CUDA kernels.
 #include "ops/attention/problem.cuh"
 
 namespace ebb {
@@ -17,7 +17,7 @@ constexpr bool has_wgmma = true;
 constexpr bool has_wgmma = false;
 #endif
 
-// Backward keeps at most two numbers for each query, of whole tiles.
+// Workspace of backward: at most two numbers per query, rounded up to whole tiles.
 template <class S>
 Bytes backward_workspace(const CudaProblem& p) {
   const std::int64_t heads = static_cast<std::int64_t>(p.batches) * p.heads;

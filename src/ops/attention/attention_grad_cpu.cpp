@@ -1,6 +1,6 @@
 // Backward on the CPU: a worker takes one head of keys and values. For each block of queries that
-// reads it, it walks over the keys in tiles, computes the weights again from the saved logsumexp
-// and adds to dk and dv; dq of the block is complete after the walk. All sums have a fixed order.
+// reads it, it walks over the keys in tiles, recomputes the weights from the saved logsumexp and
+// adds to dk and dv; dq of the block is complete after the walk. All sums have a fixed order.
 #include "core/parallel.h"
 #include "ops/attention/tiles.h"
 
@@ -36,8 +36,8 @@ class Backward {
       values_ = scratch_.add<C>(tile_keys * p_.value_size);
     }
     if (p_.dropout > 0.0) factors_ = scratch_.add<C>(tile_keys * width);
-    // dk and dv are summed where they will lie, unless their rows are no whole vectors or are of a
-    // type too coarse to sum in: then a head of each is summed in scratch.
+    // dk and dv are accumulated in place, unless their rows are not whole vectors or have a half
+    // type: then one head of each is accumulated in scratch.
     direct_ = std::is_same_v<T, C> && size == p_.size && value == p_.value_size;
     if (!direct_) {
       dk_ = scratch_.add<C>(p_.keys * size);
@@ -82,7 +82,8 @@ class Backward {
       mask = p.masked ? args.inputs[6] : nullptr;
     }
 
-    // Where a gradient of q, k or v has a token's row of a head; a row has `length` elements.
+    // The address of a token's row of a head in the gradient of q, k or v; a row has `length`
+    // elements.
     T* place(std::size_t gradient, std::int64_t token, std::int64_t h, std::int64_t length) const {
       const GradientPlace& at = f.places_[gradient];
       return args.out<T>(at.output) + at.offset + token * at.row + h * length;
@@ -117,12 +118,12 @@ class Backward {
       const C* saved = args.in<C>(4) + (b * p.heads + h) * p.queries + first;
       for (int i = 0; i < width; ++i) {
         delta[i] = dot(grad_columns + i * value_size, grad_rows + i * value_size);
-        // A query without keys, or none at all: e^(score - inf) gives the weight 0.
+        // For a query without keys, or padding: e^(score - inf) gives the weight 0.
         const bool empty = i >= count || saved[i] == -std::numeric_limits<C>::infinity();
         logsumexp[i] = empty ? std::numeric_limits<C>::infinity() : saved[i];
       }
       simd::transpose(grad_rows, width, value_size, grad_columns);
-      // The scale travels with the queries: into the scores, and into dk.
+      // The scale is multiplied into the queries, and so enters the scores and dk.
       load_rows(args.in<T>(0) + p.q.at(b, h, first), p.q.row, count, p.size,
                 static_cast<C>(p.scale), rows);
       simd::transpose(rows, width, size, columns);
@@ -166,7 +167,7 @@ class Backward {
                                     Store::add);
     }
 
-    // From scores and the gradients of the (dropped) weights to the weights and the gradients of
+    // Turns scores, and the gradients of the weights after dropout, into weights and gradients of
     // the scores, in place.
     template <bool dropping>
     void softmax_gradient(std::int64_t count, const C* logsumexp, const C* delta) const {

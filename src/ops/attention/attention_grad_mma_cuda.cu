@@ -1,6 +1,6 @@
-// Backward on tensor cores, in two kernels so that every sum has one order and one owner: one walks
-// over the queries for a tile of keys (dk, dv), the other over the keys for a tile of queries (dq).
-// Each computes the weights again from the saved logsumexp.
+// Backward on tensor cores, in two kernels, so that one block accumulates each sum in a fixed
+// order: one walks over the queries for a tile of keys (dk, dv), the other over the keys for a tile
+// of queries (dq). Each recomputes the weights from the saved logsumexp.
 //
 // With w the weights after dropout, f its factors and δ = o · do of a query:
 //   dv = wᵀ · do    ds = weights · (f · (do · vᵀ) - δ)    dk = scale · dsᵀ · q    dq = scale · ds ·
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(threads)
 
 template <class S, int padded>
 void run(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a, bool whole) {
-  constexpr int height = padded == 64 ? 64 : 32;  // queries at a time: what registers have room for
+  constexpr int height = padded == 64 ? 64 : 32;  // queries at a time, limited by registers
   const unsigned batches = static_cast<unsigned>(p.batches);
   launch({args, "attention_grad",
           dim3(static_cast<unsigned>(ceil_div(p.keys, tile)), static_cast<unsigned>(p.kv_heads),

@@ -1,8 +1,8 @@
 // Backward on the tensor cores of compute capability 9.0, for half types and heads of up to 64: the
-// two kernels of attention_grad_mma_cuda.cu, with products that run while a group works on what
-// came before them. Each step has three parts: weights from scores, gradients of scores from those
-// of weights, and the start of the next step's products. Under the first two run products of the
-// last step and of this one.
+// two kernels of attention_grad_mma_cuda.cu, with products that overlap with the arithmetic of the
+// previous step. Each step has three parts: weights from scores, gradients of scores from gradients
+// of weights, and issuing the next step's products. Products of the last step and of this one run
+// during the first two parts.
 #include "ops/attention/wgmma_blocks.cuh"
 
 namespace ebb::attention {
@@ -10,11 +10,11 @@ namespace {
 
 constexpr int stages = 4;
 
-// Of 64 queries: the logsumexp times log2(e), +inf for those that see no key or do not exist, and
-// o · do times the share of weights that dropout keeps. The tiles of a head follow one another.
+// For tiles of 64 queries: the logsumexp times log2(e), +inf for queries that see no key or do not
+// exist, and o · do times dropout's keep probability. The tiles of a head are consecutive.
 //
-// What kept weights are multiplied by is left out of everything, and comes in with the results:
-// with m the mask, ds = keep · weights · (m · (do · vᵀ) - share · δ).
+// Dropout's scale factor is applied only to the results: with m the mask, ds = keep · weights · (m
+// · (do · vᵀ) - share · δ).
 struct Statistics {
   float saved[64], delta[64];
 };
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
         start_sums<S>(dk, score_grads, tile_descriptor(&tiles.q[(n - 1) % stages]));
       start_rows<S>(grads, v, tile_descriptor(&tiles.grad[side]));
       end_products();
-      if constexpr (follows) fetch(n + stages - 2);  // over the tiles that were left a step ago
+      if constexpr (follows) fetch(n + stages - 2);  // overwrites the tiles of the previous step
       __syncwarp();
       const ScoreRules<S, plain> rules(p, a.mask, a.control->random, b, h);
       const Statistics& statistics = tiles.statistics[side];
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
   const int b = head / p.heads, h = head - b * p.heads, kv = h / p.group();
   const int warp = warp_number(), group = warp / 4, lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, t = lane % 4, row0 = first + warp * 16;
-  // As in forward: a group stops where its last query does, and the last one fetches.
+  // As in forward: a group stops at the last key of its last query, and the last group fetches.
   static_assert(groups <= stages);
   const int active = min(groups, (p.queries - first + 63) / 64);  // groups
   const int visible = p.visible_keys(min(first + (group + 1) * 64, p.queries));
@@ -340,8 +340,7 @@ void run_queries(const KernelArgs& args, const CudaProblem& p, const BackwardArg
          queries_kernel<S, groups, blocks, plain>, p, maps, a, order);
 }
 
-// How many groups a block has, and how many blocks a multiprocessor holds, is what ran fastest on
-// an H200.
+// Groups per block and blocks per multiprocessor are the fastest values on an H200.
 template <class S, bool plain>
 bool run_backward(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a) {
   constexpr int key_groups = 1, query_groups = plain ? 2 : 3;

@@ -1,7 +1,7 @@
 // Forward on tensor cores, for half types and heads of up to 128: a block of four warps takes 64
 // queries of a head, a warp 16 of them, and walks over the keys 64 at a time with a running maximum
-// and sum for each query (Dao, 2023). Keys and values are fetched while the block works on what it
-// has: the next keys when the scores are done, the next values when the result has been added to.
+// and sum for each query (Dao, 2023). Loads overlap with arithmetic: the next keys are fetched when
+// the scores are done, the next values when the result has been accumulated.
 #include "ops/attention/mma.cuh"
 #include "ops/attention/weights.cuh"
 
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(threads)
     forward_kernel(const __grid_constant__ CudaProblem p, ForwardArgs<S> a, bool whole) {
   extern __shared__ uint4 memory[];
   Tiles<S, padded>& tiles = *reinterpret_cast<Tiles<S, padded>*>(memory);
-  // Under causality the last queries take longest: they go first.
+  // With a causal mask the last queries take longest, so they start first.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * tile;
   const int h = static_cast<int>(blockIdx.y), b = static_cast<int>(blockIdx.z);
   const int kv = h / p.group(), rows = min(p.queries - first, tile);

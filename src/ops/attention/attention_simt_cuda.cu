@@ -1,9 +1,10 @@
 // Attention in plain arithmetic. A block of 256 threads, 16 × 16, works on tiles of 64 queries × 64
-// keys; thread (ty, tx) has the scores of rows ty + 16 i and columns tx + 16 j, i and j from 0
-// to 3. Rows of a tile lie within half a warp, so that maxima and sums over keys cross lanes only.
+// keys; thread (ty, tx) has the scores of rows ty + 16 i and columns tx + 16 j, i and j from 0 to
+// 3. A row of a tile lies within half a warp, so that maxima and sums over keys need only warp
+// shuffles.
 //
-// Results are made 64 columns at a time, by a block each, which computes the scores anew: nothing
-// then depends on the size of a head but the length of loops.
+// Each block computes 64 columns of the result and recomputes the scores, so that only loop lengths
+// depend on the head size.
 #include "ops/attention/problem.cuh"
 
 namespace ebb::attention {
@@ -98,8 +99,8 @@ __device__ void add_products(const T (&m)[tile][tile + 1], const T (&values)[til
   }
 }
 
-// Draws the mask of dropout for the tile at (i0, j0), a thread for each group. The threads must
-// have met after they last read it, and must meet before they read it.
+// Draws the dropout mask for the tile at (i0, j0), one thread per group. Needs a barrier between
+// the last read of the mask and this call, and another before the next read.
 template <class S, class T>
 __device__ void draw(Tiles<T>& tiles, const ScoreRules<S>& rules, int i0, int j0) {
   constexpr int groups = DropoutMask::block_groups, across = tile / DropoutMask::edge;
@@ -238,8 +239,8 @@ __global__ void delta_kernel(const __grid_constant__ CudaProblem p, BackwardArgs
   if (threadIdx.x % 32 == 0) a.delta[row] = sum;
 }
 
-// From scores and the gradients of the (dropped) weights, of a tile at (i0, j0), to the weights and
-// the gradients of the scores: both are left in shared memory.
+// Turns scores, and gradients of the weights after dropout, of the tile at (i0, j0) into weights
+// and gradients of the scores, both in shared memory.
 template <class S, class T>
 __device__ void softmax_gradient(const CudaProblem& p, const BackwardArgs<S>& a,
                                  const ScoreRules<S>& rules, Tiles<T>& tiles, std::int64_t row0,

@@ -1,6 +1,6 @@
-// Forward on the tensor cores of compute capability 9.0, for half types and heads of up to 64. The
-// products run while the group works on the scores before them: when it has issued the scores of
-// the next keys and the sum over the values of the last ones, it waits for the scores alone.
+// Forward on the tensor cores of compute capability 9.0, for half types and heads of up to 64.
+// Products overlap with the softmax of the previous scores: a group issues the scores of the next
+// keys and the product with the previous values, and waits only for the scores.
 #include "ops/attention/wgmma_blocks.cuh"
 
 namespace ebb::attention {
@@ -20,8 +20,8 @@ struct ForwardMaps {
   CUtensorMap q, k, v;
 };
 
-// One tile of scores becomes weights; running maximum (times the scale and log2(e)) and this lane's
-// share of the running sum, and what the sums so far must be multiplied by.
+// Turns a tile of scores into weights. Updates the running maximum (times the scale and log2(e))
+// and this lane's part of the running sum, and gives the factor for earlier sums.
 struct Running {
   float most[2] = {-infinity<float>(), -infinity<float>()}, total[2] = {}, shrink[2];
 
@@ -70,12 +70,14 @@ __global__ void __launch_bounds__(128 * groups, blocks)
   auto& tiles = *reinterpret_cast<ForwardTiles<S, groups>*>(memory);
   constexpr int height = 64 * groups;
   const auto [tile, head] = order(static_cast<int>(blockIdx.x));
-  const int first = (order.tiles - 1 - tile) * height;  // under causality the last take longest
+  const int first =
+      (order.tiles - 1 - tile) * height;  // with a causal mask the last tiles take longest
   const int b = head / p.heads, h = head - b * p.heads, kv = h / p.group();
   const int warp = warp_number(), group = warp / 4;
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
   const int row0 = first + warp * 16;  // of the warp
-  // A group stops where its last query does; the last one, which fetches, has most to do.
+  // A group stops at the last key of its last query; the last group, which fetches, has the most
+  // keys.
   static_assert(groups <= stages);
   const int active = min(groups, (p.queries - first + 63) / 64);  // groups
   const int visible = p.visible_keys(min(first + (group + 1) * 64, p.queries));
@@ -122,7 +124,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     end_products();
     start_sums<S>(out, weights, tile_descriptor(&tiles.v[(n - 1) % stages]));
     end_products();
-    fetch(n + stages - 2);  // over the tile that was left a step ago
+    fetch(n + stages - 2);  // overwrites the tile of the previous step
     __syncwarp();
     shown = ShownKeys<plain>::of_columns(rules, n * 64);
     kept = Kept<plain, 8>::of_rows(rules, row0, n * 64);

@@ -1,8 +1,8 @@
-// Which weights attention's dropout keeps. Kernels meet scores in tiles of many shapes, with
-// queries as rows or with keys as rows, and all must find the same mask without drawing a score
-// twice. So it is drawn for 32 scores at a time, chosen as the lanes of tensor cores have them.
+// The mask of attention's dropout. Kernels process scores in tiles of many shapes, with queries as
+// rows or with keys as rows, and all must generate the same mask without drawing a score twice. So
+// it is drawn for groups of 32 scores that match the register layout of tensor cores.
 //
-// The scores of a head are cut into blocks of 16 queries × 16 keys, and a block into 8 groups:
+// The scores of a head are divided into blocks of 16 queries × 16 keys, and a block into 8 groups:
 // queries r and r + 8 with all keys of the block. A group has 16 random words. A score's bits in
 // them, the lowest first, are a number u of 16 bits, and the score is kept where u >= limit, the
 // probability in units of 2⁻¹⁶. One logic instruction compares a bit of all 32 numbers.
@@ -16,7 +16,7 @@
 
 namespace ebb {
 
-// The mask as a tensor (B, H, T, S): 0 where a weight is dropped, else what it is multiplied by.
+// The mask as a tensor (B, H, T, S): 0 for dropped weights, the scale factor for kept ones.
 Tensor attention_dropout(const Shape& scores, double probability, DType dtype, Device device,
                          RandomKey key);
 
@@ -30,8 +30,8 @@ struct DropoutMask {
   static constexpr std::uint32_t block_groups = 8;  // groups of a block
 
   std::uint32_t query_blocks, key_blocks;  // of a head
-  // Of weights that are kept, and what they are multiplied by. Of what is drawn, not of what was
-  // asked for: means stay what they are.
+  // The keep probability and its inverse, the scale factor. Both use the rounded probability, so
+  // that expectations are exact.
   double share, keep;
   std::uint32_t passing[digits];  // all ones where the limit's digit is 0, else 0
 
@@ -46,7 +46,8 @@ struct DropoutMask {
     for (int k = 0; k < digits; ++k) passing[k] = (limit >> k & 1) != 0 ? 0u : ~0u;
   }
 
-  // The first group of a head of all batches; which one of the head's a score is in, and where.
+  // The first group of a head of all batches; the group of a score within its head; its bit in the
+  // group.
   constexpr std::uint64_t first_group(std::uint64_t head) const {
     return head * query_blocks * key_blocks * block_groups;
   }
@@ -58,8 +59,8 @@ struct DropoutMask {
     return i % edge / block_groups * edge + j % edge;
   }
 
-  // Whether u >= limit for a group's numbers, with one more digit than before. Starts from ~0: all
-  // are equal in none.
+  // Refines u >= limit for a group's numbers by one more digit. Starts from ~0: with no digits all
+  // are equal.
   constexpr std::uint32_t compared(std::uint32_t kept, std::uint32_t word, int digit) const {
     return (kept & word) | (passing[digit] & (kept | word));
   }

@@ -1,4 +1,4 @@
-// The mask of dropout on the CPU, a block at a time: the counters of a block follow one another.
+// The dropout mask on the CPU, one block at a time: the counters of a block are consecutive.
 #pragma once
 
 #include <array>

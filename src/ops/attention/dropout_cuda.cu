@@ -1,5 +1,5 @@
-// The mask of dropout by itself, a thread for each group of 32 scores. Attention's kernels draw
-// theirs where they use it.
+// The dropout mask as a tensor, one thread per group of 32 scores. Attention kernels draw it inline
+// instead.
 #include "ops/attention/attention.h"
 #include "ops/attention/problem.cuh"
 

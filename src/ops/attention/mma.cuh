@@ -5,7 +5,7 @@
 //   A  rows g and g + 8, columns 2t, 2t + 1, 2t + 8 and 2t + 9, in four registers;
 //   B  rows 2t, 2t + 1, 2t + 8 and 2t + 9 of column g, in two;
 //   C  rows g and g + 8, columns 2t and 2t + 1.
-// So two neighbouring results C, rounded and packed, are an A again.
+// So two neighbouring results C, rounded and packed, form a factor A.
 #pragma once
 
 #include <cstdint>
@@ -65,14 +65,14 @@ __device__ inline void as_factor(std::uint32_t (&a)[4], const float (&left)[4],
   a[2] = packed<S>(right[0], right[1]), a[3] = packed<S>(right[2], right[3]);
 }
 
-// 2^x by the special-function unit alone: two units in the last place, and subnormals are zero.
+// 2^x by the special-function unit: within two units in the last place; subnormals become zero.
 __device__ inline float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Copies that run while the thread goes on; those of a group are waited for together.
+// Asynchronous copies, waited for in groups.
 __device__ inline void copy_async(std::uint32_t to, const void* from, bool inside) {
   const int bytes = inside ? 16 : 0;  // the rest of the 16 is zeros
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
@@ -140,7 +140,7 @@ __device__ inline void add_row_products(float (&c)[count][4],
                                         const SharedTile<S, rows_b, columns>& b) {
 #pragma unroll
   for (int k = 0; k < columns / 16; ++k) {
-    // All is fetched before the first is multiplied, so that one wait serves many products.
+    // Loads everything before the first product, so that one wait serves many products.
     std::uint32_t x[4], y[count / 2][4];
     a.factor(x, row0, k);
 #pragma unroll

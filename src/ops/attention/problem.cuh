@@ -1,4 +1,4 @@
-// Attention as kernels are given it, and what forward and backward share element by element.
+// The arguments of attention kernels, and elementwise parts that forward and backward share.
 #pragma once
 
 #include <algorithm>
@@ -79,8 +79,7 @@ __device__ inline std::uint32_t draw_group(const DropoutMask& mask, const Philox
   return kept;
 }
 
-// What is done to one score, at (i, j) of head h of batch b. Plain: there is neither a mask nor
-// dropout.
+// Operations on one score, at (i, j) of head h of batch b. Plain: without mask and dropout.
 template <class S, bool plain = false>
 struct ScoreRules {
   using T = Compute<S>;
@@ -88,7 +87,7 @@ struct ScoreRules {
   const void* mask;     // of head h
   std::uint64_t first;  // group of the head, for dropout
   Philox philox;
-  T keep;  // what kept weights are multiplied by
+  T keep;  // dropout's scale factor
 
   __device__ ScoreRules(const CudaProblem& problem, const void* mask_data, RandomState random,
                         int b, int h)
@@ -114,7 +113,7 @@ struct ScoreRules {
     return score + cuda::widen(static_cast<const S*>(mask)[at]);
   }
 
-  // Whether the mask says of each key alone, for all queries, whether it is seen; and what it says.
+  // Whether the mask depends only on the key (a padding mask); and its value.
   __device__ bool by_key() const { return masks() && p.boolean_mask && p.mask_stride[2] == 0; }
   __device__ bool shows(int j) const {
     return j < p.keys && static_cast<const std::uint8_t*>(mask)[j * p.mask_stride[3]] != 0;
@@ -183,7 +182,8 @@ template <class S>
 void backward_mma(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a);
 
 // The same for compute capability 9.0 (attention_wgmma_cuda.cu), where heads are of up to 64 and
-// rows of whole pieces. False, and nothing done, where that, or the device, is not so.
+// rows of whole pieces. Returns false, without doing anything, if the problem or the device does
+// not qualify.
 template <class S>
 bool forward_wgmma(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a);
 template <class S>

@@ -1,7 +1,7 @@
-// Products of small tiles that stay in cache, on vectors of the widest kind the processor has.
+// Products of small tiles in cache, with the processor's widest vectors.
 //
 // Every product of attention is written as C (m × n) += A (m × k) · B (k × n) with the elements of
-// A broadcast one by one against rows of B. Then A may be a piece of a tensor as it lies,
+// A broadcast one by one against rows of B. Then A may be part of a tensor in its own layout,
 // transposed or not, and only B and C need rows of whole vectors.
 #pragma once
 

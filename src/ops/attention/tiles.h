@@ -1,8 +1,8 @@
-// What forward and backward share: the problem as it was bound, and loading its pieces into tiles.
+// Shared by forward and backward: the bound problem, and loading tiles.
 //
 // A tile of scores is stored with keys as rows and queries as the lanes of vectors: scores[j][i].
-// Then maxima and sums over keys need no step across lanes, and keys and values are read as they
-// lie.
+// Then maxima and sums over keys need no cross-lane operations, and keys and values are read in
+// their own layout.
 #pragma once
 
 #include <algorithm>
@@ -111,7 +111,7 @@ void load_rows(const T* from, std::int64_t stride, std::int64_t rows, std::int64
   std::fill(to + rows * width, to + lanes<C> * width, C(0));
 }
 
-// Rows of keys or values: as they lie when the kernel computes in their type, else widened into
+// Rows of keys or values: in place if the kernel computes in their type, otherwise widened into
 // `buffer`.
 template <class T, class C>
 simd::Factor<C> load_keys(const T* from, std::int64_t stride, std::int64_t rows,
@@ -129,7 +129,7 @@ struct Place {
   std::int64_t batch, head, query, queries, key, keys;
 };
 
-// Puts -inf where a query does not see a key, and adds a mask that is to be added.
+// Sets -inf where a query does not see a key, and adds a floating mask.
 template <class T, class C>
 void apply_masks(const Problem& p, const Place& at, const std::byte* mask, C* scores) {
   constexpr C hidden = -std::numeric_limits<C>::infinity();

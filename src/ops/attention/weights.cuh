@@ -1,4 +1,4 @@
-// What the kernels on tensor cores do to scores in registers. A warp has 16 rows of a matrix of
+// Operations of the tensor-core kernels on scores in registers. A warp has 16 rows of a matrix of
 // scores: with g = lane / 4 and t = lane % 4, element c[n][2 · half + e] is in row g + 8 · half and
 // column 8 n + 2 t + e.
 //
@@ -18,13 +18,13 @@ __device__ float join_row(float value, const Join& join) {
   return join(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
-// What a mask by key says of a lane's keys, a bit each. Asked for before the scores are there, so
-// that nothing waits for it.
+// A padding mask for a lane's keys, one bit each. Loaded before the scores are ready, to hide its
+// latency.
 template <bool plain>
 struct ShownKeys {
   std::uint32_t bits[2] = {~0u, ~0u};
 
-  // Of columns: 64 keys from j on. Each lane asks for two, and all tell one another.
+  // For keys as columns: 64 keys from j on. Each lane loads two and shares them with the warp.
   template <class S>
   __device__ static ShownKeys of_columns(const ScoreRules<S, plain>& rules, int j) {
     ShownKeys shown;
@@ -52,10 +52,9 @@ struct ShownKeys {
   __device__ bool row(int half) const { return plain || (bits[0] >> half & 1u) != 0; }
 };
 
-// Scores become -inf where a query does not see a key, and get what a mask adds. query(n, e),
-// key(n, e) and shown(n, e) tell what c[n][e] is the score of and what a mask by key says of it.
-// Returns what the scores must be multiplied by afterwards: the scale and log2(e), unless that is
-// done.
+// Sets scores to -inf where a query does not see a key, and adds a floating mask. query(n, e),
+// key(n, e) and shown(n, e) give the query, the key and the padding mask of c[n][e]. Returns the
+// remaining factor for the scores: the scale times log2(e), or 1 if already applied.
 template <class S, bool plain, class Query, class Key, class Shown>
 __device__ float follow_rules(const ScoreRules<S, plain>& rules, float (&c)[8][4],
                               const Query& query, const Key& key, const Shown& shown) {
@@ -89,7 +88,7 @@ __device__ float follow_rules(const ScoreRules<S, plain>& rules, float (&c)[8][4
   }
 }
 
-// Which of a lane's weights c[count][4] dropout keeps. What is kept has still to be multiplied.
+// The dropout mask of a lane's weights c[count][4]. Does not apply dropout's scale factor.
 template <bool plain, int count>
 struct Kept {
   static_assert(count % 2 == 0 && count <= 8);

@@ -1,5 +1,5 @@
-// What attention's kernels on warpgroups share. Each group of four warps of a block has 64 rows of
-// its results; one thread of the block asks for the tiles that all of them read.
+// Shared by attention's warpgroup kernels. Each warpgroup (four warps) of a block computes 64 rows
+// of the result; one thread of the block fetches the tiles for all of them.
 #pragma once
 
 #include "ops/attention/mma.cuh"
@@ -15,8 +15,8 @@ using namespace cuda;  // NOLINT: a header of kernels, included by nothing else
 template <class S, int rows>
 using Tile = SharedTile<S, rows, 64>;
 
-// Which tile of which head a block works on. Under causality tiles take longer or shorter, so the
-// longest of all heads come first; but only among as many heads as stay in the cache together.
+// The tile and head of a block. With a causal mask tiles differ in length, so the longest start
+// first, but only among as many heads as fit into the cache together.
 struct WorkOrder {
   int tiles, heads;  // heads of all batches
   int together;      // heads
@@ -39,12 +39,12 @@ struct WorkOrder {
   }
 };
 
-// Number of the thread's warp, in a register that is one for the warp.
+// The thread's warp, in a warp-uniform register.
 __device__ inline int warp_number() {
   return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
 }
 
-// Four lanes have four words each; afterwards lane t has word t of each of them.
+// Transposes four words of four lanes: lane t gets word t of each.
 __device__ inline void transpose_quad(std::uint32_t (&w)[4]) {
   const int t = static_cast<int>(threadIdx.x) % 4;
   const auto swap = [&](std::uint32_t& low, std::uint32_t& high, int bit) {
@@ -112,8 +112,8 @@ __device__ void start_sums(float (&c)[8][4], const std::uint32_t (&a)[4][4], std
   for (int k = 0; k < 4; ++k) start_product<S>(c, a[k], b + k * next_rows, true);
 }
 
-// Whether the device has warpgroups and the problem suits these kernels. (Scores are compared
-// before they are scaled, so the scale is positive.)
+// Whether the device has warpgroups and these kernels support the problem. (The scale must be
+// positive, because scores are compared before they are scaled.)
 inline bool fits_wgmma(const CudaProblem& p) {
   int device = 0, major = 0, minor = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");

@@ -77,7 +77,7 @@ std::vector<TensorType> infer_grad(const Call& call, const BatchNormGradAttribut
   return {call.inputs[0], channels, channels};
 }
 
-// Axes of x but the channels.
+// Axes of x except the channels.
 Axes other_axes(const Tensor& x, ImageLayout layout) {
   Axes axes;
   for (int i = 0; i < x.rank(); ++i)
@@ -118,8 +118,8 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const BatchNormAttribu
   return {a.relu ? relu(y) : y, reshape(centre, channels), reshape(spread, channels)};
 }
 
-// The statistics that come as inputs only save time: they are computed again here, so that
-// differentiating this gives the derivative through them too.
+// The statistics given as inputs only save time. They are recomputed here, so that derivatives
+// through them are included.
 std::vector<Tensor> grad_reference(std::span<const Tensor> in, const BatchNormGradAttributes& a) {
   const Tensor& x = in[0];
   const Axes axes = other_axes(x, a.layout);
@@ -136,8 +136,8 @@ std::vector<Tensor> grad_reference(std::span<const Tensor> in, const BatchNormGr
           cast(sum(g, axes), x.dtype())};
 }
 
-// What relu lets pass of the gradient of a sum, which is made again for it: the pass that makes
-// such nodes comes after gradients, so only those who apply the op themselves come here.
+// Applies relu's mask to the gradient of a sum, which is recomputed for it. Only used by direct
+// callers of the op: the pass that makes such nodes runs after differentiation.
 Tensor passed_by_sum(const GradientCall& call, const BatchNormAttributes& a) {
   if (!a.relu) return call.grad();
   std::vector<Tensor> inputs;
@@ -148,8 +148,8 @@ Tensor passed_by_sum(const GradientCall& call, const BatchNormAttributes& a) {
   return where(less_equal(sum, scalar_like(sum, 0.0)), scalar_like(call.grad(), 0.0), call.grad());
 }
 
-// Mean and variance reach users only behind stop_gradient, and the backward op does not depend on
-// them beyond x: the gradient of y is all there is.
+// Users see mean and variance only through stop_gradient, and the backward op depends on them only
+// through x, so only y has a gradient.
 std::vector<Tensor> gradient(const GradientCall& call, const BatchNormAttributes& a) {
   std::vector<Tensor> result(static_cast<std::size_t>(call.input_count()));
   if (!call.has_grad(0)) return result;
@@ -189,8 +189,7 @@ BatchNormResult train(const Tensor& x, const Tensor& weight, const Tensor& bias,
           moved(running_var, outputs[2] * (n / (n - 1.0)), momentum)};
 }
 
-// Besides its elements, every run of a channel takes some time; with the channels last there are
-// none.
+// Each run of a channel has a fixed cost; with channels last there are no runs.
 template <class A, int per_element>
 Cost cost_of_planes(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                     const A& attributes) {

@@ -6,8 +6,8 @@
 
 namespace ebb {
 
-// x as (samples, channels, run): a run is what a channel has in one sample along memory. With the
-// channels last every position is a sample of its own, and runs have one element.
+// x as (samples, channels, run): a run is the contiguous part of a channel in one sample. With
+// channels last every position is a sample, and runs have one element.
 struct ChannelExtent {
   std::int64_t samples = 1, channels = 1, run = 1;
 
@@ -21,9 +21,8 @@ constexpr int channel_axis(const Shape& x, ImageLayout layout) {
 }
 
 // Inputs: x (N, C, ...) or (N, ..., C), then weight (C), bias (C) and what is added to the result,
-// like x, as they exist.
-// Outputs: y like x, or y + added, and relu of that: to the bit what the ops `add` and `relu` make
-// of a y that is in memory; mean and var (C), the latter biased.
+// like x, as they exist. Outputs: y like x, or y + added, optionally with relu: the same bits as
+// the ops `add` and `relu` on a stored y; mean and var (C), the latter biased.
 struct BatchNormAttributes {
   double eps = 0.0;
   bool weight = false, bias = false;
@@ -42,16 +41,15 @@ struct BatchNormAttributes {
   int added_input() const { return bias_input() + (bias ? 1 : 0); }
 };
 
-// Inputs: x, the gradient of y or relu(y), mean, var, then weight if there is one, and with relu
-// the bias if there is one, of x's dtype, or of the statistics' to be rounded to it: where relu
-// lets the gradient pass is found by computing y again, so that backward reads no more of memory
-// than it would without relu.
-// Outputs: the gradients of x, weight and bias. The last two are sums that the first needs anyway.
+// Inputs: x, the gradient of y or relu(y), mean, var, weight if there is one, and with relu the
+// bias if there is one, in x's dtype or in the statistics' dtype to be rounded to it. Backward
+// recomputes y to rebuild relu's mask, so that it reads no more memory than without relu. Outputs:
+// the gradients of x, weight and bias. The first needs the last two sums anyway.
 struct BatchNormGradAttributes {
   double eps = 0.0;
   bool weight = false;
   ImageLayout layout = ImageLayout::channels_first;
-  bool relu = false, bias = false;  // bias: whether y has one, which relu alone asks
+  bool relu = false, bias = false;  // bias: whether y has a bias, needed only with relu
   bool operator==(const BatchNormGradAttributes&) const = default;
   void visit(auto&& field) {
     field("eps", eps);
@@ -63,8 +61,8 @@ struct BatchNormGradAttributes {
   int bias_input() const { return weight ? 5 : 4; }
 };
 
-// The largest number that S rounds to 0: half of its smallest positive one, a tie that goes to 0.
-// Once rounded, y is positive where it was above this, and negative where it was below minus this.
+// The largest number that rounds to 0 in S: half of its smallest positive number, a tie that goes
+// to 0. The rounded y is positive if y was above this, and negative if y was below minus this.
 template <class S>
 inline constexpr Compute<S> lost_in = 0;
 template <>

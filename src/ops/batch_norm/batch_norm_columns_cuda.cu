@@ -1,14 +1,14 @@
 // Batch normalisation of x as a matrix (rows, C): with the channels last, and after linear layers.
 //
-// Threads own a pack of neighbouring columns and walk down the rows, so memory is read along itself
-// whatever the number of channels. Blocks sum their share of the rows, a second kernel joins the
-// shares of each channel in order and makes its coefficients, and a third applies them to every
-// element: y may be x, and dx may be x or g. It walks the other way: what the first read last is
-// still in the cache.
+// Each thread has a pack of neighbouring columns and walks down the rows, so accesses are coalesced
+// for any number of channels. Blocks sum their share of the rows, a second kernel adds the shares
+// of each channel in order and computes its coefficients, and a third applies them to every
+// element: y may be x, and dx may be x or g. The third walks in the opposite direction, because the
+// rows that the first read last are still in the cache.
 //
-// All three move bytes. They need many loads under way on each multiprocessor, and so few
-// registers: rows are held as memory has them until they are used, and launch bounds say how many
-// blocks must fit.
+// All three are limited by memory bandwidth. They need many loads in flight per multiprocessor, and
+// so few registers: rows stay in their storage dtype until they are used, and launch bounds set how
+// many blocks must fit.
 #include <algorithm>
 
 #include "ops/batch_norm/channels.cuh"
@@ -21,7 +21,7 @@ constexpr int threads = 256;
 constexpr int chunk = 8;              // rows a thread takes together
 constexpr int multiprocessors = 132;  // an H200's
 constexpr int most_across = 32;       // threads
-// Blocks that fit on a multiprocessor: of sums, and of what reads one tensor, or two.
+// Blocks per multiprocessor: for sums, and for kernels that read one tensor or two.
 constexpr int fit_sums = 2, fit_one = 3, fit_two = 2;
 
 // How `threads` threads lie over a matrix: (across, down) packs of `width` columns.
@@ -111,7 +111,7 @@ struct Pair {
 };
 
 // Σ x and Σ x² of each column. A chunk is summed relative to its first element, so that float32
-// rounds deviations and not the mean; what joins the chunks has the digits to bear the mean.
+// rounds deviations and not the mean; chunks are combined in double.
 template <class S, int width>
 struct SumsOfX {
   using T = Compute<S>;
@@ -144,7 +144,7 @@ struct SumsOfX {
   }
 };
 
-// Σ g and Σ g · (x - mean) of each column, of the g that relu lets pass.
+// Σ g and Σ g · (x - mean) of each column, with relu's mask applied to g.
 template <class S, int width, bool relu>
 struct SumsOfGradients {
   using T = Compute<S>;
@@ -159,7 +159,8 @@ struct SumsOfGradients {
       for (int j = 0; j < width; ++j) mean[j] = forwards.means[column + j];
     }
     if constexpr (relu) {
-      // A scale takes a root and a division in double: threads make one each, not all they need.
+      // A scale takes a square root and a division in double, so each thread computes one and
+      // shares it.
       __shared__ T scales[most_across * width];
       for (int c = p.lane(); c < p.across * width; c += threads)
         if (p.first<width>() + c < p.columns) scales[c] = forwards.scale(p.first<width>() + c);
@@ -233,7 +234,7 @@ __global__ void __launch_bounds__(threads, fit_sums)
   }
 }
 
-// What the sums of a whole channel are to it.
+// Results of a channel from its sums.
 template <class S>
 __device__ Coefficients<Compute<S>> finish(const ForwardChannels<S>& channels, std::int64_t c,
                                            std::int64_t rows, const Pair& sums) {
@@ -268,7 +269,8 @@ __global__ void __launch_bounds__(1024)
   if (threadIdx.x == 0 && c < p.columns) coefficients[c] = finish(channels, c, p.rows, all);
 }
 
-// out from x and, if `two`, what lies beside it, column j of the thread's as each(j, x, beside).
+// out from x and, if `two`, a second tensor of x's shape: column j of the thread is each(j, x,
+// beside).
 template <class S, int width, bool two, class Each>
 __device__ void write_elements(const Columns& p, const S* x, const S* beside, S* out,
                                const Each& each) {
@@ -314,7 +316,7 @@ __global__ void __launch_bounds__(threads, adds ? fit_two : fit_one)
   });
 }
 
-// dx from x and g, for which y is computed again with relu.
+// dx from x and g; with relu, recomputes y for the mask.
 template <class S, int width, bool relu>
 __global__ void __launch_bounds__(threads, fit_two)
     backward_kernel(Columns p, const S* x, const S* g, S* dx,

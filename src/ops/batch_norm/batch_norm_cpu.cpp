@@ -1,6 +1,6 @@
 // Batch normalisation of x as (N, C, S), S the elements of a channel in one sample.
 //
-// Channels are independent, so threads share them out. With a long S, a channel is N runs of
+// Channels are independent and are divided among threads. With a long S, a channel is N runs of
 // memory, each summed and normalised as such. With a short one (S is 1 after a linear layer and
 // with the channels last) blocks of neighbouring channels are handled together, a column of (N, C ·
 // S) for each vector lane. Either way the order of sums depends on the shape alone, and y may be x,
@@ -61,8 +61,8 @@ void for_blocks(const Extent& e, const Body& body) {
                });
 }
 
-// totals[c] = the sum over channel c of a block, where step(sums, offset, count) adds a piece of
-// one sample to sums of columns. `totals` has room for all columns.
+// totals[c] = the sum over channel c of a block, where step(sums, offset, count) adds part of one
+// sample to sums of columns. `totals` has room for all columns.
 template <class Step>
 void sum_columns(const Extent& e, std::int64_t first, std::int64_t last, double* totals,
                  const Step& step) {
@@ -89,7 +89,8 @@ Columns<T> spread(const Extent& e, std::int64_t first, std::int64_t last, const 
 // --- Forward
 
 // Mean and variance of a channel in one pass over memory: each piece is centred on its own mean
-// while it is in the first-level cache, and the pieces join as two samples of a population do.
+// while it is in the first-level cache, and the pieces are combined by the formula for merging two
+// samples.
 template <class S>
 void moments_of_runs(const Extent& e, const S* x, std::int64_t channel, Compute<S>* mean,
                      Compute<S>* var) {
@@ -141,8 +142,8 @@ void moments_of_columns(const Extent& e, const S* x, std::int64_t first, std::in
     vars[c] = static_cast<T>(totals[c - first] / e.per_channel());
 }
 
-// y = (x - mean) · scale + shift. Not inlined: forward and backward must round alike, to the bit,
-// for relu to have one sign in both.
+// y = (x - mean) · scale + shift. Not inlined: forward and backward must round identically, so that
+// relu's mask is the same in both.
 template <class T, class P>
 [[gnu::noinline]] void normalise(const T* x, T* y, std::int64_t count, const P& mean,
                                  const P& scale, const P& shift) {
@@ -218,7 +219,7 @@ struct Sums {
   double g = 0.0, g_centred = 0.0;  // Σ g, Σ g · (x - mean)
 };
 
-// Reads pieces of x and of g, the latter as relu lets it pass.
+// Reads parts of x and of g, with relu's mask applied to g.
 template <class S, class P>
 class PieceReader {
  public:

@@ -1,8 +1,7 @@
 // Batch normalisation of x as (N, C, S), S the elements of a channel in one sample, more than one
-// (batch_norm_columns_cuda.cu has the other case). Blocks gather
-// the moments or sums of slices of a channel, a warp joins the slices of each channel in order and
-// makes its coefficients, and a third kernel applies them to every element: y may be x, and dx may
-// be x or g.
+// (batch_norm_columns_cuda.cu has the other case). Blocks compute the moments or sums of slices of
+// a channel, a warp combines the slices of each channel in order and computes its coefficients, and
+// a third kernel applies them to every element: y may be x, and dx may be x or g.
 #include <algorithm>
 
 #include "ebb/storage.h"
@@ -51,8 +50,8 @@ struct Extent : ChannelExtent {
   }
 };
 
-// Each chunk is taken relative to its first element, which is one of those whose spread is asked
-// for: what it adds to the rounding errors is small beside the result.
+// Each chunk is summed relative to its first element; since that is one of the samples, the
+// additional rounding error is small compared with the variance.
 template <class S, int width>
 __global__ void __launch_bounds__(threads) moments_kernel(Extent e, const S* x, Moments* partial) {
   using T = Compute<S>;
@@ -139,7 +138,7 @@ __global__ void finish_kernel(Extent e, const typename Channels::Part* partial, 
   if (threadIdx.x == 0) coefficients[blockIdx.x] = channels.finish(blockIdx.x, all);
 }
 
-// y from x and what is added to it, or dx from x and g, for which y is computed again with relu.
+// y from x and the added tensor, or dx from x and g; with relu, recomputes y for the mask.
 template <class S, int width, bool relu>
 __global__ void apply_kernel(Extent e, const S* x, const S* added, const S* g, S* out,
                              const Coefficients<Compute<S>>* coefficients, Forwards<S> forwards) {

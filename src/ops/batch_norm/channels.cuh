@@ -1,5 +1,5 @@
-// What the kernels of batch normalisation know of a channel, whichever way it lies in memory: how
-// parts of one join, and what follows from the whole.
+// Computations per channel that all batch-norm kernels share, for either layout: combining partial
+// results, and coefficients from the total.
 #pragma once
 
 #include "ebb/storage.h"
@@ -27,8 +27,8 @@ __device__ void store(S* to, const Compute<S> (&from)[width]) {
     *to = narrow<S>(from[0]);
 }
 
-// Count, mean and sum of squared deviations of some elements; two join as two samples of a
-// population do.
+// Count, mean and sum of squared deviations of some elements; combined by the formula for merging
+// two samples.
 struct Moments {
   double count = 0.0, mean = 0.0, squares = 0.0;
 
@@ -53,18 +53,18 @@ struct Sums {
   };
 };
 
-// Said where it is meant: a compiler that is free to join a product and a sum may do so with relu
-// and not without, and fusion would change bits.
+// Explicit: a compiler that may contract products and sums could do so with relu and not without,
+// and fusion would change bits.
 __device__ inline float fused_multiply_add(float a, float b, float c) { return ::fmaf(a, b, c); }
 __device__ inline double fused_multiply_add(double a, double b, double c) { return ::fma(a, b, c); }
 
-// y, rounded in the same places by every kernel: relu must find one sign in all of them.
+// y, rounded in the same places by every kernel, so that relu's mask is the same in all of them.
 template <class T>
 __device__ T normalised(T x, T mean, T scale, T shift) {
   return fused_multiply_add(x - mean, scale, shift);
 }
 
-// What relu makes of y once that is rounded to S, and of the gradient that comes back there.
+// relu of y rounded to S, and relu's mask applied to a gradient.
 template <class S>
 __device__ Compute<S> relu_of(Compute<S> y) {
   return y < -lost_in<S> ? Compute<S>(0) : y;
@@ -74,7 +74,7 @@ __device__ Compute<S> passed(Compute<S> g, Compute<S> y) {
   return y <= lost_in<S> ? Compute<S>(0) : g;
 }
 
-// What is applied to each element x of a channel. Aligned to be read at once.
+// Coefficients applied to each element of a channel. Aligned for a single load.
 template <class T>
 struct alignas(16) Coefficients {
   T mean, scale, shift, slope;
@@ -85,8 +85,8 @@ struct alignas(16) Coefficients {
   }
 };
 
-// What forward and backward write, `shift` being that of y. What is added meets a y that is
-// rounded, as if it were in memory.
+// The results of forward and backward; `shift` belongs to y. The added tensor is added to a rounded
+// y, as if y had been stored.
 template <class S, bool relu>
 __device__ Compute<S> forward(const Coefficients<Compute<S>>& c, Compute<S> x) {
   return relu ? relu_of<S>(c.forward(x)) : c.forward(x);
@@ -107,13 +107,13 @@ __device__ T reciprocal_deviation(T var, double eps) {
   return static_cast<T>(1.0 / square_root(static_cast<double>(var) + eps));
 }
 
-// What a channel's deviations are multiplied with, in forward and backward.
+// The factor of a channel's deviations in forward and backward.
 template <class S>
 __device__ Compute<S> scale_of(Compute<S> var, double eps, const S* weight, std::int64_t c) {
   return reciprocal_deviation(var, eps) * (weight ? widen(weight[c]) : Compute<S>(1));
 }
 
-// What y was made with, for backward.
+// Parameters of y, for backward.
 template <class S>
 struct Forwards {
   using T = Compute<S>;

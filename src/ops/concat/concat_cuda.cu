@@ -1,5 +1,5 @@
-// Parts are copied by one kernel for many: a thread finds the part its piece of the result comes
-// from in a table that travels with the launch.
+// One kernel copies many parts: a thread finds the source of its part of the result in a table that
+// is passed as a kernel argument.
 #include "ops/concat/concat.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
@@ -9,7 +9,7 @@ namespace {
 
 using namespace cuda;
 
-constexpr int table_parts = 240;  // what 4 KiB of arguments have room for
+constexpr int table_parts = 240;  // limited by 4 KiB of kernel arguments
 
 struct Table {
   const std::byte* part[table_parts];

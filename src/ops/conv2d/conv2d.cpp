@@ -255,7 +255,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                     .dilation = options.dilation,
                                     .groups = options.groups,
                                     .layout = options.layout};
-  // A weight of another rank goes on as it is, to the check that names it.
+  // A weight of another rank is passed on; `infer` reports it.
   const Tensor kernel = weight.rank() == 4 ? from_channels_first(weight, options.layout) : weight;
   return apply1(conv2d_op(), bias ? std::vector{x, kernel, bias} : std::vector{x, kernel},
                 attributes);

@@ -67,8 +67,8 @@ Kernel bind_conv2d_weight_grad_cpu(const KernelRequest& request,
 Kernel bind_conv2d_weight_grad_cuda(const KernelRequest& request,
                                     const Conv2dAttributes& attributes);
 
-// How many images kernels that copy them take at a time: few enough for the copies to stay in the
-// second-level caches, in runs of nearly equal length.
+// The number of images that copying kernels process at a time: few enough that the copies stay in
+// the second-level cache, in runs of nearly equal length.
 std::int64_t images_at_once(const ConvGeometry& geometry, Bytes element);
 
 // Kernels of one element type, whose inputs and outputs are in the order of the op of that kind.

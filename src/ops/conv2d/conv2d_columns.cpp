@@ -126,7 +126,7 @@ struct Columns {
                    for (std::int64_t o = 0; o < out; ++o)
                      for (std::int64_t p = 0; p < columns(); ++p)
                        y[o * to.row_stride + p * to.column_stride] = offsets[k * out + o];
-                 // Products are written along rows: with the channels last, those of positions.
+                 // Products are written row by row: with channels last, a row is a position.
                  const MatrixLayout w = dense(out, rows()), taps = dense(rows(), columns());
                  const T beta = offsets ? T(1) : T(0);
                  if (g.channels_last())

@@ -11,7 +11,8 @@ namespace ebb {
 
 std::int64_t images_at_once(const ConvGeometry& g, Bytes element) {
   constexpr Bytes cache = 1_MiB;  // second-level, of a core
-  // Weights are read anew for every run of images, so a run is to hold as much as they do.
+  // Weights are read again for every run of images, so a run should be at least as large as the
+  // weights.
   const Bytes room = std::max(threads() * cache, g.weight_elements() * element);
   const Bytes image = (g.image_elements() + g.result_elements()) * element;
   const std::int64_t most = std::max<std::int64_t>(room.count / image.count, 1);
@@ -155,7 +156,7 @@ Kernel bind_widened(ConvKind kind, const ConvGeometry& g, bool bias) {
 
 Kernel bind(const KernelRequest& request, ConvKind kind, const ConvGeometry& g) {
   const bool bias = request.inputs.size() == 3;
-  if (g.batch == 0)  // sums over no images; images that are not there need no kernel
+  if (g.batch == 0)  // an empty batch: sums are zero, and images need no kernel
     return {[bytes = request.out().type.bytes()](const KernelArgs& args) {
       if (bytes.count > 0) std::memset(args.outputs[0], 0, static_cast<std::size_t>(bytes.count));
     }};

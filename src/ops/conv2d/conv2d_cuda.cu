@@ -23,8 +23,8 @@ __global__ void add_bias(const S* bias, S* y, std::int64_t count, std::int64_t p
 
 constexpr int tile = 32;
 
-// to (batch, columns, rows) = from (batch, rows, columns), in tiles that both sides reach along
-// memory.
+// to (batch, columns, rows) = from (batch, rows, columns), in tiles, so that both sides are
+// accessed contiguously.
 template <class S>
 __global__ void turn_kernel(const S* from, S* to, std::int64_t rows, std::int64_t columns) {
   __shared__ S cells[tile][tile + 1];
@@ -69,8 +69,8 @@ struct Operand {
   }
 };
 
-// With the channels last, for what cuDNN convolves only with the channels first: all three operands
-// are turned around in the workspace.
+// Channels last, for cases that cuDNN supports only with channels first: transposes all three
+// operands in the workspace.
 template <class S>
 class Turned {
  public:
@@ -136,7 +136,7 @@ Kernel bind_without_bias(const KernelRequest& request, ConvKind kind, const Conv
 Kernel bind(const KernelRequest& request, ConvKind kind, const ConvGeometry& g) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    if (g.batch == 0)  // sums over no images; images that are not there need no kernel
+    if (g.batch == 0)  // an empty batch: sums are zero, and images need no kernel
       return Kernel{[bytes = request.out().type.bytes()](const KernelArgs& args) {
         if (bytes.count > 0)
           EBB_CUDA_CHECK(cudaMemsetAsync(args.outputs[0], 0, static_cast<std::size_t>(bytes.count),

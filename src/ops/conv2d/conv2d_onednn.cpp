@@ -1,11 +1,11 @@
 // Convolution on oneDNN.
 //
-// Where ebb holds images as NCHW, they are reordered on the way in and out, since oneDNN's fast
-// kernels want the channels innermost. This is done a few images at a time: the copies then stay in
-// the second-level caches, which is faster than reordering the batch at once and takes a fraction
-// of the workspace. Products over 1 x 1 kernels, and gradients in images of a few channels, run on
-// NCHW as it lies, where the reorder costs more than it gains. Images held as NHWC are taken as
-// they lie wherever oneDNN has a kernel for that.
+// NCHW images are reordered before and after, because oneDNN's fast kernels need the channels
+// innermost. This is done a few images at a time: the copies then stay in the second-level caches,
+// which is faster than reordering the batch at once and takes a fraction of the workspace. Products
+// over 1 x 1 kernels, and gradients in images of a few channels, run directly on NCHW, because
+// there the reorder costs more than it saves. NHWC images are used without a reorder if oneDNN has
+// a kernel for that.
 //
 // Primitives are made when the kernel is bound. oneDNN takes its scratchpads from our workspace.
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr std::int64_t few_channels = 4;      // of an image that is not worth p
 constexpr std::int64_t vector_channels = 16;  // of oneDNN's blocks for 512-bit vectors
 constexpr std::int64_t least_columns = 128;   // from which plain 1 x 1 products are efficient
 
-// A reorder between two memory objects; does nothing when they lie alike.
+// A reorder between two memory objects; does nothing if their layouts are equal.
 struct Copy {
   dnnl::reorder primitive;
   memory scratch;
@@ -50,7 +50,7 @@ struct Copy {
   }
 };
 
-// The formats asked of oneDNN for the image and the result.
+// The formats requested from oneDNN for image and result.
 struct Formats {
   Tag x = Tag::any, y = Tag::any;
 
@@ -71,8 +71,8 @@ struct Formats {
     else if (kind == ConvKind::forward && blocks(g))
       x = y = Tag::nChw16c;
   }
-  // Forward, oneDNN prefers NHWC by itself, which takes longer to reorder to than channels in
-  // blocks; for a single block its kernel is the faster by more.
+  // In forward, oneDNN prefers NHWC, to which reordering takes longer than to blocked channels;
+  // with a single block, its faster kernel outweighs that.
   static bool blocks(const ConvGeometry& g) {
     if (!has_isa(dnnl::cpu_isa::avx512_core)) return false;
     if (g.groups == g.in && g.groups == g.out) return g.in % vector_channels == 0;  // depthwise
@@ -87,7 +87,7 @@ struct Stage {
   std::int64_t images = 0;
   dnnl::primitive convolution;
   memory x_plain, y_plain;  // as ebb holds them
-  memory x, y;              // as the primitive wants them; the same where they lie alike
+  memory x, y;              // in the primitive's layout; the same object if the layouts are equal
   Desc weight;              // as the primitive wants it; a gradient is always float32
   memory scratch;
   Copy copy_x, copy_y;
@@ -101,7 +101,7 @@ struct Stage {
     const memory::dims y_dims{count, g.out, g.result.h, g.result.w};
     const memory::dims strides{g.stride.h, g.stride.w},
         dilation{g.dilation.h - 1, g.dilation.w - 1}, before{g.padding.h, g.padding.w};
-    // What lies behind the last position of the kernel counts as (possibly negative) padding.
+    // Cells after the last position of the kernel count as (possibly negative) padding.
     const auto rest = [](std::int64_t image, std::int64_t kernel, std::int64_t result,
                          std::int64_t stride, std::int64_t step, std::int64_t pad) {
       return (result - 1) * stride + step * (kernel - 1) + 1 - image - pad;
@@ -189,8 +189,8 @@ class OnednnConvolution {
         stream_(engine()) {
     const Formats best(kind, g, dtype);
     const std::int64_t images = images_at_once(g, element_);
-    // Formats of our choice may have no kernel, and a shorter last run may want its weight in
-    // another one.
+    // The requested formats may have no kernel, and a shorter last run may need another weight
+    // format.
     const bool made = make_stages(best.plain() ? g.batch : images, bias, dtype, best) ||
                       make_stages(images, bias, dtype, Formats()) ||
                       make_stages(g.batch, bias, dtype, Formats());

@@ -101,9 +101,9 @@ cudnnDataType_t data_type(DType dtype) {
   }
 }
 
-// The first algorithm of a list, fastest first, that runs, repeats itself to the bit, does the
-// arithmetic asked for and fits the limit; where none fits, the one that needs the least. And its
-// workspace. Nothing where none runs at all.
+// The first algorithm of a list, sorted by speed, that is supported, deterministic, uses the
+// requested arithmetic and fits the workspace limit; if none fits, the one with the smallest
+// workspace. Returns its workspace too, or nothing if none is supported.
 template <class Performance, class Size>
 std::optional<std::pair<decltype(Performance::algo), Bytes>> first_fit(
     const std::vector<Performance>& list, cudnnMathType_t math, const Size& size) {

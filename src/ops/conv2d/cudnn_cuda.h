@@ -8,15 +8,15 @@
 
 namespace ebb::cuda {
 
-// The most workspace a convolution may use; what it does use is known once it is bound.
+// The workspace limit of a convolution; its actual workspace is known after binding.
 inline constexpr Bytes conv_workspace_limit = 128_MiB;
 
 // One of the three convolutions of a geometry, by an algorithm that gives the same bits each time.
 // float32 is multiplied as such unless TF32 is allowed; half types are summed in float32.
 class Convolution {
  public:
-  // Nothing where cuDNN has no such algorithm for this layout of images. Without the device, as
-  // when only a plan is made, there is one, and its workspace is the most there may be.
+  // Empty if cuDNN has no such algorithm for this image layout. Without the device, when only a
+  // plan is made, the workspace is the limit.
   static std::optional<Convolution> find(Device device, ConvKind kind, const ConvGeometry& geometry,
                                          DType dtype, bool tf32);
 

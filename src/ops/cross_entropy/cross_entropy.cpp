@@ -36,7 +36,7 @@ Tensor cross_entropy_rows_grad(const Tensor& logits, const Tensor& targets, cons
   const std::int64_t classes = logits.shape()[1];
   const ClassTargets t(targets, a.ignore_index);
   const Tensor p = exp(logits - unsqueeze(row_logsumexp(logits), 1));
-  // Forward has seen that targets are classes, so nothing has to be checked here.
+  // Forward has already checked the targets.
   const Tensor places = arange(classes, t.index.dtype(), t.index.device());
   const Tensor hit = cast(equal(unsqueeze(t.index, 1), places), logits.dtype());
   const Tensor expected =
@@ -64,8 +64,8 @@ std::vector<TensorType> infer_grad(const Call& call, const CrossEntropyAttribute
   return {call.inputs[0]};
 }
 
-// The saved logsumexp only spares backward a pass: as far as derivatives go it is a constant, and
-// the backward op's own derivative in the logits is total.
+// The saved logsumexp only saves backward a pass: differentiation treats it as a constant, and the
+// backward op's derivative with respect to the logits is total.
 std::vector<Tensor> gradient(const GradientCall& call, const CrossEntropyAttributes& a) {
   const Tensor &logits = call.input(0), &lse = call.output(1);
   Tensor result;

@@ -48,8 +48,8 @@ void run_backward(const Problem& p, const KernelArgs& args) {
       return;
     }
     const T lse = args.in<T>(2)[row], g = args.in<T>(3)[row];
-    // p - T at the target, before the row is overwritten: in a half type the difference of the
-    // rounded parts would lose what is left when p nears 1.
+    // p - T at the target, before the row is overwritten: in a half type, the difference of rounded
+    // numbers would lose accuracy when p is near 1.
     const T at_target =
         (vm::exp(static_cast<T>(x[target]) - lse) - static_cast<T>(shares.target + shares.each)) *
         g;

@@ -1,5 +1,5 @@
-// Cross-entropy of one row of logits in kernels, for those that have all logits and for those that
-// make them a tile at a time. The arithmetic is that of rows.h.
+// Cross-entropy of one row of logits, for kernels that have all logits and for kernels that compute
+// them in tiles. The arithmetic is that of rows.h.
 #pragma once
 
 #include "ops/cuda/index.cuh"

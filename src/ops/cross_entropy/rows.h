@@ -1,6 +1,6 @@
-// Cross-entropy of one row of logits, for the kernels that have all logits and for those that make
-// them a chunk at a time. Rows are walked in tiles: half types are widened a tile at a time, and
-// each loop over a tile vectorises.
+// Cross-entropy of one row of logits, for kernels that have all logits and for kernels that compute
+// them in chunks. Rows are walked in tiles: half types are widened a tile at a time, and each loop
+// over a tile vectorises.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ const Compute<S>* widened(const S* x, Compute<S>* tile, std::int64_t count) {
   }
 }
 
-// Folds with `lanes` accumulators, so that the loop vectorises without reordering sums at will.
+// Folds with `lanes` accumulators, so that the loop vectorises with a fixed order of sums.
 template <class T, class Fold>
 T fold_tile(const T* x, std::int64_t count, T start, const Fold& fold) {
   constexpr int lanes = 32;
@@ -86,8 +86,8 @@ Compute<S> row_loss(const S* x, std::int64_t count, std::int64_t target, double 
   return static_cast<Compute<S>>((1.0 - smoothing) * at_target + smoothing * average);
 }
 
-// g · (p - share) over part of a row, where `share` is what every class expects; the caller takes
-// the rest off at the target. May run in place.
+// g · (p - share) over part of a row, where `share` is the smoothed probability of every class; the
+// caller subtracts the rest at the target. May run in place.
 template <class S>
 void row_gradient(const S* x, S* out, std::int64_t count, Compute<S> lse, Compute<S> g,
                   Compute<S> share) {

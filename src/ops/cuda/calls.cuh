@@ -1,6 +1,6 @@
 // The arguments of one call of a kernel, or of the several that a group does in one launch: the
-// blocks with blockIdx.y == i do call i. They travel with the launch, so that a recorded step needs
-// no table in the device's memory.
+// blocks with blockIdx.y == i do call i. They are passed as kernel arguments, so that a captured
+// step needs no table in device memory.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace ebb::cuda {
 
-// `most` is 1 or GroupOp::most_calls. Kernels take it as `const __grid_constant__`: it is then
-// indexed where it lies.
+// `most` is 1 or GroupOp::most_calls. Kernels take it as `const __grid_constant__`, so that
+// indexing it makes no local copy.
 template <class C, int most>
 struct Calls {
   static_assert(sizeof(C) * most <= 24 * 1024, "leaves no room for a kernel's other arguments");

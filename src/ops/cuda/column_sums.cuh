@@ -1,4 +1,4 @@
-// Sums of slices, joined in order: the second half of sums over rows that are cut into slices.
+// Adds the partial sums of slices in order: the second phase of sums over rows.
 #pragma once
 
 #include "ops/cuda/element.cuh"
@@ -6,7 +6,7 @@
 
 namespace ebb::cuda {
 
-// Where sums go of which each slice has several, one after another.
+// Destinations of sums, if each slice has several, one after another.
 template <class S>
 struct JoinedSums {
   static constexpr int most = 3;

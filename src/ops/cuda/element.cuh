@@ -88,7 +88,7 @@ bool aligned_for_packs(const P*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-// The C library's names are also those of ebb's functions of tensors.
+// Avoids a clash: ebb's tensor functions have the same names as the C library's.
 __device__ inline float exponential(float x) { return ::expf(x); }
 __device__ inline double exponential(double x) { return ::exp(x); }
 __device__ inline double logarithm(double x) { return ::log(x); }

@@ -1,5 +1,5 @@
-// Threads that work on one row together: a warp or a block. Joins have a fixed order, so that sums
-// have the same bits every time.
+// Threads that process one row together: a warp or a block. Reductions have a fixed order, so that
+// sums always have the same bits.
 #pragma once
 
 namespace ebb::cuda {
@@ -49,7 +49,7 @@ struct Group {
     if constexpr (threads > 32) {
       alignas(16) __shared__ unsigned char memory[sizeof(T) * (threads / 32)];
       T* parts = reinterpret_cast<T*>(memory);
-      __syncthreads();  // an earlier call's parts have been read
+      __syncthreads();  // an earlier call's partial results have been read
       if (lane % 32 == 0) parts[lane / 32] = value;
       __syncthreads();
       value = parts[0];

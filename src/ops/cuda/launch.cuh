@@ -1,4 +1,4 @@
-// Starting kernels, and the slot in which they note bad data.
+// Launching kernels, and the slot in which they report bad data.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Parameters as CUDA kernels of optimizers meet them: a few neighbouring elements at a time, in the
-// type they compute in, whatever form they are kept in.
+// Parameters in CUDA kernels of optimizers: reads and writes a few neighbouring elements at a time
+// in the compute type, for any storage form.
 #pragma once
 
 #include "ops/cuda/update.cuh"
@@ -82,7 +82,7 @@ struct StoredParameter {
       store_group<n>(to, x);
   }
 
-  // The bits that complete n elements from i on, those that are not kept being 0.
+  // The lower bits of n elements from i on; bits that are not stored are 0.
   template <int n>
   __device__ void load_lower(std::int64_t i, std::uint16_t (&lower)[n]) const {
     if (form.bits == 16) {

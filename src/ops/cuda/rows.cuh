@@ -1,6 +1,5 @@
-// Kernels over contiguous rows. A warp or a block takes a row, walks it in slots of neighbouring
-// elements, and where a row fits keeps it in registers, so that it is read from memory once however
-// often the kernel walks it.
+// Kernels over contiguous rows. A warp or a block processes a row in slots of neighbouring
+// elements. A row that fits stays in registers, so that it is read from memory only once.
 //
 // A row op is a struct with what it is given as fields and
 //
@@ -20,8 +19,8 @@ enum class Access {
   elements,   // one by one, for rows that are not whole packs
 };
 
-// Elements of a row that each thread keeps, 16 or 32 registers of half types. Keeping more, a warp
-// has rows to itself for which the threads of a block would have to wait for each other.
+// Elements of a row that each thread keeps, 16 or 32 registers of half types. With more elements,
+// one warp can process rows that would otherwise need a whole block and its barriers.
 inline constexpr int kept_elements = 32, kept_in_long_rows = 64;
 
 // How one thread walks its part of a row.
@@ -61,7 +60,8 @@ struct Walk : Group<threads> {
       store_pack(to, from);
   }
 
-  // A row that is walked more than once. Kept as it lies: half types take half the registers.
+  // A row that is read more than once. Kept in its storage dtype, so that half types take half the
+  // registers.
   struct Row {
     const S* data;
     uint4 packs[kept / width];

@@ -7,8 +7,8 @@
 
 namespace ebb::cuda {
 
-// a / b of numbers that are not negative. Division of 64-bit numbers takes a GPU some hundred
-// instructions, so those of 32 bits go their own way.
+// a / b of numbers that are not negative. A 64-bit division takes a GPU about a hundred
+// instructions, so small numbers use 32-bit division.
 __device__ inline std::int64_t quotient(std::int64_t a, std::int64_t b) {
   if (((a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
   return a / b;

@@ -1,5 +1,5 @@
-// Copies of tiles by the GPU's copy engine (compute capability 9.0): one thread asks for a tile,
-// and a barrier in shared memory tells when all its bytes are there.
+// Copies of tiles by the tensor memory accelerator (compute capability 9.0): one thread requests a
+// tile, and a barrier in shared memory signals its arrival.
 //
 // Tiles have rows of 128 bytes. Piece c (of 16 bytes) of row r lies at place c ^ (r % 8) of its
 // row, as in SharedTile, which is what matrix products on shared memory call a swizzle of 128
@@ -58,7 +58,7 @@ __device__ inline void publish_barriers() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// The barriers of a sequence of steps whose tiles lie in `stages` places in turn.
+// Barriers of a pipeline whose tiles use `stages` buffers in turn.
 template <int stages>
 class Ring {
   static_assert((stages & (stages - 1)) == 0);
@@ -106,7 +106,7 @@ __device__ inline void copy_bytes(void* to, const void* from, Barrier& barrier, 
 }
 
 // A (B, H, T, D) tensor of a half type, D <= 64, by its sizes and its strides in elements, read in
-// tiles of `rows` rows. Gives false where the copy engine cannot read it so.
+// tiles of `rows` rows. Returns false if the hardware does not support these strides.
 struct TileSource {
   const void* data;
   std::int64_t batches, heads, length, size;

@@ -16,8 +16,8 @@ struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) Four {
   T values[4];
 };
 
-// Parameters per block are a multiple of the width; enough blocks to fill the device, and each
-// thread sees several groups so that what a block computes first is soon paid for.
+// Parameters per block are a multiple of the width; enough blocks to fill the device, and several
+// groups per thread, to amortise what a block computes first.
 inline std::int64_t update_blocks(std::int64_t count) {
   return std::min<std::int64_t>(ceil_div(count, update_width * item_threads), 1056);
 }
@@ -33,7 +33,7 @@ __device__ void for_groups(std::int64_t count, bool wide, const Body& body) {
             [&](std::int64_t i) { body(Number<1>{}, groups * update_width + i); });
 }
 
-// Whether this block has any of them. A group of calls has as many blocks for each as its largest
+// Whether this block has any elements. In a group, every call gets as many blocks as the largest
 // needs.
 __device__ inline bool has_groups(std::int64_t count, bool wide) {
   const std::int64_t items = wide ? ceil_div(count, update_width) : count;
@@ -79,7 +79,7 @@ __device__ void store_group(T* to, const Compute<T> (&from)[n]) {
   }
 }
 
-// State of type S, met in C: the same, or BFloat16.
+// State of type S, which is C or BFloat16, computed in C.
 template <int n, class S, class C>
 __device__ void load_state(const S* from, C (&to)[n]) {
   Compute<S> stored[n];
@@ -95,7 +95,8 @@ __device__ void store_state(S* to, const C (&from)[n]) {
   store_group<n>(to, stored);
 }
 
-// What a block's threads share and one of them makes, as it costs as much as many elements.
+// A value computed by one thread and shared by the block, because it costs as much as many
+// elements.
 template <class T, class Make>
 __device__ const T& made_once(const Make& make) {
   alignas(16) __shared__ unsigned char memory[sizeof(T)];

@@ -1,10 +1,10 @@
 // Matrix products of four warps on shared memory (wgmma, compute capability 9.0a): warpgroups of
-// 128 threads start them, do something else, and wait for the results, which are in registers.
+// 128 threads issue them asynchronously and later wait for the results, which are in registers.
 //
 // c (64, 64) += a (64, 16) · b (16, 64). Warp w of the group has rows 16 w to 16 w + 15 of c and,
-// where it is in registers, of a, laid out over its lanes as attention/mma.cuh tells; c[n] are the
-// columns 8 n to 8 n + 7. b, and a where it is in shared memory, are given by descriptors of tiles
-// as tile_copy.cuh lays them out.
+// where it is in registers, of a, laid out over its lanes as described in attention/mma.cuh; c[n]
+// are the columns 8 n to 8 n + 7. b, and a where it is in shared memory, are given by descriptors
+// of tiles as tile_copy.cuh lays them out.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,9 @@ __device__ inline void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// The compiler may not move what reads or writes these registers across this point. Results are
-// pinned before their products begin and after they are done: between, nothing may touch them, or
-// the assembler makes every product wait for the one before (it then says "serialized").
+// Prevents the compiler from moving accesses to these registers across this point. Used before
+// products begin and after they are done: any access in between makes the assembler serialise the
+// products (it then warns "serialized").
 template <int count>
 __device__ inline void pin(float (&c)[count][4]) {
 #pragma unroll

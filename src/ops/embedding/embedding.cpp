@@ -43,7 +43,7 @@ std::vector<Tensor> gradient_grad(const GradientCall& call, const EmbeddingGradA
   return {Tensor{}, embedding(call.grad(), call.input(0))};
 }
 
-// Only the rows asked for are read, not the table.
+// Only the selected rows are read, not the whole table.
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
           const NoAttributes&) {
   return {0.0, inputs[1].bytes() + 2 * outputs[0].bytes()};

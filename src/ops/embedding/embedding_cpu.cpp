@@ -31,9 +31,9 @@ void run_embedding(const KernelArgs& args, std::int64_t rows, std::int64_t colum
                });
 }
 
-// The positions that hold each id, as one chain per row of the table: first[row], then next[] of
-// it, in increasing order, -1 at the end. Every cell of the result is then written once, by one
-// thread, after its terms were added in the order of their positions: the same sums always.
+// The positions of each id, as a linked list per row of the table: first[row], then next[], in
+// increasing order, ending in -1. One thread sums each cell of the result in the order of positions
+// and writes it once, so sums are deterministic.
 template <class T, class I>
 struct EmbeddingGrad {
   static constexpr std::int64_t tile = 256;  // columns summed at a time
@@ -62,8 +62,9 @@ struct EmbeddingGrad {
       next[n] = first[id];
       first[id] = n;
     }
-    // A table larger than the batch is mostly zeros: threads take rows, and so write whole ranges.
-    // Else they take columns: a few frequent ids do not keep one thread busy alone.
+    // If the table is larger than the batch, most of the result is zeros: threads take rows and
+    // write whole ranges. Otherwise they take columns, so that a few frequent ids do not occupy a
+    // single thread.
     const T* g = args.in<T>(1);
     T* out = args.out<T>();
     if (rows > count)

@@ -1,10 +1,9 @@
 // Rows read from a table, and rows added back into one.
 //
-// The gradient sorts the ids, keeping the order of equal ones, and cuts the sorted list into tiles
-// of equal length, so that a frequent id does not keep one block busy alone. A run of equal ids
-// that lies within a tile is summed and written; one that crosses tiles leaves a sum in each, and
-// the tile in which it begins adds those up in order. All sums have one order: the same bits
-// always.
+// The gradient sorts the ids with a stable sort and divides the sorted list into tiles of equal
+// length, so that a frequent id does not occupy a single block. A run of equal ids within a tile is
+// summed and written; a run across tiles leaves a partial sum in each, and the tile in which it
+// begins adds them in order. All sums have a fixed order, so results are deterministic.
 #include "ops/cuda/element.cuh"
 #include "ops/embedding/embedding.h"
 #include "ops/embedding/stable_sort.cuh"
@@ -114,7 +113,7 @@ __global__ void __launch_bounds__(sum_threads)
   }
 }
 
-// For each tile in which a run begins that goes on: the run's whole sum.
+// For each tile in which a longer run begins: the total of the run.
 template <class S>
 __global__ void __launch_bounds__(sum_threads)
     join_tiles(Runs runs, const Compute<S>* parts, S* out, std::int64_t columns) {

@@ -1,10 +1,10 @@
-// Sorts ids so that equal ones keep the order of their positions: eight bits at a time, lowest
-// first, each pass stable. The result is a function of the ids alone.
+// A stable radix sort of ids: eight bits per pass, lowest first. The result depends only on the
+// ids.
 //
-// A pass has three kernels. `count_digits` counts each block's ids by digit; a scan over
-// (digit, block) gives where each block's ids with each digit begin; `scatter` places them, having
-// found each id's rank among those of its block with the same digit: those of earlier warps, of
-// earlier rounds of its warp, and of lower lanes of its round.
+// A pass has three kernels. `count_digits` counts each block's ids by digit; a scan over (digit,
+// block) gives the start of each block's ids with each digit; `scatter` places them by their rank
+// among the ids of the block with the same digit: earlier warps first, then earlier rounds of the
+// warp, then lower lanes of the round.
 #pragma once
 
 #include "ebb/storage.h"

@@ -11,9 +11,9 @@ namespace {
 
 // Elements in one piece that are worth a tile of their own on the CPU.
 constexpr std::int64_t shortest_piece = 256;
-// A GPU folds each result by a warp, or as many neighbouring ones, of which fewer elements leave
-// most threads idle: elementwise functions by themselves keep all of them busy. Where elements are
-// few, one kernel less is what counts.
+// A GPU reduces each result, or several neighbouring ones, with a warp. With fewer elements most
+// threads would be idle, while a separate elementwise kernel uses all of them. For very few
+// elements, saving one launch matters more.
 constexpr std::int64_t shortest_rows = 128, fewest_columns = 64, few_elements = 1 << 16;
 
 std::vector<TensorType> infer(const Call& call, const FusedReduceAttributes& a) {

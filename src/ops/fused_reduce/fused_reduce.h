@@ -1,5 +1,5 @@
-// A reduction of what elementwise functions compute, without the tensor between them: the kernel
-// folds elements as it evaluates them, in the order in which the reduction would read them.
+// A reduction fused with the elementwise program before it: the kernel reduces elements as it
+// evaluates them, in the order in which the separate reduction would read them.
 #pragma once
 
 #include "ops/pointwise/pointwise.h"
@@ -29,9 +29,9 @@ struct FusedReduceAttributes {
 
 const Op& fused_reduce_op();
 
-// Whether a reduction of elements of this shape gains by evaluating them itself. On the CPU, where
-// programs run on tiles, not if it would ask for short pieces from here and there; on CUDA not if
-// rows, or rows of columns, are so short that most threads would have none.
+// Whether fusing a reduction of elements of this shape is faster. Not on the CPU if the reduction
+// would evaluate short, scattered pieces, since programs run on tiles; not on CUDA if rows are so
+// short that most threads would be idle.
 bool gains_by_evaluating(const Shape& shape, const Axes& axes, Device device);
 
 Kernel bind_fused_reduce(const KernelRequest& request, const FusedReduceAttributes& attributes);

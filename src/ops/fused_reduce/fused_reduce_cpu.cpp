@@ -8,13 +8,12 @@ namespace {
 
 constexpr std::int64_t tile = TileProgram::tile;
 
-// Elements as a program computes them, for fold::Runner: whole tiles where the reduction's requests
-// follow one another, however short they are.
+// A source of evaluated elements for fold::Runner. Evaluates whole tiles if the reduction's
+// requests are consecutive, even if they are short.
 template <class T>
 class Evaluated {
  public:
-  // Pieces are made of whole granules. Below `in_order`, what is asked for next lies behind what
-  // was asked for last.
+  // Pieces are multiples of a granule. Below `in_order`, each request follows the previous one.
   Evaluated(const TileProgram& program, const KernelArgs& args, int worker, std::int64_t granule,
             std::int64_t in_order)
       : elements_(program.elements),
@@ -35,7 +34,7 @@ class Evaluated {
   }
 
  private:
-  // Of a request, what has been evaluated; not positive where that is no granule.
+  // The evaluated part of a request; not positive if it is less than a granule.
   std::int64_t usable(std::int64_t at, std::int64_t count) const {
     const std::int64_t there = end_ - at;
     return there >= count ? count : there / granule_ * granule_;

@@ -1,5 +1,5 @@
 // As on the CPU: an index outside the axis reads nothing and writes nothing, and is reported, and
-// one thread adds all that goes to a line along the axis, in order: the same sums always.
+// one thread adds all terms of a line along the axis, in order, so sums are deterministic.
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/index.cuh"
 #include "ops/cuda/launch.cuh"

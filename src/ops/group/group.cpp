@@ -14,7 +14,8 @@ GroupOp::GroupOp(const GroupSpec& spec) : spec_(spec) {
   summary_ = spec.summary;
   narrowing_ = member().narrowing();
   has_reference_ = true;
-  recomputable_ = false;  // nothing large is in a group, so that nothing is won by it
+  recomputable_ =
+      false;  // groups contain only small tensors, so recomputing them would save nothing
 }
 
 void GroupAttributes::visit(AttributeFields& field) const {

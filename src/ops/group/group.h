@@ -1,6 +1,6 @@
-// Several small calls of one op as one node, so that one launch does what dozens did: the updates
-// of biases and norms, the sums of squares of their gradients. Inputs and outputs are those of the
-// calls, one call after the other; all that is known of the node follows from its calls.
+// Several small calls of one op as one node, so that one launch replaces dozens: the updates of
+// biases and norms, the sums of squares of their gradients. Inputs and outputs of the calls are
+// concatenated; all properties of the node are derived from its calls.
 //
 // An op that can be grouped names its group's op in its record:
 //
@@ -32,19 +32,18 @@ struct GroupSpec {
   std::string_view name, summary;
   const Op& (*member)() = nullptr;
 
-  // What calls have to agree on to be in one group, besides the dtypes of their inputs; nothing for
-  // a call that stays alone.
+  // The attributes that calls of one group must share, in addition to the dtypes of their inputs;
+  // empty for a call that cannot be grouped.
   std::optional<Attributes> (*in_common)(std::span<const Arg> inputs, const Attributes&) = nullptr;
 
-  // A kernel for all calls at once; it gives each the bits of the op's own kernel. On the CPU,
-  // where starting a kernel costs nothing, calls run in turn.
+  // A kernel for all calls at once, with the same bits as the op's own kernel. On the CPU, where a
+  // launch costs nothing, calls run in sequence.
   Kernel (*cuda)(std::span<const KernelRequest> calls, std::span<const Attributes>) = nullptr;
 };
 
 class GroupOp final : public Op {
  public:
-  // Of calls in a group: what a kernel's arguments have room for, 32764 bytes of pointers and
-  // sizes.
+  // The most calls in a group: limited by 32764 bytes of kernel arguments.
   static constexpr int most_calls = 128;
 
   explicit GroupOp(const GroupSpec& spec);

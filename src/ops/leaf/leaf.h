@@ -1,5 +1,5 @@
-// The nodes computation starts from: constants hold bytes, inputs are given at each run, variables
-// keep their bytes from run to run.
+// Leaves of the graph: constants hold bytes, inputs are fed before each run, variables keep their
+// bytes from run to run.
 #pragma once
 
 #include <string>

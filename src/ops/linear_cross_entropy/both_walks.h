@@ -1,4 +1,4 @@
-// The two walks of a loss as one kernel, where one walk for both would take more than it gives.
+// Forward and backward of the loss as one kernel with two walks, where one walk would not pay off.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// cross_entropy(x · weightᵀ, targets) without the (N, V) logits: both ways the logits of a chunk of
-// rows are made in the workspace, used and forgotten. Forward keeps the logsumexp of each row, from
-// which backward makes the gradient of any part of the logits.
+// cross_entropy(x · weightᵀ, targets) without the (N, V) logits: forward and backward compute the
+// logits of a chunk of rows in the workspace and discard them. Forward keeps the logsumexp of each
+// row, from which backward computes the gradient of any part of the logits.
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 
 #include <fmt/format.h>
@@ -55,7 +55,7 @@ std::vector<TensorType> infer_joint(const Call& call,
   return outputs;
 }
 
-// The gradients of x and the weight that are asked for, from that of the logits.
+// The requested gradients of x and the weight, from the gradient of the logits.
 std::vector<Tensor> from_logits(const Tensor& dlogits, const Tensor& x, const Tensor& weight,
                                 bool x_needed, bool weight_needed) {
   std::vector<Tensor> result;
@@ -117,8 +117,8 @@ std::vector<Tensor> reference_joint(std::span<const Tensor> in,
   return result;
 }
 
-// `products` products of N × D × V; beside them, in operations of products, what a logit's
-// exponential and sums take, and the ends of a row's sums.
+// `products` products of N × D × V, plus the exponential and sums per logit and the fixed cost per
+// row, in units of a product's operations.
 Cost cost_of(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
              double products) {
   Cost result = default_cost(inputs, outputs);

@@ -6,7 +6,7 @@ namespace ebb {
 
 struct LinearCrossEntropyAttributes {
   CrossEntropyAttributes loss;
-  std::int64_t chunk = 0;  // rows whose logits exist at a time; 0: what suits the kernel
+  std::int64_t chunk = 0;  // rows whose logits exist at a time; 0: chosen by the kernel
   bool operator==(const LinearCrossEntropyAttributes&) const = default;
   void visit(auto&& field) {
     loss.visit(field);
@@ -15,13 +15,13 @@ struct LinearCrossEntropyAttributes {
 };
 
 // About 32 MiB of logits in the type they are summed in, and at least 64 rows: enough for products
-// on a processor to run at full speed. Chunks are evened out, as a last one of few rows would be
-// slow.
+// on a processor to run at full speed. Chunks have nearly equal size, because a short last one
+// would be slow.
 std::int64_t chunk_rows(const LinearCrossEntropyAttributes& a, std::int64_t rows,
                         std::int64_t classes, DType dtype);
 
-// The backward op gives the gradients that are asked for, x's first: a frozen weight costs no
-// bytes.
+// The backward op returns the requested gradients, x's first, so that a frozen weight takes no
+// memory.
 struct LinearCrossEntropyGradAttributes {
   LinearCrossEntropyAttributes forward;
   bool x = true, weight = true;
@@ -42,10 +42,10 @@ Kernel bind_linear_cross_entropy_grad_cpu(const KernelRequest& request,
 Kernel bind_linear_cross_entropy_grad_cuda(const KernelRequest& request,
                                            const LinearCrossEntropyGradAttributes& a);
 
-// Forward and backward together, for a gradient of the losses that does not depend on them:
-// (x, weight, targets, gradient of the losses) → losses, and the gradients that are asked for. What
-// a pass makes of the two ops above. In one walk the logits are made once; where that takes more
-// memory, on CUDA, two are a choice.
+// Forward and backward together, for a gradient of the losses that does not depend on them: (x,
+// weight, targets, gradient of the losses) → losses, and the gradients that are asked for. Made by
+// the pass join_loss from the two ops above. In one walk the logits are computed once; on CUDA,
+// where that takes more memory, two walks are an alternative.
 struct LinearCrossEntropyJointAttributes {
   LinearCrossEntropyGradAttributes backward;
   int walks = 1;

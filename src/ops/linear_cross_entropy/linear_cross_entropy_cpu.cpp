@@ -3,9 +3,9 @@
 // float32 and float64 take all classes in one block, and the products write straight into the
 // outputs. Workspace: chunk × V logits.
 //
-// Half types have float logits and sums. Where the processor multiplies bfloat16, factors are read
-// as they lie, and the gradient of a tile of logits is rounded to bfloat16 to be one. Otherwise a
-// chunk of x (chunk × D) and a block of the weight (block × D) are widened as they are needed.
+// Half types have float logits and sums. On processors with bfloat16 products, factors are read
+// directly, and the gradient of a tile of logits is rounded to bfloat16 before it is multiplied.
+// Otherwise a chunk of x (chunk × D) and a block of the weight (block × D) are widened when needed.
 // Backward walks blocks in its outer loop, so that a block's gradient is summed in float (block × D
 // × 4 bytes being about 4 MiB) and rounded once; the gradient of x is summed in float for all rows
 // (N × D).
@@ -43,7 +43,7 @@ struct Problem {
   }
 };
 
-// Of matrices with at most so many rows and columns, whose elements are of type F: the BLAS's.
+// Products of matrices with at most this many rows and columns and elements of type F, by BLAS.
 template <class F>
 struct Product {
   Product(std::int64_t, std::int64_t, std::int64_t) {}
@@ -76,7 +76,7 @@ constexpr Store store_or_add(bool first) { return first ? Store::overwrite : Sto
 template <class S, class T>
 constexpr bool converts = !std::is_same_v<S, T>;
 
-// `count` elements as the products read them: where they lie, or widened into `area`.
+// `count` elements as factors of products: in place, or widened into `area`.
 template <class F, class S>
 const F* factor(const S* from, F* area, std::int64_t count) {
   if constexpr (converts<S, F>) {
@@ -264,8 +264,8 @@ struct Backward {
     if (x_needed) rounded(dx, dx_out, p.rows * p.features);
   }
 
-  // Of the logits [v, v + width) of rows [row, row + count), as a factor of the other products:
-  // rows begin where those of the logits do, and are shorter where they are rounded.
+  // The gradient of the logits [v, v + width) of rows [row, row + count), as a factor of the other
+  // products. Its rows start at the addresses of the logits' rows, and are shorter if rounded.
   static constexpr std::int64_t factor_stride = sizeof(T) / sizeof(F);
   const F* logits_gradient(const KernelArgs& args, std::int64_t row, std::int64_t count,
                            std::int64_t v, std::int64_t width, const F* x, const F* weight) const {
@@ -291,8 +291,8 @@ struct Backward {
   }
 };
 
-// A chunk's logits become their gradient where they lie. The products are those of the two walks,
-// with all classes in one block, so that no bit differs.
+// Turns a chunk's logits into their gradient in place. The products equal those of two walks with
+// all classes in one block, so that no bit differs.
 template <class T, class I>
 struct Joint {
   Problem p;

@@ -1,11 +1,11 @@
-// Two walks over the logits, which are made in tiles of some rows × `block` classes, in the type of
-// x, and become their gradient where they lie.
+// Two walks over the logits, which are computed in tiles of some rows × `block` classes, in the
+// dtype of x, and are overwritten by their gradient.
 //
 // Forward walks the blocks of each tile's rows and sums their exponentials. Backward walks blocks
 // in its outer loop. Products of half types are summed in float: a block's gradient over all rows
 // (block × D), and the gradient of x over all blocks (N × D), each rounded once. float32 and
-// float64 are summed in the outputs themselves. All sums have the order of one_walk_cuda.cu's, so
-// that both forms give the same bits.
+// float64 are summed in the outputs themselves. All sums have the same order as in
+// one_walk_cuda.cu, so that both forms give the same bits.
 #include "ops/linear_cross_entropy/both_walks.h"
 #include "ops/linear_cross_entropy/logit_rows.cuh"
 

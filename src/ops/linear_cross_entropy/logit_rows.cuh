@@ -1,8 +1,8 @@
 // Losses and gradients of rows of logits, which lie in blocks of classes.
 //
-// A row's sum of exponentials is made in segments: a warp takes a segment, and the segments of a
-// row are joined in one order. So a row has the same bits whether its logits exist all at once or a
-// block at a time.
+// A row's sum of exponentials is computed in segments, one warp per segment, which are added in a
+// fixed order. So a row has the same bits whether its logits exist all at once or one block at a
+// time.
 #pragma once
 
 #include "ops/cross_entropy/cross_entropy.h"
@@ -11,8 +11,8 @@
 
 namespace ebb::cuda {
 
-// exp(x - base). Half types have few enough digits for the quick power of two, which with the
-// rounding of its argument is off by 1e-5 at most.
+// exp(x - base). For half types the fast power of two is accurate enough: its error, including the
+// rounding of its argument, is at most 1e-5.
 template <class S>
 struct ExponentialFrom {
   using T = Compute<S>;
@@ -85,7 +85,8 @@ __device__ SegmentSums<Compute<S>> sum_logits(const S* logits, int count, int la
       load_pack(logits + column, v[i]);
   each([&](T x) { sums.most = larger(sums.most, x); });
   sums.most = warp_join(sums.most, Larger{});
-  // Logits of -inf alone have no difference from the largest; their exponentials are 0.
+  // If all logits are -inf, their difference from the largest is undefined; their exponentials are
+  // 0.
   const ExponentialFrom<S> from_most(sums.most == -infinity<T>() ? T(0) : sums.most);
   each([&](T x) { sums.total += from_most(x); });
   sums.total = warp_join(sums.total, Plus{});
@@ -148,7 +149,7 @@ struct RowGradient {
 
 // --- Rows whose logits come a block at a time
 
-// What is known of the rows of a tile between blocks.
+// State of a tile's rows between blocks.
 template <class S>
 struct RowParts {
   using T = Compute<S>;
@@ -301,7 +302,7 @@ struct TileRows {
 
 // --- Rows whose logits are there all at once
 
-// A row lies in shared memory while its logits become their gradient: read once, written once.
+// A row is in shared memory while its logits become their gradient: read once, written once.
 template <class S>
 struct LossRows {
   using T = Compute<S>;

@@ -1,7 +1,7 @@
-// Logits in tiles, and the products that make them and their gradients.
+// Tiles of logits, and the products that compute them and their gradients.
 //
-// Products of half types are slow where the number of classes is not one of whole packs, as 50257:
-// then the last block of the weight is copied and padded with zeros.
+// Products of half types are slow if the number of classes is not a multiple of a pack, such as
+// 50257: then the last block of the weight is copied and padded with zeros.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +14,16 @@
 
 namespace ebb::cuda {
 
-// Logits of a tile's rows with all classes, which one walk keeps from forward to backward. Fewer
-// would make products of few rows.
+// Bytes of logits of a tile's rows with all classes, which one walk keeps from forward to backward.
+// With fewer, products would have few rows.
 inline constexpr Bytes kept_logits = 288_MiB;
 
-// Logits of one tile, all that two walks keep, or more where x itself is large. Smaller tiles would
-// make small products, and more additions to the gradient of x.
+// Bytes of logits of one tile in two walks, or more if x itself is large. Smaller tiles would mean
+// small products, and more additions to the gradient of x.
 inline constexpr Bytes tile_logits = 32_MiB;
 
-// How the logits (rows, classes) are cut into tiles. The cut decides the order of all sums, so it
-// depends on the shapes alone, never on how much memory there is.
+// The tiling of the logits (rows, classes). It determines the order of all sums, so it depends only
+// on shapes, never on available memory.
 struct Problem {
   std::int64_t rows, features, classes;
   std::int64_t height = 0, block = 0;  // rows and classes of a tile
@@ -61,7 +61,7 @@ struct Problem {
     std::int64_t most_rows = chunk;
     if (chunk == 0) {
       most_rows = kept_logits.count / row;
-      // All rows at once need no place to sum the weight's gradient in float.
+      // With all rows in one tile, the weight's gradient needs no float accumulator.
       if (rows * row <= kept_logits.count + weight_sums.count) most_rows = rows;
       most_rows = std::min(most_rows, most_bytes / (std::min(classes, fewest_classes) * size));
       most_rows = std::max(most_rows, fewest_rows);
@@ -75,7 +75,7 @@ struct Problem {
     lead = ceil_div(block, 8) * 8;
   }
 
-  // The size of the fewest parts, about equal, of which none is larger than `most`.
+  // The size of nearly equal parts, as few as possible, none larger than `most`.
   static std::int64_t even_part(std::int64_t count, std::int64_t most) {
     const std::int64_t part = ceil_div(count, ceil_div(count, most));
     return std::min(count, most < 64 ? part : std::min(most, ceil_div(part, 64) * 64));
@@ -86,8 +86,7 @@ struct Problem {
   std::int64_t height_of(std::int64_t tile) const { return std::min(height, rows - tile * height); }
   std::int64_t width_of(std::int64_t b) const { return std::min(block, classes - b * block); }
   bool padded(std::int64_t b) const { return pads && b == blocks() - 1; }
-  // With padding, which products need where classes are what they sum over or what their results
-  // have side by side.
+  // Includes padding, which products need if classes are their inner or their last axis.
   std::int64_t whole_width(std::int64_t b) const {
     return padded(b) ? ceil_div(width_of(b), 8) * 8 : width_of(b);
   }

@@ -1,8 +1,8 @@
 // Forward and backward of the loss in one walk: the logits of a tile's rows, with all classes, are
-// made once, and become their gradient where they lie. One product less than two walks, for a
-// workspace that is several times as large: all logits of the rows, block after block, and the
-// gradient of the whole weight in float, to which every tile of rows adds. Products and sums are
-// those of two walks, so that both forms give the same bits.
+// computed once and overwritten by their gradient. This saves one product compared with two walks,
+// but needs a workspace several times as large: all logits of the rows, block after block, and a
+// float accumulator for the gradient of the whole weight. Products and sums are the same as in two
+// walks, so that both forms give the same bits.
 #include "ops/linear_cross_entropy/logit_rows.cuh"
 
 namespace ebb {

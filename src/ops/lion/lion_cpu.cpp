@@ -19,7 +19,7 @@ void run(const KernelArgs& args, const ParameterRuns<C>& runs, const LionAttribu
     for (std::int64_t j = 0; j < count; ++j) {
       const C d = g[j] * scale, mean = static_cast<C>(m[j]);
       const C toward = mean * beta1 + d * rest1;
-      // A NaN is no direction and passes through; 0 stands still.
+      // NaN passes through; 0 gives no step.
       const C step = toward > C(0) ? rate : toward < C(0) ? -rate : toward * rate;
       if constexpr (std::is_same_v<S, C>)
         m_out[j] = mean * beta2 + d * rest2;

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(item_threads)
 #pragma unroll
     for (int k = 0; k < n; ++k) {
       const C d = g[k] * scale, toward = m[k] * beta1 + d * rest1;
-      // A NaN is no direction and passes through; 0 stands still.
+      // NaN passes through; 0 gives no step.
       const C step = toward > C(0) ? rate : toward < C(0) ? -rate : toward * rate;
       m[k] = m[k] * beta2 + d * rest2;
       x[k] = kept * x[k] - step;

@@ -1,4 +1,4 @@
-// What losses share: how rows are reduced, and class targets in primitive ops.
+// Shared by losses: reduction over rows, and class targets in primitive ops.
 #pragma once
 
 #include <string_view>
@@ -10,8 +10,8 @@ namespace ebb {
 // The dtype of statistics and of sums over rows: float32 for half types.
 inline DType statistics_dtype(DType dtype) { return dtype == f64 ? f64 : f32; }
 
-// `losses` as asked for. The mean and the sum of half types are taken in float32, so that they
-// overflow only if the result itself does.
+// The requested reduction of `losses`. Means and sums of half types are computed in float32, so
+// that they overflow only if the result itself does.
 Tensor reduce_loss(const Tensor& losses, Reduction reduction);
 
 // The same for one loss per target, zero where the target is ignored: the mean is over the others.

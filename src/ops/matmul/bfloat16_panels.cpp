@@ -10,7 +10,7 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-// g++ 12 takes the intrinsics' own undefined registers for mistakes of ours (GCC's bug 105593).
+// g++ 12 warns of undefined registers inside the intrinsics (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #define EBB_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 #endif
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int vector_lanes = 16;
 
-// A mask of the first `count` of so many elements; all when there are more.
+// A mask of the first `count` elements of a register, or of all if there are more.
 inline __mmask16 first16(std::int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1u);
 }
@@ -31,7 +31,7 @@ inline __mmask32 first32(std::int64_t count) {
   return count >= 32 ? ~__mmask32{0} : count <= 0 ? 0u : (__mmask32{1} << count) - 1u;
 }
 
-// Turns 16 rows of 16 pairs into 16 columns.
+// Transposes 16 rows of 16 pairs.
 EBB_AVX512_BF16 inline void transpose(__m512i (&x)[16]) {
   __m512i y[16];
   // Within each quarter of a register: 4 × 4 blocks are turned.

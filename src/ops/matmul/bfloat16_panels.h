@@ -1,5 +1,5 @@
-// The innermost parts of a product of bfloat16 on a processor that multiplies them (AVX-512 BF16):
-// panels, in which the factors lie as the instruction reads them, and the product of two panels.
+// The innermost parts of a bfloat16 product with AVX-512 BF16: panels, which hold factors in the
+// layout of the instruction, and the product of two panels.
 //
 // The instruction takes pairs: it adds x[2p] y[2p] + x[2p + 1] y[2p + 1] to a float32 sum in each
 // of 16 lanes. A panel holds `width` lanes, which are rows of the first factor or columns of the

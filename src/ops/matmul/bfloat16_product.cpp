@@ -9,21 +9,21 @@
 namespace ebb {
 namespace {
 
-// Of a tile. Packing touches each number once where multiplying uses it hundreds of times; panels
-// take 3 MiB at most, sums that wait for the next tile along the inner axis 2 MiB.
+// Sizes of a tile. Packing reads each number once, while multiplying uses it hundreds of times.
+// Panels take at most 3 MiB, and partial sums for the next tile along the inner axis 2 MiB.
 constexpr std::int64_t most_rows = 512, most_columns = 1024, most_depth = 1024;
 
 // Panels of the second factor that are multiplied one after the other with the same panel of the
 // first: they stay in the second-level cache meanwhile, 64 KiB each at most.
 constexpr std::int64_t group_panels = 8;
 
-// What makes it worth waking another thread: some 10 µs.
+// The least work for which another thread pays off: about 10 µs.
 constexpr double operations_per_worker = 2e6;
 
 std::int64_t divided_up(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
 
-// The size of parts, none above `most`, that differ little: no short last one that would need as
-// much packing as the others.
+// The size of nearly equal parts, at most `most`: a short last part would need as much packing as
+// the others.
 std::int64_t even_part(std::int64_t count, std::int64_t most) {
   return divided_up(count, std::max<std::int64_t>(1, divided_up(count, most)));
 }
@@ -145,7 +145,7 @@ void BFloat16Product::multiply(const Target& target, const Tile& tile, int worke
   // Smaller groups where there would be too few for the threads to share evenly.
   const std::int64_t group =
       std::clamp<std::int64_t>(panels_a * panels_b / (8 * workers), 1, group_panels);
-  // A tile's sums begin at 0 where they lie in the workspace.
+  // A tile's sums in the workspace start at 0.
   float* sums =
       target.out ? target.sums : target.sums + tile.row * target.sums_stride + tile.column;
   const auto one = [&](std::int64_t i, std::int64_t j) {

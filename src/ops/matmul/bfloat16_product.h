@@ -1,9 +1,9 @@
 // Products of bfloat16 matrices on a processor that multiplies them, with float32 sums.
 //
 // A product is cut into tiles. Both factors of a tile are packed into panels (bfloat16_panels.h) in
-// the workspace; threads share the packing and then the products of panels. Every element's sum
-// runs along the inner axis in one order, whatever the tiles and whoever computes it: results are
-// the same bits for any number of threads.
+// the workspace; threads share the packing and then the products of panels. Every sum runs along
+// the inner axis in a fixed order, independent of tiles and threads: results have the same bits for
+// any number of threads.
 #pragma once
 
 #include "ebb/bytes.h"

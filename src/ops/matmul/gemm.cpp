@@ -1,7 +1,7 @@
-// A BLAS that shares one product among threads cuts the result by their number. Results at the ends
-// of a part come from other instructions than those in the middle, and so get other bits. Here
-// parts begin at multiples of `step`, which kernels divide evenly, and each is a product of one
-// thread: every element is computed as in the undivided product.
+// A multithreaded BLAS divides the result by the number of threads. Elements at the edges of a part
+// are computed by other instructions than those in the middle, and so have other bits. Here parts
+// begin at multiples of `step`, which is a multiple of all kernels' block sizes, and each part is
+// computed by one thread: every element is computed as in the undivided product.
 #include "ops/matmul/gemm.h"
 
 #include <cblas.h>
@@ -15,11 +15,11 @@ namespace {
 
 constexpr std::int64_t step = 96;  // of rows and columns; a multiple of all block sizes of kernels
 
-// Multiplications of a part, at the least. OpenBLAS computes products of up to 1e6 by kernels of
-// their own, which all parts of a product must agree on.
+// The least number of multiplications of a part. OpenBLAS uses other kernels for products of up to
+// 1e6, and all parts of a product must use the same kernels.
 constexpr double least_work = 1.05e6;
 
-// Rows or columns of a part, at the least: a product by one vector has kernels of its own too.
+// The least number of rows or columns of a part: matrix-vector products use other kernels too.
 constexpr std::int64_t thinnest = 8;
 
 // The transposed product, column by column: the same numbers in the same places. OpenBLAS has
@@ -55,8 +55,8 @@ struct Cut {
         last(count - (parts - 1) * most) {}
 };
 
-// The grid of at most `parts` parts whose largest is smallest, and of those the one that reads
-// least: a part reads its rows and its columns. `inner`: multiplications of an element.
+// The grid of at most `parts` parts that minimises the largest part, and then the memory read: a
+// part reads its rows and its columns. `inner`: multiplications per element.
 Grid grid_of(std::int64_t rows, std::int64_t columns, double inner, std::int64_t parts) {
   Grid best;
   std::int64_t least_area = rows * columns, least_edge = rows + columns;

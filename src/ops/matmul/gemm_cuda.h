@@ -9,7 +9,7 @@
 
 namespace ebb::cuda {
 
-// The most workspace a product may use; what it does use is known once it is bound.
+// The workspace limit of a product; its actual workspace is known after binding.
 inline constexpr Bytes gemm_workspace_limit = 32_MiB;
 
 // out (rows, columns) = a · b [+ bias] [+ out or another matrix], in row-major order, or
@@ -23,9 +23,9 @@ struct GemmSpec {
   // Several products at once, elements from one to the next.
   std::int64_t batches = 1, batch_a = 0, batch_b = 0, batch_out = 0;
   bool bias = false;        // (columns), of the result's dtype
-  bool accumulate = false;  // adds to what is there, or to the other matrix
-  // Times the slope of GELU, in its form with tanh, at the other matrix; not with a bias. The slope
-  // is right to half types' digits alone.
+  bool accumulate = false;  // adds to the output, or to the other matrix
+  // Times the derivative of gelu_tanh at the other matrix; not with a bias. The derivative is
+  // accurate only to half precision.
   bool gelu_grad = false;
   bool tf32 = false;
   // Bytes that the addresses of a, b, and of bias, the result and the other matrix are multiples

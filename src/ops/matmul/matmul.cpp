@@ -72,7 +72,8 @@ Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> output
   Cost result = default_cost(inputs, outputs);
   result.work = Work::product;
   const Shape& x = inputs[0].shape;
-  // Products run on packed copies of their factors: slim ones spend much of their time on those.
+  // Products use packed copies of their factors; for narrow factors, packing takes much of the
+  // time.
   constexpr double packing = 24.0;
   result.flops = 2.0 * static_cast<double>(outputs[0].shape.elements()) *
                      static_cast<double>(x[x.rank() - (a.transpose_a ? 2 : 1)]) +
@@ -80,8 +81,8 @@ Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> output
   return result;
 }
 
-// Folds the leading axes of x into its rows when the other factor is a plain matrix: one large
-// product, and a gradient in the matrix that needs no sum over a batch.
+// If the other factor is a matrix, folds the leading axes of x into its rows: one large product,
+// and the matrix's gradient needs no sum over a batch.
 Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias,
                const MatmulAttributes& attributes) {
   const auto inputs = [&](const Tensor& x) {

@@ -92,7 +92,7 @@ class BFloat16Batch {
   Problem p_;
   BFloat16Product product_;
   int workers_;
-  bool apart_;  // whether each thread has products of its own
+  bool apart_;  // whether each thread computes whole products
 };
 
 // float16, and bfloat16 on other processors: tiles of both factors are widened to float and

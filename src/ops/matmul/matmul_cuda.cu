@@ -1,5 +1,5 @@
-// Products over leading axes. Axes along which both factors advance by equal steps are joined into
-// one strided batch; cuBLASLt is called once for each place along the others, of which there are
+// Products over leading axes. Axes with constant strides in both factors are merged into one
+// strided batch; cuBLASLt is called once for each index of the remaining axes, of which there are
 // few or none.
 #include <algorithm>
 
@@ -76,7 +76,7 @@ bool takes_bias(const Arg& bias) {
   return !std::is_same_v<S, double> && bias.offset * static_cast<std::int64_t>(sizeof(S)) % 16 == 0;
 }
 
-// Rows of the bias, for results that are then added to, or of zeros without one.
+// Fills the result with rows of the bias, or with zeros, before the product is added.
 template <class S>
 __global__ void fill_rows(const S* bias, S* out, std::int64_t count, std::int64_t columns) {
   for_items(count, [&](std::int64_t i) {
@@ -136,7 +136,7 @@ struct ProductThen {
   bool bias;
   Gemm gemm;
 
-  // Nothing where the library cannot, or not to the digits of the dtype.
+  // Empty if the library does not support it, or not with the accuracy of the dtype.
   static std::optional<ProductThen> find(const KernelRequest& request,
                                          const MatmulThenAttributes& a) {
     const MatmulProblem p(
@@ -154,7 +154,7 @@ struct ProductThen {
     if (a.function == AfterProduct::add) {
       spec.accumulate = true;
     } else {
-      // The library's tanh is approximate, and it wants the other matrix's rows aligned.
+      // The library's tanh is approximate, and it needs aligned rows of the other matrix.
       if (sizeof(S) > 2 || a.bias || p.b.columns % 8 != 0 || spec.align_out < 16) return {};
       spec.gelu_grad = true;
     }

@@ -1,5 +1,5 @@
-// A product and an elementwise function of it and of a tensor like it. Libraries can do such a
-// function while the product's numbers are still in registers: the product itself is then never
+// A product with a fused epilogue: an elementwise function of the product and a tensor of its
+// shape. Libraries apply it while the product is in registers, so that the product itself is never
 // written.
 #pragma once
 
@@ -27,8 +27,7 @@ struct MatmulThenAttributes {
 
 const Op& matmul_then_op();
 
-// The product's kernel, and then the function's over its result: where a library has no kernel that
-// does both.
+// The product's kernel followed by the function's kernel, if a library has no fused kernel.
 Kernel bind_matmul_then_apart(const KernelRequest& request, const MatmulThenAttributes& attributes);
 Kernel bind_matmul_then_cuda(const KernelRequest& request, const MatmulThenAttributes& attributes);
 

@@ -1,4 +1,4 @@
-// A matrix product as it was bound: how both factors lie, and the matrices of a batch.
+// A bound matrix product: the layouts of both factors, and the matrices of a batch.
 #pragma once
 
 #include <utility>
@@ -7,8 +7,8 @@
 
 namespace ebb {
 
-// A matrix as it lies: element (i, j) at data[i * row_stride + j * column_stride], one stride
-// being 1.
+// The layout of a matrix: element (i, j) is at data[i * row_stride + j * column_stride], and one
+// stride is 1.
 struct MatrixLayout {
   std::int64_t rows = 0, columns = 0, row_stride = 0, column_stride = 0;
 

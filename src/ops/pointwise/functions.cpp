@@ -14,11 +14,11 @@ Tensor call(std::string_view name, std::vector<Tensor> inputs) {
   return apply1(pointwise_op(name), std::move(inputs));
 }
 
-// A tensor beside a number: `combine` is given both as tensors of one dtype.
+// Combines a tensor with a number; `combine` receives both as tensors of one dtype.
 //
-// Integers take the numbers that their dtype holds, and no others: a result in floating point would
-// be of another dtype for a number's sake, and a rounded number would be another one. Half types
-// take every number: one that they would round is combined in float32, and the result rounded once.
+// An integer tensor accepts only numbers that its dtype represents: promoting the result or
+// rounding the number would be surprising. Half types accept every number: if it is not exact in
+// the half type, the computation is in float32 and the result is rounded once.
 template <class Combine>
 Tensor with_number(std::string_view row, const Tensor& x, double number, const Combine& combine) {
   if (x && !is_floating(x.dtype()) && x.dtype() != b8 && !holds(x.dtype(), number))

@@ -126,7 +126,7 @@ const Op& identity_op() {
       .cuda = EBB_CUDA_KERNEL([](const KernelRequest& r, const NoAttributes&) {
         return bind_pointwise_cuda(r, single(cast_row, r));
       }),
-      .operations = 5.0,  // what is copied usually lies in short pieces
+      .operations = 5.0,  // copied tensors usually consist of short contiguous pieces
   });
   return op;
 }

@@ -21,7 +21,7 @@ static_assert(sizeof(std::declval<PointwiseParameters>().in) / 8 == max_cuda_inp
 static_assert(sizeof(std::declval<PointwiseParameters>().numbers) / sizeof(PointwiseNumbers) ==
               max_cuda_numbers);
 
-// The output's axes, neighbours joined where every input continues along both as it does along one.
+// The output's axes; neighbouring axes are merged if every input is contiguous across them.
 struct JoinedAxes {
   Shape shape;
   std::vector<Strides> strides;  // of each input, 0 along broadcast axes

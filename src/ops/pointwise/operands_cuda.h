@@ -1,5 +1,5 @@
-// How a CUDA kernel reaches the operands of a pointwise program: axes are joined where all operands
-// allow it, and a thread takes a group of neighbouring elements.
+// How a CUDA kernel accesses the operands of a pointwise program: axes are merged if all operands
+// allow it, and a thread processes a group of neighbouring elements.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@ namespace ebb {
 
 struct PointwiseOperands {
   PointwiseAccess access;
-  PointwiseParameters parameters{};  // but for addresses
+  PointwiseParameters parameters{};  // without addresses
 
   // Groups of as many elements as 16-byte accesses can move; or, where a width is given, of that
   // many, and of one where operands do not allow it.

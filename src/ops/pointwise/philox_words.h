@@ -10,7 +10,7 @@ namespace ebb {
 inline constexpr std::int64_t philox_counters = 16;  // run side by side
 
 // The words of `philox_counters` consecutive counters. The rounds are those of Philox::operator(),
-// on 32-bit words in 64-bit lanes: written out as vectors, since compilers make scalar code of it.
+// on 32-bit words in 64-bit lanes: written with vector types, since compilers do not vectorise it.
 template <int rounds = 10>
 inline void philox_words(const Philox& philox, std::uint64_t first,
                          std::uint32_t (&words)[4 * philox_counters]) {

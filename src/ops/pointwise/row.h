@@ -71,7 +71,7 @@ struct PointwiseRow {
   // type of the last operand and R that of the result; generators know their numbers n, the
   // element's index and the random state.
   std::string_view cuda = {};
-  // Time of an element beside that of an addition, both in the first-level cache; measured on
+  // Time per element divided by that of an addition, both in the first-level cache; measured on
   // float32 with AVX-512 (ebb_clock_bench --rows).
   double work = 1.0;
 };

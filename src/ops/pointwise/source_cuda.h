@@ -11,7 +11,7 @@ namespace ebb {
 
 inline constexpr int max_cuda_inputs = 16, max_cuda_numbers = 32;
 
-// Code for the host and for NVRTC alike: the text is that of the declarations.
+// Declarations for the host that are also passed to NVRTC as text.
 #define EBB_BOTH(text_name, ...) __VA_ARGS__ inline constexpr char text_name[] = #__VA_ARGS__ "\n";
 
 // Strides are in elements per step of an axis, where a step along the last one is a group.
@@ -40,8 +40,8 @@ struct PointwiseParameters {
 // clang-format on
 #undef EBB_BOTH
 
-// How a kernel reaches its operands. A thread takes a group of `width` neighbouring elements of the
-// output, whose axes were joined to `rank` ones.
+// How a kernel accesses its operands. A thread processes a group of `width` neighbouring elements
+// of the output, whose axes were merged to `rank` axes.
 struct PointwiseAccess {
   enum class Kind : std::uint8_t {
     scalar,  // one element for all
@@ -58,7 +58,7 @@ struct PointwiseAccess {
 // Defines the kernel `pointwise`, which takes PointwiseParameters.
 std::string pointwise_source(const FusedAttributes& program, const PointwiseAccess& access);
 
-// Parts of sources, for kernels that do more with a program's results than to write them.
+// Parts of sources, for kernels that process a program's results further.
 
 // The type of elements in memory, and of values in registers.
 std::string_view stored_type(DType dtype);
@@ -68,7 +68,7 @@ std::string_view computed_type(DType dtype);
 //
 //   Out evaluate(p, random, index, inputs...)
 //
-// the program on one element; results of half type are yet to be rounded.
+// the program on one element; results of half types are not yet rounded.
 std::string pointwise_functions(const FusedAttributes& program, const PointwiseAccess& access);
 
 // Statements that give `random` its value, and at0, at1, ..., the places in the inputs of group

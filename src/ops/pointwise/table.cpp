@@ -15,7 +15,7 @@ namespace {
 
 using Gradient = std::vector<Tensor> (*)(const GradientCall&, const NoAttributes&);
 
-// What dtypes a row takes and what it gives.
+// Input and output dtypes of a row.
 enum class Rule { numeric, floating, comparison, logical, select };
 
 constexpr Saved nothing{};
@@ -31,7 +31,7 @@ struct Definition {
   Gradient gradient;
 };
 
-// Functions whose results leave the range of float16, or need more digits than halves have.
+// Functions whose results exceed the range of float16 or the precision of half types.
 constexpr std::string_view refuse_halves[] = {"exp",    "log",  "pow",        "rsqrt",
                                               "square", "sqrt", "reciprocal", "softplus"};
 
@@ -53,9 +53,8 @@ constexpr double gelu_cubic = 0.044715;
 
 Tensor call(std::string_view name, std::vector<Tensor> inputs);
 
-// Activations whose derivative is long are differentiated by a row of their own, g · f'(x), which
-// is one pass over memory and rounds once. Its own gradient is that row again in g, and
-// g · f''(x) in x.
+// Activations with a long derivative have a separate row for their gradient, g · f'(x), which is
+// one pass over memory and rounds once. Its gradient is the same row for g, and g · f''(x) for x.
 std::vector<Tensor> slope_gradient(const GradientCall& c, std::string_view row,
                                    Tensor (*second)(const Tensor&)) {
   return both(
@@ -85,7 +84,8 @@ Tensor silu_second(const Tensor& x) {
   return s * (1.0 - s) * (2.0 + x * (1.0 - 2.0 * s));
 }
 
-// The loser of two has no gradient, equals take half each, and beside a NaN nobody loses.
+// The operand that is not selected has no gradient, equal operands get half each, and with a NaN
+// both get it.
 std::vector<Tensor> extremum_gradient(const GradientCall& call, const Tensor& a_loses,
                                       const Tensor& b_loses) {
   const Tensor g = call.grad(), none = scalar_like(g, 0.0), half = g * 0.5;
@@ -117,8 +117,8 @@ const Definition table[] = {
    {.inputs = {0, 1}, .outputs = {0}},
    [](const GradientCall& c, const NoAttributes&) {
      const Tensor &a = c.input(0), &b = c.input(1), none = scalar_like(c.grad(), 0.0);
-     // A constant has no slope, though its formula is 0 · inf at 0; nor has 0 to a power that is not
-     // negative, where the formula is 0 · log 0.
+     // The derivative is 0 for a constant, where the formula gives 0 · inf at 0, and for 0 to a
+     // non-negative power, where the formula gives 0 · log 0.
      return both(c, [&] { return where(equal(b, none), none, c.grad() * (b * pow(a, b - 1.0))); },
        [&] { const Tensor flat = logical_and(equal(a, none), greater_equal(b, none));
              return where(flat, none, c.grad() * (c.output(0) * log(a))); }); }},

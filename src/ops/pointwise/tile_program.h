@@ -1,6 +1,6 @@
-// A pointwise program as the CPU runs it, tile by tile: every function works on a run of elements
-// that stays in the first-level cache, so a chain of any length reads each input once. The result
-// is written once, or left in a tile for a caller that goes on with it.
+// A pointwise program on the CPU, tile by tile: every function processes a run of elements that
+// stays in the first-level cache, so a chain of any length reads each input once. The result is
+// written once, or left in a tile for the caller.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct TileProgram {
 
   enum class Result { written, kept };
 
-  // How one input reaches a tile.
+  // How one input is loaded into a tile.
   struct Source {
     enum class Kind { direct, scalar, strided } kind = Kind::direct;
     std::int64_t element_size = 0;

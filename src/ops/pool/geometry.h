@@ -36,7 +36,7 @@ struct PoolGeometry {
     return std::min(a.kernel.w, image.w + a.padding.w - q * a.stride.w);
   }
 
-  // What a window's sum is divided by.
+  // The divisor of a window's sum.
   std::int64_t divisor(std::int64_t p, std::int64_t q) const {
     if (a.count_pad) return a.kernel.h * a.kernel.w;
     return (last_row(p) - first_row(p)) * (last_column(q) - first_column(q));

@@ -8,7 +8,7 @@
 namespace ebb {
 namespace {
 
-constexpr std::int64_t largest_window = 256;  // cells that one byte tells apart
+constexpr std::int64_t largest_window = 256;  // cells that one byte can index
 
 void check_window(const Call& call, const PoolAttributes& a) {
   const auto pair = [](Size2d s) { return fmt::format("({}, {})", s.h, s.w); };

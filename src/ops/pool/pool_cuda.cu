@@ -73,7 +73,7 @@ struct Pooling {
             ::max(0, -left),
             ::min(kernel_w, image_w - left)};
   }
-  // What a window's sum is divided by.
+  // The divisor of a window's sum.
   __device__ int divisor(const Window& w) const {
     return count_pad ? kernel_h * kernel_w
                      : (w.last_row - w.first_row) * (w.last_column - w.first_column);

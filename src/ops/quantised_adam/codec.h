@@ -1,7 +1,7 @@
-// Codes of moments to floats and back, a register at a time and without tables in memory: the
-// maps of maps.h written as arithmetic. Decoded values agree with the maps to 2e-6 of themselves; a
-// value is encoded as the nearest, where rounding of the arithmetic decides between two that are
-// equally near to within 1e-4 of their distance.
+// Codes of moments to floats and back, a register at a time and without tables in memory: the maps
+// of maps.h written as arithmetic. Decoded values agree with the maps to 2e-6 of themselves; a
+// value is encoded as the nearest map value, except that rounding may decide between two values if
+// x lies within 1e-4 of their distance from the midpoint.
 //
 // In a dynamic map with seven decades, decade d, from 10^(d-7) to 10^(d-6), has `first` · 2^d
 // values, `first` being 1 in the signed map and 2 in the unsigned one. Inside a decade values are
@@ -18,7 +18,7 @@ namespace ebb::simd {
 struct Lines {
   Table8 slope, start;
 
-  // 0 and 1, with a line through both, share the exponent beside those of the decades.
+  // 0 and 1, on one line, share an exponent next to those of the decades.
   constexpr Lines(int first, double slope_of_rest, double start_of_rest) {
     for (int place = 0; place < 8; ++place)
       slope.set(place, slope_of_rest), start.set(place, start_of_rest);

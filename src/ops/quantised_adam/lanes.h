@@ -16,7 +16,7 @@ namespace ebb::simd {
 
 #if defined(__AVX512F__)
 inline constexpr int lanes = 16;
-// Forms with a mask, of which all is set: g++ 12 warns of its own headers in those without.
+// Masked forms with a full mask: g++ 12 warns of its own headers in the plain forms.
 inline constexpr __mmask16 every = 0xffff;
 #elif defined(__AVX2__)
 inline constexpr int lanes = 8;
@@ -73,7 +73,7 @@ inline void store_bytes(std::uint8_t* to, Ints x) {
 #endif
 }
 
-// Toward zero. What no int holds becomes some int.
+// Truncates. Values out of range give an unspecified int.
 inline Ints truncate(Floats x) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Ints>(_mm512_maskz_cvttps_epi32(every, reinterpret_cast<__m512>(x)));

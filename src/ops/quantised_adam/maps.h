@@ -1,5 +1,5 @@
-// The values that codes of optimizer state stand for, in units of the largest magnitude of a block:
-// ascending lists, one value for each code.
+// The values of the codes of optimizer state, relative to the largest magnitude of a block:
+// ascending lists, one value per code.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ std::vector<float> dynamic_map(bool is_signed, int exponent_bits, int total_bits
 // 1/n, 2/n, ..., 1: the linear map without zero of Li et al. (2023).
 std::vector<float> linear_map(int values);
 
-// The maps of both moments, and where one value ends to be the nearest and the next begins.
+// The maps of both moments, and the midpoints between neighbouring values.
 struct MomentMaps {
   std::vector<float> mean, square;
   std::vector<double> mean_midpoints, square_midpoints;

@@ -1,5 +1,5 @@
-// The update of Adam and AdamW on moments kept in 8 or 4 bits, as one op: a block of state at a
-// time is decoded, updated and encoded again, so that no moment exists in floating point.
+// The update of Adam and AdamW with moments in 8 or 4 bits, as one op: it decodes, updates and
+// encodes one block of state at a time, so that moments are never stored in floating point.
 #pragma once
 
 #include "ops/adam/adam.h"

@@ -49,7 +49,8 @@ void step_block(const AdamCoefficients<float> k, float scale, const float* p, co
                 float& square_absmax) {
   alignas(64) float mean[Codec::block], square[Codec::block];
   const float from_mean = mean_absmax * k.beta1, from_square = square_absmax * k.beta2;
-  // Bits of magnitudes order as the magnitudes do, with NaN above all: one NaN marks the block.
+  // The bit patterns of magnitudes are ordered like the magnitudes, with NaN on top, so that a NaN
+  // marks the block.
   Ints largest_mean = all(0), largest_square = all(0);
   for (int i = 0; i < Codec::block; i += lanes) {
     const Floats x = load(p + i), d = load(g + i) * scale + x * k.coupled;
@@ -70,8 +71,7 @@ void step_block(const AdamCoefficients<float> k, float scale, const float* p, co
   }
 }
 
-// Room for a block in the form the arithmetic takes: parameter and gradient in float, one code a
-// byte.
+// Buffers for a block: parameter and gradient in float, one code per byte.
 template <class Codec>
 struct Tile {
   alignas(64) float parameter[Codec::block], gradient[Codec::block];
@@ -87,8 +87,8 @@ struct Tile {
   }
 };
 
-// Block number `block` of the parameter, of which `count` elements exist. What has the right form
-// and is whole is used where it lies.
+// Block number `block` of the parameter, of which `count` elements exist. Complete blocks in the
+// right form are used in place.
 template <class Codec>
 void step(const KernelArgs& args, std::int64_t block, std::int64_t count, const float* p,
           const float* g, float* p_out, const AdamCoefficients<float>& k, float scale,

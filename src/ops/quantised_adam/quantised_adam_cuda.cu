@@ -151,7 +151,8 @@ __global__ void __launch_bounds__(Shape<bits>::threads)
             from_square = static_cast<C>(s.square_absmax[b]) * k.beta2;
     C mean[2] = {}, square[2] = {}, x[2] = {};
     load_pair(s.p, first, count, x);
-    // Bits of magnitudes order as the magnitudes do, with NaN above all: one NaN marks the block.
+    // The bit patterns of magnitudes are ordered like the magnitudes, with NaN on top, so that a
+    // NaN marks the block.
     int largest_mean = 0, largest_square = 0;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {

@@ -1,7 +1,7 @@
-// How reductions fold elements on a GPU, wherever those come from: memory, or a program that
-// computes them. nvcc compiles this file for the one, and NVRTC is given its text for the other
-// (fold_text.h): both fold in the same order. So it needs nothing of the standard library but the
-// names of integers, and says itself where a product and a sum are one operation.
+// Reductions on a GPU over elements from memory or from a program that computes them. nvcc compiles
+// this file for the former, NVRTC compiles its text (fold_text.h) for the latter, and both reduce
+// in the same order. So it uses only integer types of the standard library and states every fused
+// multiply-add explicitly.
 //
 // A source gives the elements a thread asks for, `width` neighbours at a time:
 //
@@ -139,7 +139,7 @@ struct Min {
   __device__ static T join(T a, T b) { return fold(a, b); }
 };
 
-// Joins values of lanes, of which numbers of one byte cannot cross by themselves.
+// Combines values of lanes; warp shuffles do not support one-byte types.
 template <class R>
 struct JoinLanes {
   typedef typename R::Wide W;
@@ -149,8 +149,8 @@ struct JoinLanes {
   }
 };
 
-// Where columns are folded, a thread folds so many rows together, which its block's 8 warps take
-// by turns; slices are made of whole rounds.
+// In reductions of columns, the number of rows that a thread reduces together; the 8 warps of a
+// block alternate, and slices consist of whole rounds.
 constexpr int rows_together = 8;
 constexpr std::int64_t round_rows = 8 * rows_together;
 

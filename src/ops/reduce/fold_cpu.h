@@ -1,10 +1,10 @@
-// Reductions over any axes on the CPU, wherever the elements come from: memory, or a program that
-// computes them.
+// Reductions over any axes on the CPU, of elements from memory or from a program that computes
+// them.
 //
 // If the innermost axis is reduced, each result folds runs along it; if it is kept, a band of
-// neighbouring results is folded together, row by row. The reduced rows are cut into a number of
-// slices that depends only on the shapes, folded apart and joined in order: the bits do not depend
-// on the number of threads.
+// neighbouring results is folded together, row by row. The reduced rows are divided into a number
+// of slices that depends only on the shapes; slices are reduced separately and combined in order,
+// so the bits do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -75,14 +75,14 @@ struct Geometry : ReduceGeometry {
   std::int64_t together = 1;  // results of a band; any number gives the same bits
 
   Geometry(const Arg& in, const Axes& axes, int workers) : ReduceGeometry(in, axes) {
-    // Few results over much data: cut the rows, so that threads have something to share.
+    // Few results over much data: split the rows, so that all threads have work.
     const std::int64_t units = inner_reduced ? results : kept.elements() * parts(inner, band);
     const std::int64_t total = length * results;
     if (units < 64 && total > 2 * slice_elements)
       slices = std::clamp<std::int64_t>(total / slice_elements / std::max<std::int64_t>(units, 1),
                                         1, 64);
-    // Bands are as long as possible, so that memory is read in its order, and as short as it takes
-    // for every worker to have one.
+    // Bands are as long as possible, for contiguous reads, but short enough that every worker has
+    // one.
     const std::int64_t wanted = parts(workers, kept.elements() * slices);
     together =
         parts(inner, std::max(parts(inner, most_in_band), std::min(parts(inner, band), wanted)));
@@ -135,9 +135,9 @@ struct Runner {
     return {partials(g) * static_cast<std::int64_t>(sizeof(Wide))};
   }
 
-  // Folds `count` elements into `lanes` accumulators, enough vectors of them to hide the latency of
-  // one operation, and those pairwise into one: joining them in turn would take as long as the
-  // elements of a short row. A source's pieces, but the last, are made of whole `lanes`.
+  // Reduces `count` elements into `lanes` accumulators, enough vectors to hide the latency of one
+  // operation, and those pairwise into one: combining them one by one would take as long as a short
+  // row. All pieces of a source except the last are multiples of `lanes`.
   template <class Source>
   static T fold_run(Source& source, std::int64_t at, std::int64_t count) {
     T acc[lanes];

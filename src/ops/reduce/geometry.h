@@ -1,5 +1,5 @@
-// How the axes of a reduction lie in memory. They are sorted into kept and reduced ones, neighbours
-// joined, and the innermost axis, which is one or the other, set apart.
+// The axes of a reduction in memory: sorted into kept and reduced axes, with neighbouring axes
+// merged and the innermost axis, kept or reduced, separate.
 #pragma once
 
 #include "ops/reduce/reduce.h"

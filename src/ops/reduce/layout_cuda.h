@@ -1,5 +1,5 @@
-// How a reduction is cut into the blocks of a GPU, and the kernel that joins its slices: what
-// reductions of memory and of evaluated elements share on the host.
+// Host code shared by reductions of memory and of evaluated elements on a GPU: the division into
+// blocks, and the kernel that combines slices.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Norms of any order, made of other ops. Where a norm has no gradient, it is given that of PyTorch:
-// zero in a norm that is zero, and in an element that is.
+// Norms of any order, made of other ops. Where a norm is not differentiable, the gradient is
+// PyTorch's: zero if the norm is zero, and zero for elements that are zero.
 #include <fmt/format.h>
 
 #include <cmath>

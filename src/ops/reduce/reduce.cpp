@@ -66,7 +66,7 @@ OpSpec<ReduceAttributes> reduction(std::string_view name, std::string_view summa
   OpSpec<ReduceAttributes> spec{.name = name, .summary = summary};
   spec.infer = infer;
   spec.accepts = [](const Arg&, int, const ReduceAttributes&) { return true; };
-  // Along rows, every result has its own end of a sum; across them, whole vectors are added.
+  // Reducing rows has a fixed cost per result; reducing columns adds whole vectors.
   spec.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                  const ReduceAttributes& a) {
     const bool along_rows = a.axes.contains(inputs[0].shape.rank() - 1);
@@ -152,7 +152,7 @@ const Op& reduce_op(ReduceKind kind) {
 DType reduced_dtype(ReduceKind kind, DType dtype) {
   if (kind == ReduceKind::max || kind == ReduceKind::min) return dtype;
   if (is_integer(dtype)) return i64;
-  // Squares of half types leave their range, and their sum needs more digits than they have.
+  // Squares of half types exceed their range, and their sum exceeds their precision.
   return kind == ReduceKind::sum_squares ? compute_dtype(dtype) : dtype;
 }
 std::optional<ReduceKind> reduce_kind(const Op& op) {

@@ -1,7 +1,8 @@
 // Reductions of strided tensors over any axes, in two shapes. Where the innermost axis is reduced,
 // a warp or a block folds each result; where it is kept, each thread folds a column or a few
-// neighbouring ones, and the warps of a block take rows by turns. Few results over much data are
-// cut into slices, whose number depends on the shapes alone, joined in order by a second kernel.
+// neighbouring ones, and the warps of a block take rows by turns. If there are few results over
+// much data, they are divided into slices, whose number depends only on the shapes; a second kernel
+// combines them in order.
 #include <algorithm>
 
 #include "ops/cuda/calls.cuh"
@@ -14,7 +15,7 @@ namespace {
 
 using namespace cuda;
 
-// Results have the elements' type, or that of the arithmetic.
+// Results have the type of the elements or of the arithmetic.
 template <class S, class R>
 using ResultOf =
     std::conditional_t<R::widens || std::is_integral_v<typename R::Folded>, typename R::Folded, S>;

@@ -34,8 +34,8 @@ std::vector<Tensor> reference(std::span<const Tensor> inputs, const RotaryAttrib
   const Tensor& x = inputs[0];
   const DType dtype = x.dtype() == f64 ? f64 : f32;
   const std::int64_t positions = x.shape()[x.rank() - 2], pairs = x.shape().back() / 2;
-  // Angles grow with the position, so they are computed in float64: float would leave large ones
-  // few bits after the point.
+  // Angles grow with the position, so they are computed in float64: in float32, large angles would
+  // have few fractional bits.
   const Tensor speed =
       exp(arange(pairs, f64, x.device()) *
           (-std::log(a.base) / static_cast<double>(std::max<std::int64_t>(pairs, 1))));

@@ -30,8 +30,8 @@ struct Problem {
 };
 
 // cos and sin of every (position, pair), in double until stored. Each run of positions starts from
-// the angle itself and goes on by turning, which costs far less than a cosine and loses no more
-// than a few units in double's last place.
+// the exact angle and continues by rotation, which costs far less than a cosine and loses only a
+// few units in double's last place.
 template <class C>
 void fill_tables(const Problem& p, C* cosines, C* sines) {
   constexpr std::int64_t run = 32;

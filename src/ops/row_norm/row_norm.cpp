@@ -92,8 +92,8 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const RowNormAttribute
   return outputs;
 }
 
-// The statistics that come as inputs only save time: they are computed again here, so that
-// differentiating this gives the derivative through them too.
+// The statistics given as inputs only save time. They are recomputed here, so that derivatives
+// through them are included.
 template <Centring centring>
 std::vector<Tensor> grad_reference(std::span<const Tensor> in, const RowNormGradAttributes& a) {
   const auto [centre, rstd, value] = normalised<centring>(in[0], a.eps);
@@ -112,8 +112,8 @@ std::vector<Tensor> grad_reference(std::span<const Tensor> in, const RowNormGrad
   return outputs;
 }
 
-// Only y has users: the statistics are seen by the backward op alone, which does not depend on them
-// beyond x.
+// Only y has a gradient: only the backward op reads the statistics, and it depends on them only
+// through x.
 template <Centring centring>
 std::vector<Tensor> gradient(const GradientCall& call, const RowNormAttributes& a) {
   std::vector<Tensor> result(static_cast<std::size_t>(call.input_count()));

@@ -1,5 +1,4 @@
-// layer_norm and rms_norm: rows brought to unit scale, the first after centring them. One kernel
-// serves both.
+// layer_norm and rms_norm: normalise rows, the former after centring. One kernel serves both.
 #pragma once
 
 #include "ebb/op.h"
@@ -21,10 +20,10 @@ struct RowNormAttributes {
   }
 };
 
-// Inputs: x, the gradient of y, mean if centred, rstd, then weight if there is one, then, where
-// there is one, another gradient of x, which is added to that through the rows (a residual's).
-// Outputs: the gradient of x, then, where asked for, those of weight and bias and the sum over rows
-// of the first output, which is the gradient of a bias that was added to x.
+// Inputs: x, the gradient of y, mean if centred, rstd, then weight if there is one, then,
+// optionally, another gradient of x (from a residual), which is added to the result. Outputs: the
+// gradient of x, then, if requested, the gradients of weight and bias, and the sum over rows of the
+// first output, which is the gradient of a bias that was added to x.
 struct RowNormGradAttributes {
   double eps = 0.0;
   bool weight = false;
@@ -42,7 +41,7 @@ struct RowNormGradAttributes {
   }
 };
 
-// Where the inputs of the gradient lie that not every call has.
+// Indices of the optional inputs of the gradient.
 struct RowNormGradInputs {
   std::size_t rstd, weight, added;
   RowNormGradInputs(Centring centring, const RowNormGradAttributes& a)

@@ -66,9 +66,9 @@ void run_forward(const KernelArgs& args, RowShape shape, const RowNormAttributes
 //
 // With v = (x - mean) · rstd and s = g · weight, the gradient of a row is
 //   dx = rstd · (s - mean(s) - v · mean(s · v))
-// and that of weight and bias is Σ g · v and Σ g over all rows. Another gradient of x is added to
-// dx after dx is rounded, as a sum by itself would have it. Rows are cut into slices whose number
-// depends on the shape alone; each slice has its own sums, added up in order at the end.
+// and the gradients of weight and bias are Σ g · v and Σ g over all rows. Another gradient of x is
+// added after dx is rounded, like a separate sum. Rows are divided into slices whose number depends
+// only on the shape; each slice has its own sums, added in order at the end.
 
 struct Slices {
   std::int64_t count, width;  // width: elements of the sums of one slice
@@ -77,7 +77,7 @@ struct Slices {
         width(shape.columns * (a.weight_grad + a.bias_grad + a.sum)) {}
 };
 
-// One row. The sums are null where no one asks; the last is of dx.
+// One row. Sums that are not requested are null; the last is over dx.
 template <class S, Centring centring, bool weighted>
 void backward_row(const S* x, const S* g, const S* weight, const S* added, S* dx, Compute<S> mean,
                   Compute<S> rstd, Compute<S>* weight_sum, Compute<S>* bias_sum, Compute<S>* dx_sum,

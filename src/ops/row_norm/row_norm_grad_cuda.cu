@@ -2,8 +2,8 @@
 //
 // With v = (x - mean) · rstd and s = g · weight, the gradient of a row is
 //   dx = rstd · (s - mean(s) - v · mean(s · v))
-// and that of weight and bias is Σ g · v and Σ g over all rows. Another gradient of x is added to
-// dx after dx is rounded, as a sum by itself would have it.
+// and the gradients of weight and bias are Σ g · v and Σ g over all rows. Another gradient of x is
+// added after dx is rounded, like a separate sum.
 #include "ops/cuda/column_sums.cuh"
 #include "ops/cuda/rows.cuh"
 #include "ops/row_norm/row_norm.h"
@@ -13,7 +13,7 @@ namespace {
 
 using namespace cuda;
 
-// A sum of numbers as they are: never made one operation with the product that gave one of them.
+// An addition that is never contracted with a product into a fused multiply-add.
 __device__ inline float rounded_sum(float a, float b) { return __fadd_rn(a, b); }
 __device__ inline double rounded_sum(double a, double b) { return __dadd_rn(a, b); }
 
@@ -37,7 +37,7 @@ struct Gradient {
   const void *in, *grad, *means, *rstds, *weight, *added;  // all but in, grad and rstds may be null
   void* out;
 
-  // --- A row by itself, for rows of which no sums are asked or that no team can keep
+  // --- Single rows: if no sums are requested, or if a team cannot keep a row
 
   // s in place of g.
   template <class S, class Walk, class T>
@@ -90,8 +90,8 @@ struct Gradient {
   }
 };
 
-// Rows are cut into slices whose number depends on the shape alone; each has its own sums over its
-// rows, (slices, sums, columns), joined in order at the end.
+// Rows are divided into slices whose number depends only on the shape; each has its own sums over
+// its rows, (slices, sums, columns), added in order at the end.
 struct Slices {
   std::int64_t count, sums;
   Slices(RowShape shape, const RowNormGradAttributes& a)
@@ -99,7 +99,7 @@ struct Slices {
         sums(a.weight_grad + a.bias_grad + a.sum) {}
 };
 
-// Which sums are asked for, in the order in which a slice has them.
+// The requested sums, in the order in which a slice stores them.
 template <class T>
 struct SliceSums {
   T* partial;
@@ -107,7 +107,7 @@ struct SliceSums {
   bool asked[3];  // Σ g · v, Σ g, Σ of the result
 
   __device__ std::int64_t count() const { return asked[0] + asked[1] + asked[2]; }
-  // Calls body(sum, its place) for those of a slice.
+  // Calls body(sum, its offset) for the sums of a slice.
   template <class Body>
   __device__ void each(std::int64_t slice, std::int64_t columns, const Body& body) const {
     T* at = partial + slice * count() * columns;
@@ -122,9 +122,9 @@ struct SliceSums {
 
 // --- Teams: dx of a slice's rows and the slice's sums in one walk
 //
-// A team of warps has some rows at a time, each thread the same columns of all of them, and the
-// next rows are on their way while those are worked on. Threads keep the sums of their columns in
-// registers; the teams of a block add theirs up in turn.
+// A team of warps processes some rows at a time, each thread the same columns of every row, while
+// the next rows are being loaded. Threads keep the sums of their columns in registers; the teams of
+// a block add theirs in turn.
 
 // How the rows of a shape are given to teams.
 struct Teams {
@@ -149,7 +149,7 @@ __device__ inline void wait_for_team(int team, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory");
 }
 
-// Half types have few enough digits for sums over a row in float.
+// For half types, float is accurate enough for sums over a row.
 template <class S>
 using RowSum = std::conditional_t<sizeof(S) == 2, float, double>;
 
@@ -161,7 +161,7 @@ struct TeamKernel {
   static constexpr int rows = slots == 1 ? 2 : 1;                  // at a time
   static constexpr int ahead = slots < Teams::most_slots ? 2 : 1;  // of them: these and the next
 
-  // Rows as they lie in memory.
+  // Rows in their storage dtype.
   struct Rows {
     uint4 x[rows][slots], g[rows][slots], added[rows][slots];
     T mean[rows], rstd[rows];
@@ -324,7 +324,7 @@ struct TeamKernel {
       else
         load(now, r, end);
       Sum totals[rows][2];
-      // Two places in turn: a warp may be one turn ahead of those that still read.
+      // Two alternating buffers: a warp may be one iteration ahead of others that still read.
       sum_rows(now, weight, totals, row_sums + (team * 2 + turn) * (2 * rows * warps));
       finish(now, weight, totals, r, end, sum);
       if (ahead == 2) now = next;
@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(32 * Teams::most_warps, slots == 1 ? 2 : 1)
   kernel.run(rows, static_cast<int>(blockDim.x) / threads, row_sums, column_sums);
 }
 
-// --- Rows that no team can keep: sums apart
+// --- Rows that a team cannot keep: sums in separate kernels
 
 // Σ g · v and Σ g, or Σ of the result: a thread for each column of a slice.
 template <class S>

@@ -18,7 +18,7 @@ void require_columns(const Call& call) {
     call.fail_shape("has no value over no elements");
 }
 
-// Of no elements it is log 0.
+// For no elements it is log 0.
 std::vector<TensorType> infer_logsumexp(const Call& call, const NoAttributes&) {
   call.require_floating(0);
   if (call.shape(0).rank() == 0) call.fail_shape("needs at least one axis");
@@ -51,8 +51,8 @@ std::vector<Tensor> logsumexp_reference(std::span<const Tensor> in, const NoAttr
   return {log(sum(exp(x - shift), {-1})) + squeeze(shift, -1)};
 }
 
-// exp(x - y), from x alone where y is finite: y is too coarse to stand in an exponent. An infinite
-// y has no digits to lose, and softmax no value.
+// exp(x - y), computed from x alone if y is finite, because the rounding error of y would be
+// amplified. For an infinite y, softmax is undefined and exp(x - y) is used.
 std::vector<Tensor> logsumexp_gradient(const GradientCall& call, const NoAttributes&) {
   const Tensor &x = call.input(0), y = unsqueeze(call.output(0), -1);
   const Tensor finite = equal(y - y, scalar_like(y, 0.0));

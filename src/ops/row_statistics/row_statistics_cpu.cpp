@@ -9,7 +9,8 @@
 namespace ebb {
 namespace {
 
-// A row of equal infinities has no largest finite part to subtract: it is its own result.
+// An infinite largest element is not subtracted, since inf - inf would be NaN; the result is then
+// that infinity.
 template <class S>
 S logsumexp_row(const S* x, std::int64_t columns) {
   using T = Compute<S>;

@@ -11,7 +11,8 @@ struct Logsumexp {
   const void* in;
   void* out;
 
-  // A row of equal infinities has no largest finite part to subtract: it is its own result.
+  // An infinite largest element is not subtracted, since inf - inf would be NaN; the result is then
+  // that infinity.
   template <class S, class Walk>
   __device__ void row(std::int64_t r, const Walk& walk) const {
     using T = Compute<S>;

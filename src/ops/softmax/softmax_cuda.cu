@@ -1,5 +1,6 @@
 // Softmax and its logarithm over contiguous rows, as on the CPU: the largest element is subtracted
-// first. Every kernel may write over its input, since a thread reads what it overwrites.
+// first. Every kernel may write over its input, since each thread reads an element before it
+// overwrites it.
 #include "ops/cuda/rows.cuh"
 #include "ops/softmax/softmax.h"
 

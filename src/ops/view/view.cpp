@@ -1,6 +1,5 @@
-// Ops that only look at a buffer in another way. They have no kernels: the planner gives their
-// outputs the input's buffer with other strides, after a copy where the strides cannot be
-// expressed.
+// Views: ops that only reinterpret a buffer. They have no kernels: the planner gives their outputs
+// the input's buffer with other strides, after a copy where the strides cannot be expressed.
 #include "ops/view/view.h"
 
 #include <fmt/format.h>
@@ -234,7 +233,7 @@ std::vector<Tensor> split_gradient(const GradientCall& call, const SplitAttribut
   return {concat(grads, a.axis)};
 }
 
-// A whole view of the input that no gradient passes.
+// A view of the whole input that stops gradients.
 std::optional<Layout> view_same(const TensorType&, const Layout& layout, int, const NoAttributes&) {
   return layout;
 }

@@ -11,7 +11,7 @@ const Op& slice_op();
 const Op& split_op();
 const Op& stop_gradient_op();
 
-// `pad` with step - 1 zeros also put between neighbours: what undoes a slice with a step.
+// `pad` that also inserts step - 1 zeros between neighbours: the gradient of a slice with a step.
 Tensor pad_with_steps(const Tensor& x, const IntList& before, const IntList& after,
                       const IntList& step, double value);
 
