@@ -17,6 +17,7 @@ namespace {
 CompileOptions of_evaluation(CompileOptions compile) {
   compile.plan.budget.reset();
   compile.plan.recompute = {};
+  compile.planner = {};
   return compile;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/workload_options.h"
 #include "core/json.h"
 #include "ebb/io/atomic_file.h"
+#include "ebb/io/plan_file.h"
 #include "ebb/report/memory_profile.h"
 
 namespace ebb::cli {
@@ -32,6 +33,8 @@ class PlanVerb : public Verb {
     app.add_option("--profile", profile_,
                    "Write every buffer and instruction to this file, as JSON")
         ->type_name("FILE");
+    app.add_option("--save", save_, "Write the plan to this file, to be run by ebb train --plan")
+        ->type_name("FILE");
   }
 
   int run() override {
@@ -39,6 +42,7 @@ class PlanVerb : public Verb {
     if (is_multilevel(workload_.name)) {
       if (profile_)
         throw UsageError("--profile writes one program; " + workload_.name + " has several");
+      if (save_) throw UsageError("--save writes one plan; " + workload_.name + " has several");
       multilevel_.common = workload_;
       check_workload_options(multilevel_);
       return plan_multilevel(multilevel_, planning_, json() ? Output::json : Output::text);
@@ -75,6 +79,7 @@ class PlanVerb : public Verb {
       file.write(report::to_json(profile, plan));
       file.commit();
     }
+    if (save_) io::save_plan(plan, traced.graph, *save_);
     if (json()) {
       nlohmann::ordered_json result{{"workload", workload_.name},
                                     {"device", rates.name},
@@ -110,6 +115,7 @@ class PlanVerb : public Verb {
   workloads::MultilevelOptions multilevel_;
   PlanningOptions planning_;
   std::optional<std::string> profile_;
+  std::optional<std::filesystem::path> save_;
 };
 
 }  // namespace

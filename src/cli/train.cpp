@@ -25,6 +25,7 @@
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/ebb.h"
+#include "ebb/io/plan_file.h"
 #include "ebb/report/progress.h"
 #include "ebb/train/train_step.h"
 
@@ -52,11 +53,17 @@ class Train : public Verb {
   int run() override {
     const std::optional<SavedRun> saved = saved_run(app(), command_);
     if (command_.several_levels()) {
+      if (command_.plan)
+        throw UsageError("--plan runs one program; " + workload_.name + " has several");
       check_workload_options(command_.task);
       return train_multilevel(command_, saved, json() ? Output::json : Output::text);
     }
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
+    if (command_.plan) {  // it stands for what a resumed run's planner was asked
+      planning_.budget.reset(), planning_.recompute.reset();
+      planning_.whole_process = false;
+    }
     workload_ = placed(workload_, planning_);
     if (planning_.needs_rates()) rates_ = rates_for(planning_);
     std::optional<PinnedThreads> pinned;
@@ -132,6 +139,10 @@ class Train : public Verb {
         command_.warmup > 0 ? optim::linear_warmup(command_.warmup, schedule) : schedule;
     options.compile = compile_options(planning_, workload_.seed, rates_, fixed_, beside_);
     options.accumulate = accumulation(*task_, planning_, options.compile);
+    if (command_.plan)
+      options.compile.planner = [file = *command_.plan](const Graph& graph) {
+        return io::load_plan(file, graph);
+      };
     if (!planning_.budget) return options;
     const Graph graph = trace_step(*task_, planning_, options.accumulate);
     settle_budget(planning_, graph, options.compile);

@@ -84,6 +84,15 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
       ->capture_default_str();
   app.add_flag("--overcommit", c.overcommit,
                "Start even if the plan is larger than the memory that is available");
+  CLI::Option* plan =
+      app.add_option("--plan", c.plan,
+                     "Run the plan in this file, which ebb plan --save has written for the same "
+                     "options, instead of making one")
+          ->type_name("FILE")
+          ->check(CLI::ExistingFile);
+  for (const char* decides :
+       {"--budget", "--recompute", "--whole-process", "--lanes", "--loss-walks", "--no-groups"})
+    plan->excludes(decides);
   const char* outputs = "Outputs";
   app.add_option("--checkpoint", c.checkpoint,
                  "Folder to keep a checkpoint in, written at the end; it must not hold another "

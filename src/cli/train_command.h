@@ -22,6 +22,7 @@ struct TrainCommand {
   std::optional<double> rate;
   bool overcommit = false;  // start with a plan larger than the memory that is available
 
+  std::optional<std::filesystem::path> plan;  // a file of `ebb plan --save`
   std::optional<std::filesystem::path> checkpoint, save, log;
   std::optional<std::int64_t> checkpoint_every;
   std::int64_t keep = 1;              // checkpoints
