@@ -43,6 +43,7 @@ class Check {
   void tables() {
     if (plan_.lanes.empty()) fail("there is no lane");
     std::vector<int> owners(plan_.leaves.size()), results(plan_.outputs.size());
+    std::vector<Bytes> ends(plan_.spaces.size());  // of the buffers in each space
     for (const BufferId b : plan_.buffers.ids()) {
       const Buffer& each = buffer(b);
       const std::string name = fmt::format("buffer {}", b.number());
@@ -50,6 +51,8 @@ class Check {
         if (each.place.offset.count % buffer_alignment.count != 0) fail(name + " is not aligned");
         if (each.place.offset + each.size > plan_.spaces[each.place.space].size)
           fail(name + " reaches past the end of its space");
+        Bytes& end = ends[each.place.space.index()];
+        end = std::max(end, each.place.offset + each.size);
         if (each.first > each.last) fail(name + " ends before it begins");
       } else if (each.place.leaf) {
         const Leaf& leaf = plan_.leaves[each.place.leaf];
@@ -64,6 +67,10 @@ class Check {
         if (++results[output] > 1) fail(fmt::format("output {} has two buffers", output));
       }
     }
+    for (const SpaceId s : plan_.spaces.ids())
+      if (plan_.spaces[s].size !=
+          Storage::reservation(plan_.device, ends[s.index()], plan_.spaces[s].pages))
+        fail(fmt::format("space {} is larger than its buffers", s.number()));
     for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
       const Port& input = plan_.inputs[i];
       const std::string name = fmt::format("input {}", i);

@@ -8,7 +8,7 @@ namespace ebb {
 
 // Throws ValueError for the first thing that is wrong:
 // - operands have the types that the op gives, lie within their buffers, and buffers within their
-//   space, leaf or output;
+//   space, leaf or output, which are no larger than they have to be;
 // - kernels take operands as they lie, and have the workspace that they need on this machine;
 // - no two buffers that are live at once overlap; outputs lie over inputs only where the op allows
 //   it;

@@ -2,6 +2,7 @@
 
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/device_file.h"
+#include "ebb/io/plan_file.h"
 #include "ebb/io/safetensors.h"
 #include "fuzz/small_models.h"
 
@@ -46,6 +47,12 @@ std::string engine_checkpoint(const Folder& folder, int steps) {
   return file_bytes(folder / "x");
 }
 
+std::string plan(const Folder& folder) {
+  const Graph graph = small_graph();
+  io::save_plan(plan_program(graph), graph, folder / "x");
+  return file_bytes(folder / "x");
+}
+
 template <class Model, class Config>
 std::string config_json(const Folder& folder, const Config& config) {
   return file_bytes(small_folder<Model>(folder, config) / "config.json");
@@ -64,6 +71,7 @@ std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder
       {"llama_config", {config_json<models::Llama>(folder / "llama_good", small_llama)}},
       {"bert_config", {config_json<models::BertClassifier>(folder / "bert_good", small_bert)}},
       {"device_file", {io::describe_device(Rates{})}},
+      {"plan", {plan(folder)}},
       {"cifar", {"\x03"s + std::string(3072, 'p')}},
       {"idx", {joined(labels, images)}},
       {"idx_gzip", {joined(zipped(labels, folder), zipped(images, folder))}},

@@ -1,6 +1,7 @@
-// Tensors, checkpoints, models and devices.
+// Tensors, checkpoints, models, devices and plans.
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/device_file.h"
+#include "ebb/io/plan_file.h"
 #include "ebb/io/safetensors.h"
 #include "fuzz/small_models.h"
 
@@ -48,6 +49,15 @@ void read_bert_config(std::string_view bytes, const Folder& folder) {
 
 void read_device_file(std::string_view bytes, const Folder& folder) {
   (void)io::load_device(write_file(folder, "device.json", bytes));
+}
+
+// What is accepted is run, if that takes little memory.
+void read_plan(std::string_view bytes, const Folder& folder) {
+  const Graph graph = small_graph();
+  const Plan plan = io::load_plan(write_file(folder, "x.plan", bytes), graph);
+  if (plan.peak > 64_MiB) return;
+  Program program(graph, plan, {});
+  program.run({eval(ones({4, 3}, f32))});
 }
 
 }  // namespace ebb::fuzz

@@ -45,6 +45,17 @@ struct SmallRun {
                  [this](const Batch& b) { return cross_entropy(model(b.x()), b.y()); }};
 };
 
+// A step of descent.
+inline Graph small_graph() {
+  const Tensor x = input({{4, 3}, f32}, "x");
+  const Variable w(full({3, 5}, 0.5, f32)), b(zeros({5}, f32));
+  const Tensor loss = mean(square(tanh(matmul(x, w) + b)));
+  const std::vector<Tensor> gradients = grad(loss, std::vector<Tensor>{w, b});
+  return {.inputs = {x},
+          .outputs = {loss},
+          .updates = {{w, w - gradients[0] * 0.1}, {b, b - gradients[1] * 0.1}}};
+}
+
 struct SmallProblem : mlo::Problem {
   using Problem::Problem;
   mlo::StepOutput training_step(const Batch& b) override {
