@@ -2,7 +2,7 @@
 // that a file that shrinks meanwhile is an error and its pages are not the process's.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstddef>
 #include <cstdint>

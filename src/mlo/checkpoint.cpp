@@ -2,7 +2,7 @@
 // ("classifier/optimizer.layers.0.weight.exp_avg"); counters, schedules and the positions of
 // loaders are metadata. Batches that updates to come will read are kept too: those gathered for an
 // unfinished update, and those of the last updates, which levels above differentiate through.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 //
 // whatever the baseline b does not know of z. It is the running mean of the rewards v · dL(z),
 // which are differences of losses in the direction of v.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/error.h"
 #include "ebb/grad.h"

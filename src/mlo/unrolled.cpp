@@ -1,7 +1,7 @@
 // Differentiation through the last updates of a level, from a snapshot of its state before them.
 // Each update is a region that is computed again for the way back, so that parameters and
 // optimizer state of each are kept, but not what its gradients were computed from.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/error.h"
 #include "ebb/grad.h"

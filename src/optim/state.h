@@ -1,7 +1,7 @@
 // What rules share: checks of their options, and the types of state in floating point.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

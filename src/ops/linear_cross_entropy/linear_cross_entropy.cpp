@@ -3,7 +3,7 @@
 // which backward makes the gradient of any part of the logits.
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // Norms of any order, made of other ops. Where a norm has no gradient, it is given that of PyTorch:
 // zero in a norm that is zero, and in an element that is.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <limits>

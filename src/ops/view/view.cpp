@@ -3,7 +3,7 @@
 // expressed.
 #include "ops/view/view.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <numeric>
 
