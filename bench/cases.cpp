@@ -1,6 +1,6 @@
 #include "cases.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/grad.h"
 #include "ebb/ops.h"

@@ -1,6 +1,6 @@
 // The planner's clock against the real one: for every workload, predicted and measured time of a
 // step, in all and for each kind of op. One JSON object per workload.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Times ops: each case is compiled once and run many times; where a library underneath has the same
 // problem, it is timed beside it. One line per case, or one JSON object per line.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

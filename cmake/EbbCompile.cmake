@@ -11,8 +11,10 @@ add_library(ebb_flags INTERFACE)
 target_compile_options(ebb_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror
   -fno-math-errno -fno-trapping-math -march=${EBB_MARCH}>)
-if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  target_compile_options(ebb_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O3>)
+# Time is spent in kernels and in the planner. What only calls them gains nothing from optimisation but a longer build.
+set(ebb_caller_options $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+if(EBB_SANITIZE)
+  set(ebb_caller_options $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 endif()
 # constexpr functions of the host serve kernels too.
 target_compile_options(ebb_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:

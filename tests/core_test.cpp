@@ -8,6 +8,7 @@
 #include <limits>
 #include <set>
 
+#include "core/machine_half.h"
 #include "ebb/node.h"
 #include "ebb/storage.h"
 #include "support/op_check.h"
@@ -139,22 +140,31 @@ void check_half_type(int mantissa_bits) {
 TEST(HalfTypes, Float16OverAllPatterns) { check_half_type<Half>(10); }
 TEST(HalfTypes, BFloat16OverAllPatterns) { check_half_type<BFloat16>(7); }
 
-TEST(HalfTypes, TheProcessorAgreesWithTheIntegerReference) {
+// The processor's conversions give the bits of the portable ones, those of NaN included.
+TEST(HalfTypes, KernelsConvertAsThePublicHeaderDoes) {
+  const auto expect_same_bits = [](std::uint32_t float_bits) {
+    const float value = std::bit_cast<float>(float_bits);
+    ASSERT_EQ(MachineHalf(value).bits, Half(value).bits) << std::hex << float_bits;
+  };
   for (std::uint32_t pattern = 0; pattern < 65536; ++pattern) {
-    const std::uint16_t bits = static_cast<std::uint16_t>(pattern);
+    MachineHalf machine;
     Half half;
-    half.bits = bits;
-    const float value = half, reference = Half::decode(bits);
-    if (std::isnan(value))
-      ASSERT_TRUE(std::isnan(reference));
-    else
-      ASSERT_EQ(std::bit_cast<std::uint32_t>(value), std::bit_cast<std::uint32_t>(reference));
+    machine.bits = half.bits = static_cast<std::uint16_t>(pattern);
+    const std::uint32_t wide = std::bit_cast<std::uint32_t>(static_cast<float>(half));
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(static_cast<float>(machine)), wide) << pattern;
+    // The value itself, the floats beside it, and the tie between it and the next one. Below
+    // 2^-14 ties lie elsewhere and follow.
+    for (std::uint32_t near :
+         {wide - 1, wide, wide + 1, wide + 0xfff, wide + 0x1000, wide + 0x1001})
+      expect_same_bits(near);
   }
+  for (int k = 0; k < 1024; ++k)  // the ties between subnormal halves: (k + 1/2) 2^-24
+    for (float sign : {1.0f, -1.0f})
+      expect_same_bits(
+          std::bit_cast<std::uint32_t>(sign * (static_cast<float>(k) + 0.5f) * 0x1p-24f));
   // A step that is odd and large visits every exponent and varied mantissas: about 4 million.
-  for (std::uint64_t u = 0; u < (1ull << 32); u += 1021) {
-    const float value = std::bit_cast<float>(static_cast<std::uint32_t>(u));
-    ASSERT_EQ(Half(value).bits, Half::encode(value)) << value;
-  }
+  for (std::uint64_t u = 0; u < (1ull << 32); u += 1021)
+    expect_same_bits(static_cast<std::uint32_t>(u));
 }
 
 // --- Random numbers

@@ -1,7 +1,7 @@
 // What ebb computes against what PyTorch computed, on thousands of small calls: values, first and
 // second derivatives, and errors where there must be one. tests/golden/differential.json.gz is
 // written by tools/make_differential.py, where the format is described.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

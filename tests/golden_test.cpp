@@ -1,6 +1,6 @@
 // What ebb computes against what PyTorch computed: outputs and gradients of every case in
 // tests/golden, written by tools/make_golden.py, where the format is described.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

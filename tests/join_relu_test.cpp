@@ -1,6 +1,6 @@
 // Relus that become part of the batch norm before them, in forward and backward, and those that
 // must not.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // How good the planner is at choosing what is computed again: against the true optimum on small
 // steps, and against simpler rules and known bounds on larger ones.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // Twenty steps of training against PyTorch's, for every family of models, optimizer and precision:
 // tests/golden/training/runs.json, written by tools/make_golden_training.py, where the format is
 // described.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

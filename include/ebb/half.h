@@ -1,13 +1,10 @@
 // float16 and bfloat16 as storage types: two bytes that convert to and from float, rounding to
-// nearest even. Arithmetic happens in float.
+// nearest even. Arithmetic happens in float. The code is the same for every processor, so that a
+// program may be compiled with other flags than the library.
 #pragma once
 
 #include <bit>
 #include <cstdint>
-
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 namespace ebb {
 
@@ -29,16 +26,9 @@ struct Half {
   std::uint16_t bits = 0;
 
   Half() = default;
-#if defined(__F16C__)
-  Half(float value)
-      : bits(static_cast<std::uint16_t>(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT))) {}
-  operator float() const { return _cvtsh_ss(bits); }
-#else
   Half(float value) : bits(encode(value)) {}
   operator float() const { return decode(bits); }
-#endif
 
-  // The conversions in plain integer arithmetic, for processors without them and as a reference.
   static constexpr std::uint16_t encode(float value) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (u >> 16) & 0x8000u;
@@ -63,7 +53,8 @@ struct Half {
       return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
     }
     const std::uint32_t widened = exponent == 31 ? 0xffu : exponent + 112u;
-    return std::bit_cast<float>(sign | (widened << 23) | (mantissa << 13));
+    const std::uint32_t quiet = exponent == 31 && mantissa != 0 ? 0x400000u : 0u;  // NaN
+    return std::bit_cast<float>(sign | (widened << 23) | quiet | (mantissa << 13));
   }
 };
 

@@ -1,6 +1,6 @@
 #include "cli/checkpoint_folder.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>

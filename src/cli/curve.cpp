@@ -1,6 +1,8 @@
 #include "cli/curve.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
 
 namespace ebb::cli {
 

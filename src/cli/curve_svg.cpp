@@ -1,5 +1,5 @@
 // The curve of peak against time as a picture that needs no page: one SVG file.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,11 @@
 // `ebb eval`: the mean loss of a model from a Hugging Face folder on a file of tokens.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
+#include "cli/options.h"
 #include "cli/verb.h"
 #include "core/json.h"
 #include "ebb/data/text.h"
@@ -24,15 +26,11 @@ class Eval : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    app.add_option("--model", model_, "A Hugging Face folder of a GPT-2 or Llama model")
-        ->required()
-        ->check(CLI::ExistingDirectory);
-    app.add_option("--tokens", tokens_, "Little-endian int32 tokens")
-        ->required()
-        ->check(CLI::ExistingFile);
-    app.add_option("--batch", batch_, "Windows at a time")
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str();
+    add_option(app, "--model", model_, "A Hugging Face folder of a GPT-2 or Llama model")
+        .required()
+        .existing_folder();
+    add_option(app, "--tokens", tokens_, "Little-endian int32 tokens").required().existing_file();
+    add_option(app, "--batch", batch_, "Windows at a time").positive().show_default();
   }
 
   // The tokens are cut into consecutive windows of the model's context; every position of a window

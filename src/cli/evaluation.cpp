@@ -1,6 +1,6 @@
 #include "cli/evaluation.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <unordered_set>

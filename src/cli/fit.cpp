@@ -1,10 +1,12 @@
 // `ebb fit`: how large a step fits into a budget, and what less memory costs in time.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli/curve.h"
 #include "cli/evaluation.h"
+#include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
@@ -25,16 +27,14 @@ class Fit : public Verb {
     add_workload_options(app, workload_);
     add_planning_options(app, planning_);
     remove_running_options(app);
-    app.get_option("--budget")->required();
-    app.add_option("--vary", vary_, "What to make as large as possible")
-        ->check(CLI::IsMember({"batch", "sequence", "layers"}))
-        ->capture_default_str();
-    app.add_option("--most", most_, "No larger than this")
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str();
-    app.add_option("--points", points_, "Budgets on the curve of peak against time")
-        ->check(CLI::Range(2, 100))
-        ->capture_default_str();
+    option(app, "--budget").required();
+    add_option(app, "--vary", vary_, "What to make as large as possible")
+        .one_of({"batch", "sequence", "layers"})
+        .show_default();
+    add_option(app, "--most", most_, "No larger than this").positive().show_default();
+    add_option(app, "--points", points_, "Budgets on the curve of peak against time")
+        .between(2, 100)
+        .show_default();
   }
 
   int run() override {
@@ -60,7 +60,7 @@ class Fit : public Verb {
     if (planning_.budget == "least")
       throw UsageError("fit needs a size for --budget: the least of every step would fit");
     const std::string option = "--" + vary_;
-    if (app().get_option(option)->count() > 0)
+    if (given(app(), option))
       throw UsageError(
           fmt::format("{} is what --vary {} looks for: give one of them", option, vary_));
     if (const auto wrong = workloads::misfit(sized(2)))

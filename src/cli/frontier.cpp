@@ -1,10 +1,12 @@
 // `ebb frontier`: the curve of peak against time for one step, as a table, a picture and a page.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli/curve.h"
 #include "cli/evaluation.h"
+#include "cli/options.h"
 #include "cli/page_data.h"
 #include "cli/planning.h"
 #include "cli/run_facts.h"
@@ -31,13 +33,14 @@ class Frontier : public Verb {
     remove_running_options(app);
     // Budgets and recomputation are what the curve is made of.
     for (const char* name : {"--whole-process", "--budget", "--recompute"})
-      app.remove_option(app.get_option(name));
-    app.add_option("--points", points_, "Budgets from the smallest that can be kept to keeping all")
-        ->check(CLI::Range(2, 100))
-        ->capture_default_str();
-    app.add_option("--out", out_, "Folder for frontier.svg, frontier.json and report.html")
-        ->type_name("DIR")
-        ->capture_default_str();
+      remove_option(app, name);
+    add_option(app, "--points", points_,
+               "Budgets from the smallest that can be kept to keeping all")
+        .between(2, 100)
+        .show_default();
+    add_option(app, "--out", out_, "Folder for frontier.svg, frontier.json and report.html")
+        .type_name("DIR")
+        .show_default();
   }
 
   int run() override {

@@ -1,7 +1,8 @@
 // `ebb info`: what this build is and what it runs on.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli/run_facts.h"
 #include "cli/verb.h"

@@ -1,8 +1,9 @@
 // The command line: `ebb VERB options`, `ebb help [VERB]`, `ebb --version`. Results go to standard
 // output, everything else to standard error; an error is one line and exit code 1, 2 when the
 // command itself is wrong, or 3 when a run took more memory than its budget.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <iostream>

@@ -1,9 +1,10 @@
 #include "cli/memory_check.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli/process_memory.h"
 #include "cli/verb.h"

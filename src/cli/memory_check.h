@@ -1,7 +1,7 @@
 // Whether a run fits the machine before it starts, and whether it kept its budget when it is over.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 

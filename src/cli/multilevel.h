@@ -2,9 +2,9 @@
 // with them.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 
+#include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/resume.h"
 #include "cli/train_command.h"

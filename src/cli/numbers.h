@@ -1,7 +1,7 @@
 // Checks of numbers on the command line. CLI11's own let NaN and infinity pass.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cmath>

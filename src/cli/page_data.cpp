@@ -1,6 +1,8 @@
 #include "cli/page_data.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
 
 #include "core/json.h"
 #include "ebb/error.h"

@@ -1,12 +1,14 @@
 // `ebb plan`: what a training step will take, before anything runs.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli/evaluation.h"
 #include "cli/memory_check.h"
 #include "cli/multilevel.h"
+#include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
@@ -30,11 +32,11 @@ class PlanVerb : public Verb {
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     remove_running_options(app);
-    app.add_option("--profile", profile_,
-                   "Write every buffer and instruction to this file, as JSON")
-        ->type_name("FILE");
-    app.add_option("--save", save_, "Write the plan to this file, to be run by ebb train --plan")
-        ->type_name("FILE");
+    add_option(app, "--profile", profile_,
+               "Write every buffer and instruction to this file, as JSON")
+        .type_name("FILE");
+    add_option(app, "--save", save_, "Write the plan to this file, to be run by ebb train --plan")
+        .type_name("FILE");
   }
 
   int run() override {
@@ -115,7 +117,7 @@ class PlanVerb : public Verb {
   workloads::MultilevelOptions multilevel_;
   PlanningOptions planning_;
   std::optional<std::string> profile_;
-  std::optional<std::filesystem::path> save_;
+  std::optional<std::string> save_;
 };
 
 }  // namespace

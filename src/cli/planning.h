@@ -2,14 +2,14 @@
 // told.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/options.h"
 #include "ebb/data/loader.h"
 #include "ebb/machine.h"
 #include "ebb/program.h"

@@ -1,11 +1,12 @@
 // `ebb probe`: how fast this machine is, as the planner sees it.
 #include "ebb/probe.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 #include <optional>
 
+#include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "ebb/io/device_file.h"
@@ -21,13 +22,13 @@ class Probe : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    app.add_option("--device", device_, "cpu, cuda or cuda:N")
-        ->check([](const std::string& text) -> std::string {
+    add_option(app, "--device", device_, "cpu, cuda or cuda:N")
+        .check([](const std::string& text) -> std::string {
           if (named_device(text)) return {};
           return fmt::format("\"{}\" is neither cpu nor cuda", text);
         })
-        ->capture_default_str();
-    app.add_option("--save", save_, "Write the description here, for --device")->type_name("FILE");
+        .show_default();
+    add_option(app, "--save", save_, "Write the description here, for --device").type_name("FILE");
   }
 
   int run() override {

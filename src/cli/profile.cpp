@@ -1,13 +1,15 @@
 // `ebb profile`: one step in full: memory over its instructions, planned and measured, and the time
 // of every kernel.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "cli/measure.h"
+#include "cli/options.h"
 #include "cli/page_data.h"
 #include "cli/planning.h"
 #include "cli/run_facts.h"
@@ -37,12 +39,12 @@ class Profile : public Verb {
   void configure(CLI::App& app) override {
     add_workload_options(app, workload_);
     add_planning_options(app, planning_);
-    app.add_option("--steps", steps_, "Steps to take medians over, after two to warm up")
-        ->check(CLI::Range(1, 10000))
-        ->capture_default_str();
-    app.add_option("--out", out_, "Folder for report.html, profile.json and trace.json")
-        ->type_name("DIR")
-        ->capture_default_str();
+    add_option(app, "--steps", steps_, "Steps to take medians over, after two to warm up")
+        .between(1, 10000)
+        .show_default();
+    add_option(app, "--out", out_, "Folder for report.html, profile.json and trace.json")
+        .type_name("DIR")
+        .show_default();
   }
 
   int run() override {

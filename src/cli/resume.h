@@ -1,9 +1,9 @@
 // Going on with a run that a checkpoint holds: what is taken from it, and what must agree with it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 
+#include "cli/options.h"
 #include "cli/train_command.h"
 #include "ebb/io/checkpoint.h"
 #include "ebb/workloads/data_fingerprint.h"

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "ebb/threads.h"
 #include "ebb/version.h"

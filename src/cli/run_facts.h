@@ -1,7 +1,7 @@
 // What a result needs beside its numbers: when, on what, with which ebb and which command.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "ebb/bytes.h"

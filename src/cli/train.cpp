@@ -1,5 +1,5 @@
 // `ebb train`: trains a workload and tells what it took.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli/evaluation.h"
 #include "cli/feed.h"

@@ -1,6 +1,8 @@
 #include "cli/train_command.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
 
 #include "cli/multilevel.h"
 #include "cli/numbers.h"

@@ -1,13 +1,13 @@
 // What `ebb train` is asked for, and the same as a specification.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/options.h"
 #include "cli/planning.h"
 #include "ebb/workloads/multilevel.h"
 #include "ebb/workloads/train_spec.h"

@@ -1,6 +1,8 @@
 #include "cli/verb.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
 
 #include "cli/list.h"
 #include "ebb/threads.h"

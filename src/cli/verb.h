@@ -5,12 +5,11 @@
 // and a line in list.h. Options all verbs share (--json, --threads) are added and applied here.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/options.h"
 #include "ebb/error.h"
 
 namespace ebb::cli {

@@ -1,11 +1,12 @@
 #include "cli/workload_options.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <limits>
 
 #include "cli/numbers.h"
+#include "cli/options.h"
 #include "cli/verb.h"
 #include "ebb/workloads/settings.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 void add_size(CLI::App& app, const char* name, std::optional<std::int64_t>& value,
               const char* help) {
-  app.add_option(name, value, help)->check(CLI::PositiveNumber)->group("Sizes");
+  add_option(app, name, value, help).positive().group("Sizes");
 }
 
 // Empty for a seed. The parser alone would take larger numbers for the largest one there is.
@@ -32,16 +33,14 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
   std::vector<std::string> names = workloads::workload_names();
   if (levels == Levels::several)
     for (const std::string& name : workloads::multilevel_names()) names.push_back(name);
-  app.add_option("--workload", options.name, "What to train")
-      ->check(CLI::IsMember(names))
-      ->capture_default_str();
-  app.add_option("--batch", options.batch, "Items in a batch")->check(CLI::PositiveNumber);
-  app.add_option("--data", options.data,
-                 "A folder or file in the real format; without it, data is generated")
-      ->check(CLI::ExistingPath);
-  app.add_option("--seed", options.seed, "Of weights, data and dropout")
-      ->check(CLI::Validator(seed_problem, ""))
-      ->capture_default_str();
+  add_option(app, "--workload", options.name, "What to train").one_of(names).show_default();
+  add_option(app, "--batch", options.batch, "Items in a batch").positive();
+  add_option(app, "--data", options.data,
+             "A folder or file in the real format; without it, data is generated")
+      .existing_path();
+  add_option(app, "--seed", options.seed, "Of weights, data and dropout")
+      .check(seed_problem)
+      .show_default();
   add_size(app, "--layers", options.layers, "Blocks or layers");
   add_size(app, "--width", options.width, "Width of the model");
   add_size(app, "--hidden", options.hidden, "Width of the feed-forward parts");
@@ -53,18 +52,17 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
   add_size(app, "--depth", options.depth, "Depth of a ResNet: 18, 32 or 50");
   const std::string first(name(ImageLayout::channels_first)),
       last(name(ImageLayout::channels_last));
-  app.add_option_function<std::string>(
-         "--layout",
-         [&options, last](const std::string& chosen) {
-           options.layout =
-               chosen == last ? ImageLayout::channels_last : ImageLayout::channels_first;
-         },
-         "Of images inside convolutional models; by default channels-last where a GPU's "
-         "tensor cores multiply")
-      ->check(CLI::IsMember({first, last}));
-  app.add_option("--dropout", options.dropout, "Probability of dropout (lm, gpt2, bert)")
-      ->check(FiniteNumber::between(0.0, 0.999))
-      ->group("Sizes");
+  add_option(
+      app, "--layout",
+      [&options, last](const std::string& chosen) {
+        options.layout = chosen == last ? ImageLayout::channels_last : ImageLayout::channels_first;
+      },
+      "Of images inside convolutional models; by default channels-last where a GPU's "
+      "tensor cores multiply")
+      .one_of({first, last});
+  add_option(app, "--dropout", options.dropout, "Probability of dropout (lm, gpt2, bert)")
+      .check(FiniteNumber::between(0.0, 0.999))
+      .group("Sizes");
 }
 
 std::string option_of(workloads::Setting setting) {

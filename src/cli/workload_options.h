@@ -1,8 +1,7 @@
 // The options every verb that runs a workload shares.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
+#include "cli/options.h"
 #include "ebb/workloads/settings.h"
 
 namespace ebb::cli {

@@ -1,6 +1,6 @@
 #include "ebb/bytes.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <charconv>

@@ -1,6 +1,6 @@
 #include "core/json.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 #include <unordered_set>

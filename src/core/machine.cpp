@@ -1,6 +1,6 @@
 #include "ebb/machine.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 #include "core/processors.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sched.h>
 
 #include <fstream>

@@ -1,6 +1,6 @@
 #include "ebb/threads.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <omp.h>
 
 #include <atomic>

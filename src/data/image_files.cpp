@@ -1,4 +1,6 @@
 // Readers of image files: CIFAR-10's records and MNIST's idx.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 

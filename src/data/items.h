@@ -1,7 +1,7 @@
 // What every dataset checks before it makes a batch.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <span>

@@ -1,6 +1,6 @@
 #include "ebb/node.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <atomic>

@@ -1,6 +1,6 @@
 #include "ebb/op.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 

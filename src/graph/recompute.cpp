@@ -1,6 +1,6 @@
 #include "ebb/recompute.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <atomic>

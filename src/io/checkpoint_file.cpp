@@ -1,6 +1,6 @@
 #include "io/checkpoint_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <limits>

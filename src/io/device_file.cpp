@@ -1,6 +1,6 @@
 #include "ebb/io/device_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cctype>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 #include "io/json_file.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

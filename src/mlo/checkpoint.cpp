@@ -2,7 +2,7 @@
 // ("classifier/optimizer.layers.0.weight.exp_avg"); counters, schedules and the positions of
 // loaders are metadata. Also stores the batches that later updates will read: those collected for
 // an unfinished update, and those of the last updates, which higher levels differentiate through.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

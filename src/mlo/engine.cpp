@@ -1,6 +1,6 @@
 #include "ebb/mlo/engine.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

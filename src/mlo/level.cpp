@@ -1,6 +1,6 @@
 #include "mlo/level.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <unordered_set>

@@ -1,6 +1,6 @@
 #include "mlo/level_step.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 //
 // for any baseline b that does not depend on z. Here b is the running mean of the rewards v ·
 // dL(z), which are finite differences of losses in the direction of v.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/error.h"
 #include "ebb/grad.h"

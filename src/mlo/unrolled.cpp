@@ -1,7 +1,7 @@
 // Differentiation through the last updates of a level, from a snapshot of its state before them.
 // Each update is a region that is recomputed for backward, so that its parameters and optimizer
 // state are kept, but not its activations.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/error.h"
 #include "ebb/grad.h"

@@ -1,6 +1,6 @@
 #include "models/check_config.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <limits>

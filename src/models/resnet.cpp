@@ -1,6 +1,6 @@
 #include "ebb/models/resnet.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/error.h"
 #include "models/check_config.h"

@@ -1,4 +1,4 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/error.h"
 #include "ebb/nn/layers.h"

@@ -1,6 +1,6 @@
 #include "ebb/nn/layers.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 #include "ebb/nn/module.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>

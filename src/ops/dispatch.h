@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "ebb/half.h"
+#include "core/machine_half.h"
 #include "ebb/op.h"
 
 namespace ebb {
@@ -16,8 +16,9 @@ struct TypeTag {
 
 // The type a kernel computes in: float for half types.
 template <class T>
-using Compute =
-    std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
+using Compute = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, MachineHalf> ||
+                                       std::is_same_v<T, BFloat16>,
+                                   float, T>;
 
 // The dtype of that type: what statistics of a tensor are kept in.
 inline DType compute_dtype(DType dtype) { return dtype == f16 || dtype == bf16 ? f32 : dtype; }
@@ -31,7 +32,7 @@ Kernel dispatch_floating(const KernelRequest& request, DType dtype, const Make& 
     case DType::float32:
       return make(TypeTag<float>{});
     case DType::float16:
-      return make(TypeTag<Half>{});
+      return make(TypeTag<MachineHalf>{});
     case DType::bfloat16:
       return make(TypeTag<BFloat16>{});
     default:

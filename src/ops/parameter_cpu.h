@@ -77,7 +77,7 @@ class ParameterRuns {
     if (dtype == dtype_of<C>) return reinterpret_cast<const C*>(from) + begin;
     if constexpr (std::is_same_v<C, float>) {
       if (dtype == f16)
-        widen(reinterpret_cast<const Half*>(from) + begin, area, count);
+        widen(reinterpret_cast<const MachineHalf*>(from) + begin, area, count);
       else
         widen(reinterpret_cast<const BFloat16*>(from) + begin, area, count);
     }
@@ -121,7 +121,7 @@ class ParameterRuns {
     }
     if constexpr (std::is_same_v<C, float>) {
       if (parameter_ == f16)
-        narrow(x, args.out<Half>(0) + begin, count);
+        narrow(x, args.out<MachineHalf>(0) + begin, count);
       else
         store_bfloat16(args, begin, count, x);
     }

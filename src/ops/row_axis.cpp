@@ -1,6 +1,6 @@
 #include "ops/row_axis.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace ebb {
 

@@ -1,7 +1,7 @@
 // Shared by rules: checks of options, and types of floating-point state.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

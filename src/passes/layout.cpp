@@ -1,6 +1,6 @@
 #include "passes/layout.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/error.h"
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "ebb/graph.h"
-#include "ebb/program.h"
 
 namespace ebb {
 

@@ -4,7 +4,7 @@
 // widest dtype of the strong ones.
 #include "ebb/precision.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

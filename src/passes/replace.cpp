@@ -1,6 +1,6 @@
 #include "ebb/replace.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

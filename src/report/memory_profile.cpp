@@ -1,6 +1,6 @@
 #include "ebb/report/memory_profile.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // TensorBoard's event files: TFRecord framing around Event messages (event.proto, summary.proto and
 // tensor.proto of TensorBoard give the field numbers).
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <array>

@@ -1,5 +1,5 @@
 // Values of tensors on the host: reading them out, and writing variables.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <vector>
 

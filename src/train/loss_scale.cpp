@@ -1,6 +1,6 @@
 #include "ebb/train/loss_scale.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

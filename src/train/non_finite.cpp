@@ -1,6 +1,6 @@
 #include "ebb/train/non_finite.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <map>

@@ -1,6 +1,6 @@
 #include "ebb/train/train_step.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // Workloads that classify: bert on labelled text, resnet and mlp on images.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/data/generated.h"
 #include "ebb/data/images.h"

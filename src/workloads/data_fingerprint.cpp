@@ -1,6 +1,6 @@
 #include "ebb/workloads/data_fingerprint.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <fstream>

@@ -1,5 +1,5 @@
 // Workloads that predict the next token: lm, gpt2 and llama.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 #include "ebb/workloads/train_spec.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 #include <set>

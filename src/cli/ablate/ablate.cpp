@@ -1,10 +1,11 @@
 // `ebb ablate`: what each technique saves and costs, alone and together, on one workload. Every
 // row trains the same samples from the same weights.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "cli/ablate/published.h"
@@ -13,6 +14,7 @@
 #include "cli/curve.h"
 #include "cli/interrupt.h"
 #include "cli/multilevel.h"
+#include "cli/options.h"
 #include "cli/run_facts.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
@@ -45,45 +47,42 @@ class Ablate : public Verb {
   void configure(CLI::App& app) override {
     add_workload_options(app, workload_.common, Levels::several);
     add_multilevel_options(app, workload_, LevelSettings::problem);
-    app.add_option("--device", options_.planning.device, "cpu, cuda or cuda:N")
-        ->check([](const std::string& text) -> std::string {
+    add_option(app, "--device", options_.planning.device, "cpu, cuda or cuda:N")
+        .check([](const std::string& text) -> std::string {
           return named_device(text) ? "" : fmt::format("\"{}\" is neither cpu nor cuda", text);
         })
-        ->transform(drivable_device)
-        ->capture_default_str();
-    app.add_option("--techniques", techniques_, technique_help())->type_name("ROWS");
-    app.add_option("--runs", runs_, "Runs of every row, which take turns")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    app.add_option("--steps", steps_, "Steps of a run; default: 8, or 20 on a GPU")
-        ->check(CLI::PositiveNumber);
-    app.add_option("--items", items_, "Train on the first so many items only")
-        ->check(CLI::PositiveNumber);
-    app.add_option("--epochs", epochs_, "In place of --steps: passes over the items")
-        ->check(CLI::PositiveNumber)
-        ->needs("--items")
-        ->excludes("--steps");
-    app.add_option(
-           "--accumulate", accumulate_,
-           "Micro-batches of the row \"accumulate\"; default: 4, or fewer for small batches")
-        ->check(CLI::PositiveNumber);
-    app.add_option("--budget", budget_,
-                   "Bytes for the row \"auto\"; default: what the row \"blocks\" takes")
-        ->check([](const std::string& text) -> std::string {
+        .transform(drivable_device)
+        .show_default();
+    add_option(app, "--techniques", techniques_, technique_help()).type_name("ROWS");
+    add_option(app, "--runs", runs_, "Runs of every row, which take turns")
+        .between(1, 1000)
+        .show_default();
+    add_option(app, "--steps", steps_, "Steps of a run; default: 8, or 20 on a GPU").positive();
+    add_option(app, "--items", items_, "Train on the first so many items only").positive();
+    add_option(app, "--epochs", epochs_, "In place of --steps: passes over the items")
+        .positive()
+        .needs("--items")
+        .excludes("--steps");
+    add_option(app, "--accumulate", accumulate_,
+               "Micro-batches of the row \"accumulate\"; default: 4, or fewer for small batches")
+        .positive();
+    add_option(app, "--budget", budget_,
+               "Bytes for the row \"auto\"; default: what the row \"blocks\" takes")
+        .check([](const std::string& text) -> std::string {
           try {
             return parse_bytes(text), "";
           } catch (const Error& error) {
             return error.what();
           }
         })
-        ->type_name("SIZE");
-    app.add_option("--points", points_, "Budgets on the curves of peak against time; 0: no curves")
-        ->check(CLI::Range(0, 100))
-        ->capture_default_str();
-    app.add_option("--out", out_, "Folder for the table, the data and the page")
-        ->type_name("DIR")
-        ->capture_default_str();
-    app.add_flag("--resume", resume_, "Go on with the study in that folder");
+        .type_name("SIZE");
+    add_option(app, "--points", points_, "Budgets on the curves of peak against time; 0: no curves")
+        .between(0, 100)
+        .show_default();
+    add_option(app, "--out", out_, "Folder for the table, the data and the page")
+        .type_name("DIR")
+        .show_default();
+    add_flag(app, "--resume", resume_, "Go on with the study in that folder");
   }
 
   int run() override {

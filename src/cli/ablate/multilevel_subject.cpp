@@ -1,8 +1,9 @@
 // Workloads of several levels: a trial is an engine. What a row says holds for every level; the
 // batch is that of an update, of whichever level.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 
 #include "cli/ablate/subject.h"
 #include "ebb/arena.h"

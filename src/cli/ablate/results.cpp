@@ -1,8 +1,9 @@
 #include "cli/ablate/results.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "cli/page_data.h"
 #include "core/json.h"

@@ -1,7 +1,8 @@
 // Workloads of one level: a trial is a TrainStep.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 
 #include "cli/ablate/subject.h"
 #include "ebb/arena.h"

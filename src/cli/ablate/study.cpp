@@ -1,6 +1,6 @@
 #include "cli/ablate/study.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

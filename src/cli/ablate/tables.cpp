@@ -1,5 +1,5 @@
 // A study's results as tables: CSV, Markdown, and text for a terminal.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 #include "cli/ablate/technique.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

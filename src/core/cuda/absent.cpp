@@ -1,5 +1,5 @@
 // Stands in for CUDA in a build without it.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "core/cuda/cuda.h"
 #include "ebb/error.h"

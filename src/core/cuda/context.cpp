@@ -1,6 +1,6 @@
 #include "core/cuda/context.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <mutex>
 #include <new>

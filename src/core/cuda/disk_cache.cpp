@@ -2,7 +2,7 @@
 // <value length>\n", key, value.
 #include "core/cuda/disk_cache.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdlib>

@@ -1,7 +1,7 @@
 #include "core/cuda/library.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/error.h"
 

@@ -1,6 +1,6 @@
 #include "core/cuda/runtime_kernel.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nvrtc.h>
 #include <unistd.h>
 

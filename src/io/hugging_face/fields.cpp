@@ -1,6 +1,6 @@
 #include "io/hugging_face/fields.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "io/hugging_face/weights.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,6 +1,8 @@
 #include "ops/adafactor/adafactor.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include <cmath>
 
 #include "ebb/ops.h"
 #include "ops/cuda_kernels.h"

@@ -1,6 +1,6 @@
 #include "ops/attention/attention.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

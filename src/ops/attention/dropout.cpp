@@ -1,6 +1,6 @@
 #include "ops/attention/dropout.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "core/parallel.h"
 #include "ops/attention/attention.h"

@@ -66,7 +66,7 @@ struct BatchNormGradAttributes {
 template <class S>
 inline constexpr Compute<S> lost_in = 0;
 template <>
-inline constexpr float lost_in<Half> = 0x1p-25f;
+inline constexpr float lost_in<MachineHalf> = 0x1p-25f;
 template <>
 inline constexpr float lost_in<BFloat16> = 0x1p-134f;
 

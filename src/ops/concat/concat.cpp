@@ -1,6 +1,6 @@
 #include "ops/concat/concat.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

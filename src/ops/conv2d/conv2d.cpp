@@ -1,6 +1,6 @@
 #include "ops/conv2d/conv2d.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ops/cuda_kernels.h"
 #include "ops/image_axes.h"

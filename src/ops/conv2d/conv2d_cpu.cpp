@@ -169,7 +169,7 @@ Kernel bind(const KernelRequest& request, ConvKind kind, const ConvGeometry& g) 
       if (auto kernel = bind_conv_onednn(kind, g, bias, bf16)) return *kernel;
       return bind_widened<BFloat16>(kind, g, bias);
     case DType::float16:
-      return bind_widened<Half>(kind, g, bias);
+      return bind_widened<MachineHalf>(kind, g, bias);
     default:
       request.no_kernel(request.out().dtype());
   }

@@ -1,7 +1,7 @@
 #include "ops/conv2d/cudnn_cuda.h"
 
 #include <cudnn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <mutex>

@@ -2,7 +2,7 @@
 // the logsumexp of each row; backward makes the probabilities from it and may overwrite the logits.
 #include "ops/cross_entropy/cross_entropy.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ops/cost.h"
 #include "ops/cuda_kernels.h"

@@ -2,7 +2,7 @@
 // other's gradient, so differentiation stays inside the pair.
 #include "ops/embedding/embedding.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/ops.h"
 #include "ops/cuda_kernels.h"

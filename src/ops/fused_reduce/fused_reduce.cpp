@@ -1,6 +1,6 @@
 #include "ops/fused_reduce/fused_reduce.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/node.h"
 #include "ebb/ops.h"

@@ -1,7 +1,7 @@
 // gather and scatter_add: each is the other's gradient.
 #include "ops/gather/gather.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

@@ -1,5 +1,5 @@
 // A group gives the bits of its calls, on every device.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "ops/leaf/leaf.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/error.h"
 #include "ebb/node.h"

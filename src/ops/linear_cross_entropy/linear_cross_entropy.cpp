@@ -3,7 +3,7 @@
 // row, from which backward computes the gradient of any part of the logits.
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

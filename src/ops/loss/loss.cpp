@@ -1,7 +1,7 @@
 // Losses made of other ops.
 #include "ops/loss/loss.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/error.h"
 

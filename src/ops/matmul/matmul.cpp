@@ -1,6 +1,6 @@
 #include "ops/matmul/matmul.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/ops.h"
 #include "ops/cuda_kernels.h"

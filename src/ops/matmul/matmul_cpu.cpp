@@ -185,7 +185,7 @@ Kernel bind_matmul_cpu(const KernelRequest& request, const MatmulAttributes& a) 
     case DType::float32:
       return {[problem](const KernelArgs& args) { run<float>(problem, args); }};
     case DType::float16: {
-      const HalfProduct<Half> half(problem);
+      const HalfProduct<MachineHalf> half(problem);
       return {half, half.workspace()};
     }
     case DType::bfloat16: {

@@ -1,6 +1,6 @@
 #include "ops/matmul/matmul_then.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "ops/pad/pad.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

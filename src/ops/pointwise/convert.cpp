@@ -56,7 +56,7 @@ void narrow(const float* from, BFloat16* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = BFloat16(from[i]);
 }
 
-void widen(const Half* from, float* to, std::int64_t count) {
+void widen(const MachineHalf* from, float* to, std::int64_t count) {
   std::int64_t i = 0;
 #if defined(__AVX__) && defined(__F16C__)
   for (; i + 8 <= count; i += 8)
@@ -66,14 +66,14 @@ void widen(const Half* from, float* to, std::int64_t count) {
   for (; i < count; ++i) to[i] = from[i];
 }
 
-void narrow(const float* from, Half* to, std::int64_t count) {
+void narrow(const float* from, MachineHalf* to, std::int64_t count) {
   std::int64_t i = 0;
 #if defined(__AVX__) && defined(__F16C__)
   for (; i + 8 <= count; i += 8)
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
                      _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
 #endif
-  for (; i < count; ++i) to[i] = Half(from[i]);
+  for (; i < count; ++i) to[i] = MachineHalf(from[i]);
 }
 
 namespace {
@@ -147,7 +147,7 @@ TileFunction cast_from(DType to) {
 
 }  // namespace
 
-void round_to_half(float* values, std::int64_t count) { round_through<Half>(values, count); }
+void round_to_half(float* values, std::int64_t count) { round_through<MachineHalf>(values, count); }
 void round_to_bfloat16(float* values, std::int64_t count) {
   round_through<BFloat16>(values, count);
 }
@@ -159,7 +159,7 @@ GatherFunction gather_tile(DType dtype) {
     case DType::float32:
       return gather<float, float>;
     case DType::float16:
-      return gather<Half, float>;
+      return gather<MachineHalf, float>;
     case DType::bfloat16:
       return gather<BFloat16, float>;
     case DType::int64:
@@ -180,7 +180,7 @@ StoreFunction store_tile(DType dtype) {
     case DType::float32:
       return store<float, float>;
     case DType::float16:
-      return store<Half, float>;
+      return store<MachineHalf, float>;
     case DType::bfloat16:
       return store<BFloat16, float>;
     case DType::int64:

@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "ebb/half.h"
+#include "core/machine_half.h"
 #include "ops/pointwise/row.h"
 
 namespace ebb {
@@ -36,9 +36,9 @@ void round_to_half(float* values, std::int64_t count);
 void round_to_bfloat16(float* values, std::int64_t count);
 
 // Contiguous conversion between half storage and float, vectorised.
-void widen(const Half* from, float* to, std::int64_t count);
+void widen(const MachineHalf* from, float* to, std::int64_t count);
 void widen(const BFloat16* from, float* to, std::int64_t count);
-void narrow(const float* from, Half* to, std::int64_t count);
+void narrow(const float* from, MachineHalf* to, std::int64_t count);
 void narrow(const float* from, BFloat16* to, std::int64_t count);
 
 // Moves `count` elements of `dtype` that lie `stride` elements apart into a tile (half types

@@ -1,5 +1,5 @@
 // The public functions and operators of the table's rows.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <limits>
 

@@ -1,6 +1,6 @@
 // Elementwise rows without inputs: a value that depends only on the element's index. Fusion copies
 // them into their users, so a constant, a dropout mask or a random tensor need not exist in memory.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "ops/pointwise/operands_cuda.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstddef>

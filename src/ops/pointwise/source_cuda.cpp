@@ -1,6 +1,6 @@
 #include "ops/pointwise/source_cuda.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace ebb {
 

@@ -1,5 +1,5 @@
 // Every elementwise function: its value, its gradient, and what the gradient reads.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "ops/pool/pool.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ops/cuda_kernels.h"
 #include "ops/image_axes.h"

@@ -1,6 +1,6 @@
 // Norms of any order, made of other ops. Where a norm is not differentiable, the gradient is
 // PyTorch's: zero if the norm is zero, and zero for elements that are zero.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <limits>

@@ -1,7 +1,7 @@
 // sum, sum_squares, max and min over any set of axes.
 #include "ops/reduce/reduce.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/node.h"
 #include "ebb/ops.h"

@@ -1,6 +1,6 @@
 #include "ops/rotary/rotary.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

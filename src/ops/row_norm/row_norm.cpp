@@ -1,6 +1,6 @@
 #include "ops/row_norm/row_norm.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/ops.h"
 #include "ops/cost.h"

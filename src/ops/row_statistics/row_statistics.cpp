@@ -2,7 +2,7 @@
 // functions move and join axes.
 #include "ops/row_statistics/row_statistics.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ebb/ops.h"
 #include "ops/cost.h"

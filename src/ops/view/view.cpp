@@ -2,7 +2,7 @@
 // the input's buffer with other strides, after a copy where the strides cannot be expressed.
 #include "ops/view/view.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <numeric>
 

@@ -1,0 +1,69 @@
+#include "cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace ebb::cli {
+
+Option& Option::required() { return option_->required(), *this; }
+Option& Option::needs(const std::string& other) { return option_->needs(other), *this; }
+Option& Option::excludes(const std::string& other) { return option_->excludes(other), *this; }
+Option& Option::positive() { return option_->check(CLI::PositiveNumber), *this; }
+Option& Option::between(int least, int most) {
+  return option_->check(CLI::Range(least, most)), *this;
+}
+Option& Option::one_of(const std::vector<std::string>& texts) {
+  return option_->check(CLI::IsMember(texts)), *this;
+}
+Option& Option::existing_file() { return option_->check(CLI::ExistingFile), *this; }
+Option& Option::existing_folder() { return option_->check(CLI::ExistingDirectory), *this; }
+Option& Option::existing_path() { return option_->check(CLI::ExistingPath), *this; }
+Option& Option::check(std::function<std::string(const std::string&)> problem) {
+  return option_->check(std::move(problem)), *this;
+}
+Option& Option::transform(std::function<std::string(std::string)> replace) {
+  return option_->transform(std::move(replace)), *this;
+}
+Option& Option::type_name(const std::string& name) { return option_->type_name(name), *this; }
+Option& Option::group(const std::string& name) { return option_->group(name), *this; }
+Option& Option::show_default() { return option_->capture_default_str(), *this; }
+
+template <class T>
+Option add_option(CLI::App& app, const std::string& name, T& value, const std::string& help) {
+  return Option(app.add_option(name, value, help));
+}
+#define EBB_INSTANTIATE(T) \
+  template Option add_option(CLI::App&, const std::string&, T&, const std::string&)
+EBB_INSTANTIATE(int);
+EBB_INSTANTIATE(std::int64_t);
+EBB_INSTANTIATE(std::uint64_t);
+EBB_INSTANTIATE(std::string);
+EBB_INSTANTIATE(std::filesystem::path);
+EBB_INSTANTIATE(std::optional<double>);
+EBB_INSTANTIATE(std::optional<std::int64_t>);
+EBB_INSTANTIATE(std::optional<std::string>);
+EBB_INSTANTIATE(std::optional<std::filesystem::path>);
+#undef EBB_INSTANTIATE
+
+Option add_option(CLI::App& app, const std::string& name,
+                  std::function<void(const std::string&)> set, const std::string& help) {
+  return Option(app.add_option_function<std::string>(name, set, help));
+}
+
+Option add_flag(CLI::App& app, const std::string& name, bool& value, const std::string& help) {
+  return Option(app.add_flag(name, value, help));
+}
+
+Option option(CLI::App& app, const std::string& name) { return Option(app.get_option(name)); }
+
+void remove_option(CLI::App& app, const std::string& name) {
+  app.remove_option(app.get_option(name));
+}
+
+bool given(const CLI::App& app, const std::string& name) {
+  return app.get_option(name)->count() > 0;
+}
+
+}  // namespace ebb::cli

@@ -1,0 +1,56 @@
+// Options of verbs, declared without CLI11's headers: those take the compiler longer than the rest
+// of a verb does. Sources that need more of CLI11 than this include them.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace ebb::cli {
+
+// An option that has been added. Each member narrows what it takes or says more about it in the
+// help, and gives the option back.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option& required();
+  Option& needs(const std::string& other);     // another option of the verb
+  Option& excludes(const std::string& other);  // likewise
+
+  Option& positive();
+  Option& between(int least, int most);
+  Option& one_of(const std::vector<std::string>& texts);
+  Option& existing_file();
+  Option& existing_folder();
+  Option& existing_path();
+  // `problem` gives an empty text for what the option takes, and otherwise tells what is wrong.
+  Option& check(std::function<std::string(const std::string&)> problem);
+  // Replaces what was typed, before it is checked.
+  Option& transform(std::function<std::string(std::string)> replace);
+
+  Option& type_name(const std::string& name);
+  Option& group(const std::string& name);
+  Option& show_default();  // the value's, as it is now
+
+ private:
+  CLI::Option* option_;
+};
+
+// The types of values: those that options.cpp instantiates.
+template <class T>
+Option add_option(CLI::App& app, const std::string& name, T& value, const std::string& help);
+Option add_option(CLI::App& app, const std::string& name,
+                  std::function<void(const std::string&)> set, const std::string& help);
+Option add_flag(CLI::App& app, const std::string& name, bool& value, const std::string& help);
+
+Option option(CLI::App& app, const std::string& name);
+void remove_option(CLI::App& app, const std::string& name);
+bool given(const CLI::App& app, const std::string& name);
+
+}  // namespace ebb::cli
