@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/utf8.h"
 #include "ebb/error.h"
-#include "report/utf8.h"
 
 namespace ebb::workloads {
 namespace {
@@ -22,7 +22,7 @@ Json json_of(const T& value) {
 // JSON has no bytes that are not UTF-8, and paths may hold any.
 Json json_of(const std::filesystem::path& path) {
   const std::string& text = path.native();
-  if (report::valid_utf8(text) == text) return text;
+  if (valid_utf8(text) == text) return text;
   std::vector<int> bytes;
   for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
   return bytes;

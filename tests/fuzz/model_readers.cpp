@@ -1,4 +1,5 @@
-// Tensors, checkpoints, models and devices.
+// Tensors, checkpoints, models, devices and configurations.
+#include "core/toml.h"
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/device_file.h"
 #include "ebb/io/safetensors.h"
@@ -49,5 +50,7 @@ void read_bert_config(std::string_view bytes, const Folder& folder) {
 void read_device_file(std::string_view bytes, const Folder& folder) {
   (void)io::load_device(write_file(folder, "device.json", bytes));
 }
+
+void read_toml(std::string_view bytes, const Folder&) { (void)toml::parse(bytes, "run.toml"); }
 
 }  // namespace ebb::fuzz
