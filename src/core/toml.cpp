@@ -396,6 +396,14 @@ class Parser {
 
 }  // namespace
 
+// Here, where what a table holds is complete.
+Table::Table(Made how) : made(how) {}
+Table::~Table() = default;
+Table::Table(const Table&) = default;
+Table::Table(Table&&) noexcept = default;
+Table& Table::operator=(const Table&) = default;
+Table& Table::operator=(Table&&) noexcept = default;
+
 const Entry* Table::find(const std::string& key) const {
   const auto found = places_.find(key);
   return found == places_.end() ? nullptr : &entries_[found->second];

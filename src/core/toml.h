@@ -31,8 +31,13 @@ class Table {
     by_dots,     // by a.b = 1 for a: other dotted keys may add to it
     whole,       // by {...}: nothing may
   };
-  Made made;
-  explicit Table(Made how = Made::whole) : made(how) {}
+  Made made = Made::whole;
+  explicit Table(Made how = Made::whole);
+  ~Table();
+  Table(const Table&);
+  Table(Table&&) noexcept;
+  Table& operator=(const Table&);
+  Table& operator=(Table&&) noexcept;
 
   const std::vector<Entry>& entries() const { return entries_; }
   const Entry* find(const std::string& key) const;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ebb/bytes.h"
+#include "ebb/parameter_form.h"
 #include "ebb/precision.h"
 #include "ebb/recompute.h"
 
@@ -38,6 +39,8 @@ struct Config {
   // Of the level's loss, whichever level computes it. pure_bf16 and split_bf16 cannot go with
   // methods that take differences of parameters or differentiate updates.
   Precision precision = Precision::fp32;
+  // How parameters in bfloat16 are kept; without one, as TrainOptions::form.
+  std::optional<ParameterForm> form = {};
   double initial_dynamic_scale = 4096.0;  // of the loss in float16
   double scale_factor = 2.0;              // that it grows by, and falls by when it overflows
 
