@@ -86,9 +86,42 @@ TEST(CommandLineOptions, ThatHaveNoEffectWithOthers) {
   expect_usage_error("ablate --workload mlp --techniques bf16 --budget 1MiB", "auto");
   expect_usage_error("ablate --workload mlp --techniques bf16 --accumulate 2", "accumulate");
   for (const char* verb : {"train --steps 1 ", "plan "})
-    for (const char* option : {"--clip 1", "--rounding nearest --precision pure-bf16",
-                               "--master-bits 8 --precision split-bf16", "--optimizer adamw"})
+    for (const char* option :
+         {"--clip 1", "--optimizer adamw", "--accumulate 2", "--loss-walks 1", "--on-nan skip"})
       expect_usage_error(std::string(verb) + "--workload reweight " + option, "reweight");
+  expect_usage_error("train --workload reweight --rounding kahan", "--rounding is of pure-bf16");
+  expect_usage_error("plan --workload reweight --budget least --recompute blocks",
+                     "--budget least");
+}
+
+nlohmann::json reweighted(const std::string& options) {
+  const Outcome outcome =
+      run("train --workload reweight --hidden 16 --batch 20 --meta 100 --steps 3 --eval-batches 1 "
+          "--method neumann --json " +
+          options + " 2>/dev/null | tail -n 1");
+  EXPECT_EQ(outcome.code, 0) << options << outcome.output;
+  return nlohmann::json::parse(outcome.output, nullptr, false);
+}
+
+// Options for the whole decide how every level keeps its weights.
+TEST(CommandLineOptions, ReweightKeepsWeightsAsAsked) {
+  const auto nearest = reweighted("--precision pure-bf16 --rounding nearest --classifier.lr 1e-3"),
+             kahan = reweighted("--precision pure-bf16 --rounding kahan --classifier.lr 1e-3"),
+             bits16 = reweighted("--precision split-bf16 --master-bits 16"),
+             bits8 = reweighted("--precision split-bf16 --master-bits 8");
+  EXPECT_NE(nearest["losses"], kahan["losses"]);
+  EXPECT_LT(nearest["persistent_bytes"], kahan["persistent_bytes"]);
+  EXPECT_LT(bits8["persistent_bytes"], bits16["persistent_bytes"]);
+  // Also where one level alone is in that precision.
+  EXPECT_LT(reweighted("--classifier.precision split-bf16 --master-bits 8")["persistent_bytes"],
+            reweighted("--classifier.precision split-bf16")["persistent_bytes"]);
+}
+
+TEST(CommandLineOptions, ReweightEvaluatesWithinTheLeastBudget) {
+  const auto free = reweighted(""), least = reweighted("--budget least");
+  EXPECT_EQ(free["losses"], least["losses"]);
+  EXPECT_LE(least["planned_peak_bytes"], free["planned_peak_bytes"]);
+  EXPECT_EQ(least["budget_exceeded"], false);
 }
 
 // What several levels did not take from the options for all of them.

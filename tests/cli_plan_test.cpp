@@ -91,6 +91,22 @@ TEST_F(CommandLinePlan, ABudgetThatCannotBeKept) {
                  "fixed cost");
 }
 
+// Each way to recompute has a least budget of its own: that one is told, and can be kept.
+TEST_F(CommandLinePlan, TheLeastBudgetIsThatOfTheRecomputation) {
+  const std::string step = sizes + device() + "--recompute blocks ";
+  const Outcome refused = run("plan " + step + "--budget 100KiB");
+  EXPECT_EQ(refused.code, 1) << refused.output;
+  const std::size_t open = refused.output.find('(');
+  ASSERT_NE(open, std::string::npos) << refused.output;
+  const std::int64_t least = std::stoll(refused.output.substr(open + 1)), room = 64 * 1024;
+  EXPECT_NE(refused.output.find("--recompute auto to "), std::string::npos) << refused.output;
+  // Evaluation keeps its results within the same budget.
+  const Json kept = result_of("plan " + step + "--budget " + std::to_string(least + room));
+  EXPECT_LE(kept["planned_peak_bytes"], kept["budget_bytes"]);
+  EXPECT_EQ(result_of("plan " + step + "--budget least")["arena_bytes"], kept["arena_bytes"]);
+  expect_failure("plan " + step + "--budget " + std::to_string(least - room), 1, "cannot be kept");
+}
+
 TEST_F(CommandLinePlan, WrongOptions) {
   expect_usage_error("plan --budget lots", "--budget");
   expect_usage_error("plan --recompute sometimes", "segment=N");

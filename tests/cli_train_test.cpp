@@ -51,6 +51,19 @@ TEST(CommandLineTrain, TellsWhatItTook) {
   }
 }
 
+// Tracing and planning take time: what is planned is what is run.
+TEST(CommandLineTrain, TracesAStepOnce) {
+  const std::string common =
+      "train --workload mlp --hidden 16 --batch 8 --steps 1 --eval-batches 1 ";
+  EXPECT_EQ(result_of(common)["traced_steps"], 1);
+  EXPECT_EQ(result_of(common + "--accumulate 2")["traced_steps"], 1);
+  EXPECT_EQ(result_of(common + "--budget 30MiB")["traced_steps"], 1);
+  EXPECT_EQ(result_of(common + "--budget 1GiB --whole-process")["traced_steps"], 1);
+  EXPECT_EQ(result_of(common + "--accumulate auto")["traced_steps"], 4);  // 1, 2, 4 and 8 parts
+  // The least budget is found on one graph, and planned with on another.
+  EXPECT_EQ(result_of(common + "--budget least")["traced_steps"], 2);
+}
+
 // Where a GPU can be used, --device cuda uses it; the other tests of devices have it then.
 TEST(CommandLineTrain, WithoutAGpuItSaysSoAndRunsOnTheCpu) {
   if (cuda_present()) GTEST_SKIP() << "there is a GPU";

@@ -14,7 +14,7 @@
 namespace ebb::test {
 namespace {
 
-using workloads::LevelSpec;
+using workloads::LevelOptions;
 using workloads::OnResume;
 using workloads::TrainSpec;
 
@@ -24,7 +24,20 @@ void alter(std::filesystem::path& value) { value += "/\xff with \"quotes\""; }  
 void alter(bool& value) { value = !value; }
 void alter(std::int64_t& value) { value += 3; }
 void alter(std::uint64_t& value) { value = ~value; }
+void alter(int& value) { value += 3; }
 void alter(double& value) { value += 0.1; }
+void alter(ImageLayout& value) {
+  value = value == ImageLayout::channels_last ? ImageLayout::channels_first
+                                              : ImageLayout::channels_last;
+}
+void alter(mlo::Method& value) {
+  value = value == mlo::Method::cg ? mlo::Method::sama : mlo::Method::cg;
+}
+void alter(Precision& value) {
+  value = value == Precision::fp32 ? Precision::mixed_bf16 : Precision::fp32;
+}
+void alter(Recompute& value) { value.mode = Recompute::Mode::segment, ++value.segment; }
+void alter(Bytes& value) { value += 7_B; }
 template <class T>
 void alter(std::optional<T>& value) {
   value ? void(value.reset()) : alter(value.emplace());
@@ -45,12 +58,34 @@ void each_alteration(const TrainSpec& spec, const auto& test) {
   }
 }
 
+// The same for the fields of the level "classifier".
+void each_level_alteration(const TrainSpec& spec, const auto& test) {
+  const auto visit = [](TrainSpec& s, const auto& field) {
+    TrainSpec::visit_level(s.task.levels["classifier"], s.level_rules["classifier"], field);
+  };
+  int count = 0;
+  TrainSpec all = spec;
+  visit(all, [&](const char*, const auto&, OnResume) { ++count; });
+  for (int i = 0; i < count; ++i) {
+    TrainSpec other = spec;
+    int at = 0;
+    std::string altered;
+    OnResume how = OnResume::free;
+    visit(other, [&](const char* name, auto& value, OnResume on_resume) {
+      if (at++ != i) return;
+      alter(value);
+      altered = name, how = on_resume;
+    });
+    test(other, altered, how);
+  }
+}
+
 TrainSpec example() {
   TrainSpec spec;
-  spec.workload = "reweight";
+  spec.task.common.name = "reweight";
   spec.schedule = "cosine";
-  spec.data = "/data/set";
-  spec.levels["classifier"].lr = 0.1;
+  spec.task.common.data = "/data/set";
+  spec.task.levels["classifier"].rate = 0.1;
   return spec;
 }
 
@@ -58,7 +93,11 @@ TEST(TrainSpec, EveryFieldComesBack) {
   const TrainSpec spec = example();
   EXPECT_EQ(workloads::train_spec_from_json(workloads::to_json(spec)), spec);
   each_alteration(spec, [&](const TrainSpec& other, const std::string& name, OnResume) {
-    EXPECT_NE(other, spec) << name;
+    EXPECT_NE(workloads::to_json(other), workloads::to_json(spec)) << name;
+    EXPECT_EQ(workloads::train_spec_from_json(workloads::to_json(other)), other) << name;
+  });
+  each_level_alteration(spec, [&](const TrainSpec& other, const std::string& name, OnResume) {
+    EXPECT_NE(workloads::to_json(other), workloads::to_json(spec)) << name;
     EXPECT_EQ(workloads::train_spec_from_json(workloads::to_json(other)), other) << name;
   });
 }
@@ -73,8 +112,15 @@ TEST(TrainSpec, EveryFieldThatMattersIsCompared) {
     EXPECT_EQ(found[0].option, name == "optimizer.rule" ? "optimizer" : name);
     EXPECT_NE(found[0].saved, found[0].given);
   });
+  each_level_alteration(spec, [&](const TrainSpec& other, const std::string& name, OnResume how) {
+    const auto level = workloads::differences(spec, other);
+    ASSERT_EQ(level.size(), how == OnResume::free ? 0u : 1u) << name;
+    if (level.empty()) return;
+    EXPECT_EQ(level[0].option,
+              name == "optimizer.rule" ? "classifier.optimizer" : "classifier." + name);
+  });
   TrainSpec level = spec;
-  level.levels["classifier"].lr = 0.2;
+  level.task.levels["classifier"].rate = 0.2;
   const auto found = workloads::differences(spec, level);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].option, "classifier.lr");
@@ -93,17 +139,18 @@ TEST(TrainSpec, MoreStepsAreFreeUnlessTheScheduleDependsOnThem) {
 TEST(TrainSpec, TakesWhatIsWanted) {
   const TrainSpec saved = example();
   TrainSpec given;
-  given.workload = "reweight";
-  given.lr = 0.5, given.seed = 7;
-  given.levels["classifier"].lr = 0.7, given.levels["classifier"].unroll = 4;
+  given.task.common.name = "reweight";
+  given.rate = 0.5, given.task.common.seed = 7;
+  LevelOptions& given_level = given.task.levels["classifier"];
+  given_level.rate = 0.7, given_level.unroll = 4;
   const TrainSpec both = workloads::overlaid(saved, given, [](const std::string& option) {
     return option == "lr" || option == "classifier.unroll";
   });
-  EXPECT_EQ(both.lr, 0.5);
-  EXPECT_EQ(both.seed, saved.seed);
+  EXPECT_EQ(both.rate, 0.5);
+  EXPECT_EQ(both.task.common.seed, saved.task.common.seed);
   EXPECT_EQ(both.schedule, "cosine");
-  EXPECT_EQ(both.levels.at("classifier").lr, 0.1);
-  EXPECT_EQ(both.levels.at("classifier").unroll, 4);
+  EXPECT_EQ(both.task.levels.at("classifier").rate, 0.1);
+  EXPECT_EQ(both.task.levels.at("classifier").unroll, 4);
 }
 
 TEST(TrainSpec, BadTextIsAnError) {

@@ -8,16 +8,16 @@
 
 #include "ebb/data/dataset.h"
 #include "ebb/train/eval_step.h"
+#include "ebb/workloads/train_spec.h"
 #include "ebb/workloads/workload.h"
 
 namespace ebb::cli {
 
-struct PlanningOptions;
-
 // What a program for evaluation keeps beside the model and the arena: its results and constants.
 // Steps are planned with that much less of a budget.
 Bytes evaluation_keeps(nn::ModuleBase& model, const Metrics& metrics, const data::Dataset& test);
-Bytes evaluation_keeps(const workloads::Options& options, const PlanningOptions& planning);
+Bytes evaluation_keeps(const workloads::Options& options,
+                       const workloads::PlanningOptions& planning);
 
 // What training holds while evaluation runs in its arena.
 struct TrainingMemory {

@@ -28,6 +28,7 @@ class Frontier : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
+    config_.attach(app);
     add_workload_options(app, workload_);
     add_planning_options(app, planning_);
     remove_running_options(app);

@@ -50,7 +50,7 @@ class Program {
     } catch (const CLI::Success& wanted) {  // --help, --version
       return app_.exit(wanted, std::cout, std::cerr);
     } catch (const CLI::ParseError& e) {
-      throw UsageError(e.what());
+      throw UsageError(located(e.what()));
     }
     for (std::size_t i = 0; i < verbs_.size(); ++i)
       if (verb_apps_[i]->parsed()) return verbs_[i]->start();
@@ -62,6 +62,13 @@ class Program {
   }
 
  private:
+  // Of the verb that was typed.
+  std::string located(const std::string& message) const {
+    for (std::size_t i = 0; i < verbs_.size(); ++i)
+      if (verb_apps_[i]->parsed()) return verbs_[i]->located(message);
+    return message;
+  }
+
   CLI::App* find(const std::string& name) const {
     if (name == help_->get_name()) return help_;
     for (CLI::App* app : verb_apps_)

@@ -13,6 +13,7 @@
 
 #include "cli/evaluation.h"
 #include "cli/interrupt.h"
+#include "cli/level_rules.h"
 #include "cli/measure.h"
 #include "cli/memory_check.h"
 #include "cli/numbers.h"
@@ -32,9 +33,6 @@
 namespace ebb::cli {
 namespace {
 
-// Groups of the options that only workloads of several levels have.
-const std::string several_group = "Several levels", level_group = "Level ";
-
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
@@ -45,7 +43,7 @@ CLI::Option* add_read(CLI::App& app, const std::string& name, const std::string&
                       const Read& read) {
   return app.add_option_function<std::string>(
       name,
-      [name, read](const std::string& text) {
+      [name = name.substr(0, name.find(',')), read](const std::string& text) {
         try {
           read(text);
         } catch (const Error& error) {
@@ -57,14 +55,15 @@ CLI::Option* add_read(CLI::App& app, const std::string& name, const std::string&
 
 void add_level_options(CLI::App& app, const std::string& level, workloads::LevelOptions& o,
                        LevelSettings settings) {
-  const std::string prefix = "--" + level + ".", group = level_group + level;
+  const std::string prefix = "--" + level + ".", group = std::string(level_group) + level;
   const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* help) {
     app.add_option(prefix + name, value, help)->check(CLI::NonNegativeNumber)->group(group);
   };
   const auto number = [&](const char* name, std::optional<double>& value, const char* help) {
     app.add_option(prefix + name, value, help)->check(FiniteNumber::not_negative())->group(group);
   };
-  add_read(app, prefix + "method", "How levels above differentiate through it",
+  add_read(app, prefix + (level == "classifier" ? "method,--method" : "method"),
+           "How levels above differentiate through it",
            [&o](const std::string& text) { o.method = mlo::method_by_name(text); })
       ->type_name("METHOD")
       ->group(group);
@@ -97,29 +96,17 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
 // What is said for the whole goes to every level that says nothing itself.
 workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
                                       const PlanningOptions& planning, Bytes fixed) {
-  if (planning.optimizer || planning.accumulate != "1")
-    throw UsageError(fmt::format(
-        "{} has several levels: say --LEVEL.optimizer and --LEVEL.accumulate, with LEVEL one of {}",
-        options.common.name, fmt::join(workloads::level_names(options.common.name), ", ")));
-  for (const auto& [given, option] : {std::pair{planning.clip.has_value(), "--clip"},
-                                      {planning.rounding.has_value(), "--rounding"},
-                                      {planning.master_bits.has_value(), "--master-bits"},
-                                      {planning.loss_walks.has_value(), "--loss-walks"}})
-    if (given)
-      throw UsageError(fmt::format("{} is for workloads of one level, but {} has several{}", option,
-                                   options.common.name,
-                                   option == std::string("--clip") ? ": say --LEVEL.clip" : ""));
-  if (planning.on_nan == "skip")
-    throw UsageError(
-        fmt::format("{} has several levels: --on-nan can be stop or ignore, but not skip",
-                    options.common.name));
+  refuse_single_level_options(options.common.name, planning);
   options.common.device = device_of(planning);
+  std::vector<Precision> precisions;
   for (const std::string& name : workloads::level_names(options.common.name)) {
     workloads::LevelOptions& level = options.levels[name];
     if (planning.recompute && !level.recompute)
       level.recompute = Recompute::parse(*planning.recompute);
     if (planning.precision != "fp32" && !level.precision)
       level.precision = precision_by_name(planning.precision);
+    precisions.push_back(level.precision.value_or(Precision::fp32));
+    level.form = form_of(planning, precisions.back());
     if (planning.budget && planning.budget != "least" && !level.budget) {
       const Bytes budget = parse_bytes(*planning.budget);
       if (budget <= fixed)
@@ -130,6 +117,7 @@ workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
       level.budget = budget - fixed;
     }
   }
+  check_forms(planning, precisions);
   if (!options.common.layout &&
       uses(options, workloads::Setting::layout)) {  // as suits the lowest level, where the
                                                     // classifier is trained
@@ -153,6 +141,11 @@ mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t s
 void settle_budget(workloads::MultilevelOptions& options, const PlanningOptions& planning,
                    const Rates& rates) {
   if (planning.budget != "least") return;
+  for (const auto& [name, level] : options.levels)
+    if (level.recompute && level.recompute->mode != Recompute::Mode::automatic && !level.budget)
+      throw UsageError(fmt::format(
+          "--budget least is the least that --recompute auto reaches, but the level {} has {}",
+          name, to_string(*level.recompute)));
   const auto task = workloads::make_multilevel(options);
   mlo::Engine engine(task->problems(), task->dependencies(),
                      engine_config(planning, options.common.seed, rates));
@@ -418,14 +411,9 @@ class Training {
 
 }  // namespace
 
-bool is_multilevel(const std::string& workload) {
-  const std::vector<std::string> names = workloads::multilevel_names();
-  return std::find(names.begin(), names.end(), workload) != names.end();
-}
-
 void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options,
                             LevelSettings settings) {
-  const std::string& group = several_group;
+  const std::string group(several_group);
   app.add_option("--classifier", options.classifier,
                  fmt::format("What is trained on weighted data: {}",
                              fmt::join(workloads::classifier_names(), ", ")))
@@ -434,41 +422,29 @@ void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options
   app.add_option("--imbalance", options.imbalance,
                  "How many times fewer items the rarest class has")
       ->check(FiniteNumber::between(1.0, 1e6))
-      ->capture_default_str()
+      ->default_str(fmt::format("{}", workloads::usual_imbalance))
       ->group(group);
   app.add_option("--meta", options.meta, "Items of the balanced set")
       ->check(CLI::PositiveNumber)
-      ->capture_default_str()
+      ->default_str(fmt::format("{}", workloads::usual_meta))
       ->group(group);
   for (const std::string& workload : workloads::multilevel_names())
     for (const std::string& level : workloads::level_names(workload))
       add_level_options(app, level, options.levels[level], settings);
-  add_read(app, "--method", "The same as --classifier.method",
-           [&options](const std::string& text) {
-             options.levels["classifier"].method = mlo::method_by_name(text);
-           })
-      ->check(CLI::IsMember(mlo::method_names()))
-      ->group(group);
 }
 
-void refuse_multilevel_options(const CLI::App& app, const std::string& workload) {
-  for (const CLI::Option* option : app.get_options())
-    if (option->count() > 0 &&
-        (option->get_group() == several_group || option->get_group().starts_with(level_group)))
-      throw UsageError(fmt::format("{} is for workloads of several levels ({}), but {} has one",
-                                   option->get_name(),
-                                   fmt::join(workloads::multilevel_names(), ", "), workload));
+workloads::TrainSpec multilevel_spec(const TrainCommand& command) {
+  refuse_single_level_options(command);
+  device_options(command.planning, {});  // what it refuses is refused here
+  const auto task = workloads::make_multilevel(resolved(command.task, command.planning, {}));
+  workloads::TrainSpec spec = spec_of(command);
+  fill_in(spec, *task);
+  return spec;
 }
 
 int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>& saved,
                      Output output) {
-  for (const auto& [given, option] : {std::pair{command.rate.has_value(), "--lr"},
-                                      {command.warmup > 0, "--warmup"},
-                                      {command.schedule != "constant", "--schedule"},
-                                      {command.save.has_value(), "--save"}})
-    if (given)
-      throw UsageError(fmt::format("{} has several levels, which {} does not tell apart",
-                                   command.workload().name, option));
+  refuse_single_level_options(command);
   Training training(command, saved);
   const int code = training.run();
   if (code > 128) return code;

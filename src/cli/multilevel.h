@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "cli/level_rules.h"
 #include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/resume.h"
@@ -12,7 +13,7 @@
 
 namespace ebb::cli {
 
-bool is_multilevel(const std::string& workload);
+using workloads::is_multilevel;
 
 // What of a level can be set: the problem it is, or also how it takes memory, which a study decides
 // by itself.
@@ -23,8 +24,8 @@ enum class LevelSettings : bool { problem, all };
 void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options,
                             LevelSettings settings = LevelSettings::all);
 
-// A usage error where any of them is given for a workload of one level.
-void refuse_multilevel_options(const CLI::App& app, const std::string& workload);
+// The whole run, with the defaults of every level.
+workloads::TrainSpec multilevel_spec(const TrainCommand& command);
 
 enum class Output : bool { text, json };
 int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>& saved,

@@ -28,6 +28,7 @@ class PlanVerb : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
+    config_.attach(app);
     add_workload_options(app, workload_, Levels::several);
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
@@ -74,7 +75,7 @@ class PlanVerb : public Verb {
         static_cast<double>(state) / static_cast<double>(traced.task->model().parameter_count());
     const Bytes least = planning_.budget == "least"
                             ? peak
-                            : std::min(peak, least_budget(traced.graph, compile) + beside);
+                            : std::min(peak, least_of(traced.graph, compile) + beside);
     const report::MemoryProfile profile = report::profile(plan);
     if (profile_) {
       io::AtomicFile file(*profile_);

@@ -9,7 +9,9 @@
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "cli/level_rules.h"
 #include "cli/numbers.h"
 #include "cli/process_memory.h"
 #include "cli/verb.h"
@@ -37,6 +39,13 @@ auto accepted_by(const Parse& parse) {
       return error.what();
     }
   };
+}
+
+void check_whole_process(const PlanningOptions& options) {
+  if (!options.whole_process) return;
+  if (!options.budget) throw UsageError("--whole-process needs --budget SIZE");
+  if (options.budget == "least")
+    throw UsageError("--whole-process needs a size: --budget least is of the step alone");
 }
 
 }  // namespace
@@ -71,7 +80,6 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->group(group);
   app.add_flag("--whole-process", options.whole_process,
                "The budget is for the whole process: its fixed cost is measured and taken off")
-      ->needs("--budget")
       ->group(group);
   app.add_option("--recompute", options.recompute,
                  "What is computed again instead of kept: none, marked, blocks, sqrt, segment=N, "
@@ -171,6 +179,7 @@ Device device_of(const PlanningOptions& options) {
 }
 
 CompileOptions device_options(const PlanningOptions& options, const Rates& rates) {
+  check_whole_process(options);
   if (device_of(options).kind != Device::Kind::cuda)
     for (const auto& [given, option] : {std::pair{options.tf32, "--tf32"},
                                         {options.lanes.has_value(), "--lanes"},
@@ -215,21 +224,8 @@ workloads::Options placed(const workloads::Options& options, const PlanningOptio
 TrainOptions step_options(const PlanningOptions& options) {
   TrainOptions train;
   train.precision = precision_by_name(options.precision);
-  if (options.rounding) {
-    if (train.precision != Precision::pure_bf16)
-      throw UsageError(
-          fmt::format("--rounding is of pure-bf16, but the precision is {}", options.precision));
-    train.form.emplace();
-    train.form->kind = *options.rounding == "kahan"        ? ParameterForm::Kind::compensated
-                       : *options.rounding == "stochastic" ? ParameterForm::Kind::stochastic
-                                                           : ParameterForm::Kind::plain;
-  }
-  if (options.master_bits) {
-    if (train.precision != Precision::split_bf16)
-      throw UsageError(fmt::format("--master-bits is of split-bf16, but the precision is {}",
-                                   options.precision));
-    train.form = {.kind = ParameterForm::Kind::completed, .bits = *options.master_bits};
-  }
+  check_forms(options, {train.precision});
+  train.form = form_of(options, train.precision);
   train.guard = options.on_nan == "stop"   ? UpdateGuard::loss
                 : options.on_nan == "skip" ? UpdateGuard::gradients
                                            : UpdateGuard::none;
@@ -276,8 +272,7 @@ CompileOptions compile_options(const PlanningOptions& options, std::uint64_t see
 }
 
 Bytes measure_fixed_cost(const PlanningOptions& planning, Bytes still_to_come) {
-  if (planning.budget == "least")
-    throw UsageError("--whole-process needs a size: --budget least is of the step alone");
+  check_whole_process(planning);
   // Libraries take buffers for their threads when first used; products of this size fill them.
   const Tensor x = random_uniform({1024, 1024}, -1.0, 1.0, f32);
   eval(sum(matmul(x, x)));
@@ -313,7 +308,19 @@ Bytes loader_bytes(const data::Dataset& dataset, const data::LoaderOptions& opti
 }
 
 void settle_budget(const PlanningOptions& options, const Graph& graph, CompileOptions& compile) {
-  if (options.budget == "least") compile.plan.budget = least_budget(graph, compile);
+  if (options.budget == "least") compile.plan.budget = least_of(graph, compile);
+}
+
+Bytes least_of(const Graph& graph, CompileOptions compile) {
+  using Mode = Recompute::Mode;
+  const Mode mode = compile.plan.recompute.mode;
+  if (mode == Mode::marked || mode == Mode::automatic) return least_budget(graph, compile);
+  compile.plan.budget = 1_B;
+  try {
+    return plan_program(graph, compile).peak;
+  } catch (const BudgetError& error) {
+    return error.least;
+  }
 }
 
 void check_accumulation(std::int64_t parts, std::int64_t batch) {
@@ -335,15 +342,16 @@ TrainStep planned_step(workloads::Workload& task, const PlanningOptions& plannin
       train);
 }
 
-// The fastest number of parts of a batch of so many items; `trace` gives the graph for one.
-template <class Trace>
-std::int64_t fastest_parts(std::int64_t batch, const CompileOptions& compile, const Trace& trace) {
+}  // namespace
+
+std::int64_t fastest_parts(std::int64_t batch,
+                           const std::function<double(std::int64_t parts)>& predicted_ms) {
   constexpr std::int64_t most = 64;
   std::int64_t best = 1;
   double best_ms = std::numeric_limits<double>::infinity();
   for (std::int64_t parts = 1; parts <= std::min(most, batch); parts *= 2) {
     try {
-      const double ms = plan_program(trace(parts), compile).predicted_ms;
+      const double ms = predicted_ms(parts);
       if (ms < best_ms) best = parts, best_ms = ms;
     } catch (const BudgetError&) {  // more parts may fit
       if (best_ms == std::numeric_limits<double>::infinity()) best = parts;
@@ -351,8 +359,6 @@ std::int64_t fastest_parts(std::int64_t batch, const CompileOptions& compile, co
   }
   return best;
 }
-
-}  // namespace
 
 Graph trace_step(workloads::Workload& task, const PlanningOptions& planning,
                  std::int64_t accumulate) {
@@ -373,8 +379,9 @@ TracedWorkload trace_workload(const workloads::Options& options, const PlanningO
 std::int64_t accumulation(workloads::Workload& task, const PlanningOptions& planning,
                           const CompileOptions& compile) {
   if (planning.accumulate != "auto") return std::stoll(planning.accumulate);
-  return fastest_parts(task.batch_size, compile,
-                       [&](std::int64_t parts) { return trace_step(task, planning, parts); });
+  return fastest_parts(task.batch_size, [&](std::int64_t parts) {
+    return plan_program(trace_step(task, planning, parts), compile).predicted_ms;
+  });
 }
 
 std::int64_t accumulation(const workloads::Options& options, const PlanningOptions& planning,
@@ -392,9 +399,14 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
   std::vector<Remedy> found;
   const auto offer = [&](const std::string& change, const workloads::Options& sizes,
                          const PlanningOptions& changed, std::int64_t micro_batches) {
-    const Bytes bytes = least_budget(trace_workload(sizes, changed, micro_batches).graph, compile);
+    const Bytes bytes = least_of(trace_workload(sizes, changed, micro_batches).graph, compile);
     if (bytes < least) found.push_back({change, bytes});
   };
+  if (planning.recompute) {
+    const Recompute asked = std::exchange(compile.plan.recompute, Recompute::parse("auto"));
+    offer("--recompute auto", options, planning, parts);
+    compile.plan.recompute = asked;
+  }
   for (const std::int64_t factor : {2, 4, 8})
     if (batch >= factor * parts)
       offer(fmt::format("--accumulate {}", factor * parts), options, planning, factor * parts);

@@ -2,6 +2,7 @@
 // told.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -11,37 +12,14 @@
 
 #include "cli/options.h"
 #include "ebb/data/loader.h"
-#include "ebb/machine.h"
 #include "ebb/program.h"
 #include "ebb/train/train_step.h"
+#include "ebb/workloads/train_spec.h"
 #include "ebb/workloads/workload.h"
 
 namespace ebb::cli {
 
-struct PlanningOptions {
-  std::optional<std::string> budget, recompute;
-  bool whole_process = false;
-  std::string device = "cpu";  // or cuda, cuda:1, or a file that describes one
-  MachineOptions machine;
-  std::optional<std::string> optimizer;
-  std::string accumulate = "1";  // or auto
-  std::string precision = "fp32";
-  std::optional<std::string> rounding;    // of parameters in pure-bf16
-  std::optional<int> master_bits;         // beside those in split-bf16
-  bool tf32 = false;                      // products of float32 on a GPU
-  std::optional<int> lanes;               // of a GPU
-  std::optional<std::string> loss_walks;  // over logits on a GPU: auto, 1 or 2
-  bool no_groups = false;                 // of small kernels on a GPU
-  bool only_plans = false;  // nothing is run, so that a GPU that a file describes need not be here
-  std::optional<double> clip;
-  std::string clip_by = "this-norm";
-  std::string on_nan = "stop";  // or skip, ignore
-
-  // Whether anything asks the planner to choose by time.
-  bool needs_rates() const {
-    return budget || recompute || device != "cpu" || accumulate == "auto";
-  }
-};
+using workloads::PlanningOptions;
 
 // Adds --budget, --whole-process, --recompute, --optimizer, --accumulate, --precision, --clip,
 // --device and the wishes for the machine.
@@ -87,6 +65,8 @@ Rates rates_for(const PlanningOptions& options);
 CompileOptions compile_options(const PlanningOptions& options, std::uint64_t seed,
                                const Rates& rates, Bytes fixed, Bytes evaluation = {});
 
+// The smallest budget that the graph can keep by the recomputation that is asked for.
+Bytes least_of(const Graph& graph, CompileOptions compile);
 // Where the budget asked for is the least there can be, finds it for this graph.
 void settle_budget(const PlanningOptions& options, const Graph& graph, CompileOptions& compile);
 
@@ -116,6 +96,11 @@ TracedWorkload trace_workload(const workloads::Options& options, const PlanningO
 // The graph of a step of a workload that is there already.
 Graph trace_step(workloads::Workload& task, const PlanningOptions& planning,
                  std::int64_t accumulate);
+
+// The number of micro-batches, of those tried, whose plan is fastest. `predicted_ms` plans a step
+// of so many and throws a BudgetError where that cannot keep the budget.
+std::int64_t fastest_parts(std::int64_t batch,
+                           const std::function<double(std::int64_t parts)>& predicted_ms);
 
 // How many micro-batches a step is cut into: the number given or, for auto, the one whose plan is
 // fastest within the budget.

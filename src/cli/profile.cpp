@@ -37,6 +37,9 @@ class Profile : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
+    config_.attach(app, [](const CLI::App&, const std::string& key) {
+      return key == "steps";  // of training
+    });
     add_workload_options(app, workload_);
     add_planning_options(app, planning_);
     add_option(app, "--steps", steps_, "Steps to take medians over, after two to warm up")

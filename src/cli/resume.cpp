@@ -136,17 +136,19 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
   }
   command.checkpoint = folder;
   SavedRun saved = read_run(CheckpointFolder(*folder, 1).newest());
-  const workloads::TrainSpec given = spec_of(command);
-  if (typed(app, "workload") && given.workload != saved.spec.workload)
-    throw UsageError(fmt::format("{}: it is of the workload {}, not {}", saved.file.string(),
-                                 saved.spec.workload, given.workload));
-  command.workload().name = saved.spec.workload;
+  const std::string of = saved.spec.task.common.name;
+  if (typed(app, "workload") && command.workload().name != of)
+    throw UsageError(fmt::format("{}: it is of the workload {}, not {}", saved.file.string(), of,
+                                 command.workload().name));
+  command.workload().name = of;
   const auto wanted = [&](const std::string& field) {
     // The number that auto found then is as good now, and no other gives the same bits.
-    if (field == "accumulate" && given.accumulate == "auto") return false;
+    if (field == "accumulate" && command.planning.accumulate == "auto") return false;
     return typed(app, field);
   };
-  apply(workloads::overlaid(saved.spec, spec_of(command), wanted), command);
+  static_cast<workloads::TrainSpec&>(command) =
+      workloads::overlaid(saved.spec, spec_of(command), wanted);
+  command.planning.device = drivable_device(command.planning.device);
   check_change_names(command);
   check_files(saved, command);
   if (command.steps <= saved.step)

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/evaluation.h"
@@ -17,6 +18,7 @@
 #include "cli/multilevel.h"
 #include "cli/outputs.h"
 #include "cli/planning.h"
+#include "cli/print_config.h"
 #include "cli/process_memory.h"
 #include "cli/resume.h"
 #include "cli/train_command.h"
@@ -29,6 +31,7 @@
 #include "ebb/io/plan_file.h"
 #include "ebb/report/progress.h"
 #include "ebb/train/train_step.h"
+#include "train/trace_count.h"
 
 namespace ebb::cli {
 namespace {
@@ -49,7 +52,10 @@ class Train : public Verb {
   Train() : Verb("train", "Train a workload on the CPU", "ebb train --workload lm --steps 200") {}
 
  protected:
-  void configure(CLI::App& app) override { add_train_options(app, command_); }
+  void configure(CLI::App& app) override {
+    config_.attach(app);
+    add_train_options(app, command_);
+  }
 
   int run() override {
     const std::optional<SavedRun> saved = saved_run(app(), command_);
@@ -57,16 +63,19 @@ class Train : public Verb {
       if (command_.plan)
         throw UsageError("--plan runs one program; " + workload_.name + " has several");
       check_workload_options(command_.task);
+      if (command_.print_config) return print_config(multilevel_spec(command_));
       return train_multilevel(command_, saved, json() ? Output::json : Output::text);
     }
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
     if (command_.plan) {  // it stands for what a resumed run's planner was asked
+      if (planning_.accumulate == "auto")
+        throw UsageError("--plan is of one number of micro-batches; --accumulate auto chooses one");
       planning_.budget.reset(), planning_.recompute.reset();
       planning_.whole_process = false;
     }
     workload_ = placed(workload_, planning_);
-    if (planning_.needs_rates()) rates_ = rates_for(planning_);
+    if (planning_.needs_rates() && !command_.print_config) rates_ = rates_for(planning_);
     std::optional<PinnedThreads> pinned;
     if (planning_.machine.pin_threads) pinned.emplace();
     const MemoryMeter meter(workload_.device);
@@ -76,6 +85,7 @@ class Train : public Verb {
     if (command_.save && !task_->saves)
       throw UsageError(
           fmt::format("--save: the workload {} has no Hugging Face form", workload_.name));
+    if (command_.print_config) return print_config(single_level_spec());
     const data::LoaderOptions loading =
         workloads::training_loader(task_->batch_size, workload_.seed, workload_.device);
     data::Loader loader(task_->train, loading);
@@ -83,19 +93,18 @@ class Train : public Verb {
       fixed_ = measure_fixed_cost(planning_, loader_bytes(*task_->train, loading));
     if (command_.eval_batches > 0)
       beside_ = evaluation_keeps(task_->model(), metrics_of(*task_), *task_->test);
-    const TrainOptions options = train_options(loading);
-    TrainStep step(
-        task_->model(), optimizer_of(*task_, planning_, command_.rate),
-        [&](const Batch& b) { return task_->loss(b); }, options);
+    const std::vector<TensorType> types = loader.types().front();
+    const std::unique_ptr<TrainStep> planned = planned_step(loading, types);
+    TrainStep& step = *planned;
     io::Notes notes;
     if (command_.checkpoint) {
       workloads::TrainSpec spec = spec_of(command_);
-      fill_in(spec, task_->settings, step.optimizer(), options.accumulate);
+      fill_in(spec, *task_, step.optimizer());
+      spec.planning.accumulate = std::to_string(step.options().accumulate);
       const auto data = workloads::data_fingerprint(workload_.data, *task_->train);
       if (saved) restore(*saved, require_same(*saved, command_, spec, data), loader, step);
       notes = notes_of(spec, data);
     }
-    const std::vector<TensorType> types = loader.types().front();
     const Plan& plan = step.plan(types);
     plan_evaluation(step, plan);
     peak_ = evaluation_ ? std::max(plan.peak, evaluation_->peak()) : plan.peak;
@@ -130,7 +139,20 @@ class Train : public Verb {
   }
 
  private:
-  TrainOptions train_options(const data::LoaderOptions& loading) {
+  workloads::TrainSpec single_level_spec() const {
+    device_options(planning_, rates_), step_options(planning_);  // what they refuse is refused here
+    workloads::TrainSpec spec = spec_of(command_);
+    fill_in(spec, *task_, optimizer_of(*task_, planning_, command_.rate));
+    return spec;
+  }
+
+  int print_config(const workloads::TrainSpec& spec) const {
+    std::cout << config_text(app(), command_, spec);
+    return success;
+  }
+
+  // Without the number of micro-batches.
+  TrainOptions train_options() const {
     TrainOptions options = step_options(planning_);
     const std::int64_t rest = std::max<std::int64_t>(1, command_.steps - command_.warmup);
     optim::SchedulePtr schedule = command_.schedule == "cosine"   ? optim::cosine(rest, 0.1)
@@ -139,22 +161,66 @@ class Train : public Verb {
     options.schedule =
         command_.warmup > 0 ? optim::linear_warmup(command_.warmup, schedule) : schedule;
     options.compile = compile_options(planning_, workload_.seed, rates_, fixed_, beside_);
-    options.accumulate = accumulation(*task_, planning_, options.compile);
     if (command_.plan)
       options.compile.planner = [file = *command_.plan](const Graph& graph) {
         return io::load_plan(file, graph);
       };
-    if (!planning_.budget) return options;
-    const Graph graph = trace_step(*task_, planning_, options.accumulate);
-    settle_budget(planning_, graph, options.compile);
-    // An error tells what would help.
-    plan_or_explain(workload_, planning_, graph, options.compile);
-    if (planning_.whole_process) {  // planning took memory too, which the process keeps
-      fixed_ = measure_fixed_cost(planning_, loader_bytes(*task_->train, loading));
-      options.compile = compile_options(planning_, workload_.seed, rates_, fixed_, beside_);
-      plan_or_explain(workload_, planning_, graph, options.compile);
-    }
     return options;
+  }
+
+  std::unique_ptr<TrainStep> make_step(const TrainOptions& options) const {
+    return std::make_unique<TrainStep>(
+        task_->model(), optimizer_of(*task_, planning_, command_.rate),
+        [this](const Batch& b) { return task_->loss(b); }, options);
+  }
+
+  using Types = std::vector<TensorType>;
+
+  // The step with its plan, which is made once, with two exceptions: the least budget is found
+  // before it can be planned with, and planning itself may take memory that a budget for the whole
+  // process has no room for.
+  std::unique_ptr<TrainStep> planned_step(const data::LoaderOptions& loading, const Types& types) {
+    TrainOptions options = train_options();
+    std::unique_ptr<TrainStep> step = chosen_step(options, types);
+    if (!planning_.whole_process) return step;
+    fixed_ = measure_fixed_cost(planning_, loader_bytes(*task_->train, loading));
+    const std::int64_t parts = step->options().accumulate;
+    options = train_options(), options.accumulate = parts;
+    if (step->plan(types).peak <= *options.compile.plan.budget) return step;
+    step = make_step(options);
+    plan(*step, types);
+    return step;
+  }
+
+  std::unique_ptr<TrainStep> chosen_step(TrainOptions options, const Types& types) const {
+    if (planning_.accumulate == "auto" && planning_.budget != "least") {
+      std::map<std::int64_t, std::unique_ptr<TrainStep>> tried;
+      options.accumulate = fastest_parts(task_->batch_size, [&](std::int64_t parts) {
+        options.accumulate = parts;
+        return (tried[parts] = make_step(options))->plan(types).predicted_ms;
+      });
+      plan(*tried.at(options.accumulate),
+           types);  // made already, unless no number keeps the budget
+      return std::move(tried.at(options.accumulate));
+    }
+    options.accumulate = accumulation(*task_, planning_, options.compile);
+    std::unique_ptr<TrainStep> step = make_step(options);
+    if (planning_.budget == "least") {
+      settle_budget(planning_, step->trace(types), options.compile);
+      step = make_step(options);
+    }
+    plan(*step, types);
+    return step;
+  }
+
+  // An error tells what would help.
+  void plan(TrainStep& step, const Types& types) const {
+    try {
+      step.plan(types);
+    } catch (const BudgetError&) {
+      plan_or_explain(workload_, planning_, step.trace(types), step.options().compile);
+      throw;
+    }
   }
 
   void restore(const SavedRun& saved, io::SavedState state, data::Loader& loader,
@@ -317,7 +383,8 @@ class Train : public Verb {
                 {"step_processor_ms", processor_ms_},
                 {"measured_peak_bytes", measured.count},
                 {"fixed_bytes", fixed.count},
-                {"process_peak_bytes", process_peak().count}};
+                {"process_peak_bytes", process_peak().count},
+                {"traced_steps", traced_steps().load()}};
     result.update(plan_fields(plan));
     result["planned_peak_bytes"] = peak_.count;  // of steps and evaluation
     if (evaluation_)

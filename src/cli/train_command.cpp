@@ -13,58 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-template <class T>
-std::optional<std::string> text_of(const std::optional<T>& value) {
-  if (!value) return {};
-  return std::string(name(*value));
-}
-
-std::optional<std::int64_t> whole(const std::optional<int>& value) {
-  if (!value) return {};
-  return *value;
-}
-std::optional<int> narrow(const std::optional<std::int64_t>& value) {
-  if (!value) return {};
-  return static_cast<int>(*value);
-}
-
-workloads::LevelSpec spec_of(const workloads::LevelOptions& o) {
-  workloads::LevelSpec s;
-  s.method = text_of(o.method);
-  s.unroll = o.unroll, s.warmup = o.warmup, s.iterations = o.iterations;
-  s.accumulate = o.accumulate;
-  s.alpha = o.alpha, s.lr = o.rate, s.clip = o.clip;
-  s.optimizer = o.optimizer;
-  s.precision = text_of(o.precision);
-  if (o.recompute) s.recompute = to_string(*o.recompute);
-  if (o.budget) s.budget = std::to_string(o.budget->count);
-  return s;
-}
-
-workloads::LevelOptions options_of(const workloads::LevelSpec& s) {
-  workloads::LevelOptions o;
-  if (s.method) o.method = mlo::method_by_name(*s.method);
-  o.unroll = s.unroll, o.warmup = s.warmup, o.iterations = s.iterations;
-  o.accumulate = s.accumulate;
-  o.alpha = s.alpha, o.rate = s.lr, o.clip = s.clip;
-  o.optimizer = s.optimizer;
-  if (s.precision) o.precision = precision_by_name(*s.precision);
-  if (s.recompute) o.recompute = Recompute::parse(*s.recompute);
-  if (s.budget) o.budget = parse_bytes(*s.budget);
-  return o;
-}
-
-void fill_in_sizes(workloads::TrainSpec& s, const workloads::Options& o) {
-  s.layers = o.layers, s.width = o.width, s.hidden = o.hidden, s.heads = o.heads;
-  s.key_value_heads = o.key_value_heads, s.vocabulary = o.vocabulary, s.sequence = o.sequence;
-  s.classes = o.classes, s.depth = o.depth, s.dropout = o.dropout;
-  s.layout = text_of(o.layout);
-  s.batch = o.batch;
+std::optional<fs::path> whole(const std::optional<fs::path>& path) {
+  if (!path) return {};
+  return fs::absolute(*path).lexically_normal();
 }
 
 }  // namespace
 
-bool TrainCommand::several_levels() const { return is_multilevel(workload().name); }
+bool TrainCommand::several_levels() const { return workloads::is_multilevel(workload().name); }
 
 void add_train_options(CLI::App& app, TrainCommand& c) {
   add_workload_options(app, c.workload(), Levels::several);
@@ -95,6 +51,8 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
   for (const char* decides :
        {"--budget", "--recompute", "--whole-process", "--lanes", "--loss-walks", "--no-groups"})
     plan->excludes(decides);
+  app.add_flag("--print-config", c.print_config,
+               "Print the run as a TOML file for --config, and do not train");
   const char* outputs = "Outputs";
   app.add_option("--checkpoint", c.checkpoint,
                  "Folder to keep a checkpoint in, written at the end; it must not hold another "
@@ -131,91 +89,34 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
       ->group(outputs);
 }
 
-workloads::TrainSpec spec_of(const TrainCommand& c) {
-  workloads::TrainSpec s;
-  const workloads::Options& w = c.workload();
-  const PlanningOptions& p = c.planning;
-  s.workload = w.name;
-  fill_in_sizes(s, w);
-  if (w.data) s.data = fs::absolute(*w.data).lexically_normal();
-  s.seed = w.seed;
-  s.optimizer = p.optimizer;
-  s.lr = c.rate, s.clip = p.clip;
-  s.schedule = c.schedule, s.clip_by = p.clip_by, s.accumulate = p.accumulate;
-  s.warmup = c.warmup, s.steps = c.steps;
-  s.precision = p.precision, s.rounding = p.rounding;
-  s.loss_walks = p.loss_walks;
-  s.master_bits = whole(p.master_bits), s.tf32 = p.tf32;
-  s.device = p.device, s.budget = p.budget, s.recompute = p.recompute, s.lanes = whole(p.lanes);
-  s.whole_process = p.whole_process, s.overcommit = c.overcommit, s.no_groups = p.no_groups;
-  s.huge_pages = p.machine.huge_pages, s.lock_memory = p.machine.lock_memory;
-  s.pin_threads = p.machine.pin_threads;
-  s.eval_batches = c.eval_batches, s.on_nan = p.on_nan;
-  s.checkpoint_every = c.checkpoint_every, s.keep = c.keep;
-  if (c.log) s.log = fs::absolute(*c.log).lexically_normal();
-  if (!c.several_levels()) return s;
-  s.classifier = c.task.classifier, s.imbalance = c.task.imbalance, s.meta = c.task.meta;
-  for (const std::string& level : workloads::level_names(w.name)) {
-    const auto found = c.task.levels.find(level);
-    s.levels[level] =
-        spec_of(found == c.task.levels.end() ? workloads::LevelOptions{} : found->second);
-  }
-  return s;
+workloads::TrainSpec spec_of(const TrainCommand& command) {
+  workloads::TrainSpec spec = command;
+  spec.task.common.data = whole(spec.task.common.data);
+  spec.log = whole(spec.log);
+  return spec;
 }
 
-void apply(const workloads::TrainSpec& s, TrainCommand& c) {
-  workloads::Options& w = c.workload();
-  PlanningOptions& p = c.planning;
-  w.name = s.workload;
-  w.layers = s.layers, w.width = s.width, w.hidden = s.hidden, w.heads = s.heads;
-  w.key_value_heads = s.key_value_heads, w.vocabulary = s.vocabulary, w.sequence = s.sequence;
-  w.classes = s.classes, w.depth = s.depth, w.dropout = s.dropout;
-  w.layout.reset();
-  if (s.layout)
-    w.layout = *s.layout == name(ImageLayout::channels_last) ? ImageLayout::channels_last
-                                                             : ImageLayout::channels_first;
-  w.data = s.data, w.batch = s.batch, w.seed = s.seed;
-  p.optimizer = s.optimizer;
-  c.rate = s.lr, p.clip = s.clip;
-  c.schedule = s.schedule, p.clip_by = s.clip_by, p.accumulate = s.accumulate;
-  c.warmup = s.warmup, c.steps = s.steps;
-  p.precision = s.precision, p.rounding = s.rounding;
-  p.loss_walks = s.loss_walks;
-  p.master_bits = narrow(s.master_bits), p.tf32 = s.tf32;
-  p.device = drivable_device(s.device), p.budget = s.budget, p.recompute = s.recompute;
-  p.lanes = narrow(s.lanes);
-  p.whole_process = s.whole_process, c.overcommit = s.overcommit, p.no_groups = s.no_groups;
-  p.machine.huge_pages = s.huge_pages, p.machine.lock_memory = s.lock_memory;
-  p.machine.pin_threads = s.pin_threads;
-  c.eval_batches = s.eval_batches, p.on_nan = s.on_nan;
-  c.checkpoint_every = s.checkpoint_every, c.keep = s.keep, c.log = s.log;
-  c.task.classifier = s.classifier;
-  if (s.imbalance) c.task.imbalance = *s.imbalance;
-  if (s.meta) c.task.meta = *s.meta;
-  for (const auto& [level, fields] : s.levels) c.task.levels[level] = options_of(fields);
+void fill_in(workloads::TrainSpec& spec, const workloads::Workload& task,
+             const optim::Optimizer& optimizer) {
+  const std::optional<fs::path> data = spec.task.common.data;
+  spec.task.common = task.settings;
+  spec.task.common.data = data;
+  spec.rate = optimizer.rate(), spec.rule = optimizer.description();
 }
 
-void fill_in(workloads::TrainSpec& s, const workloads::Options& used,
-             const optim::Optimizer& optimizer, std::int64_t accumulate) {
-  fill_in_sizes(s, used);
-  s.lr = optimizer.rate(), s.rule = optimizer.description();
-  s.accumulate = std::to_string(accumulate);
-}
-
-void fill_in(workloads::TrainSpec& s, workloads::MultilevelWorkload& task) {
-  fill_in_sizes(s, task.settings);
-  s.classifier = task.classifier;
-  const std::string highest = task.problems().back()->name();
+void fill_in(workloads::TrainSpec& spec, workloads::MultilevelWorkload& task) {
+  const workloads::TrainSpec said = spec;
+  spec.task = task.settings;
+  spec.task.common.data = said.task.common.data;
   for (const mlo::Problem* problem : task.problems()) {
-    workloads::LevelSpec& level = s.levels[problem->name()];
-    const workloads::LevelSpec said = level;
-    workloads::LevelOptions used = workloads::LevelOptions::used_by(*problem);
-    if (problem->name() == highest)  // no level above differentiates through it or waits for it
-      used.method.reset(), used.unroll.reset(), used.warmup.reset(), used.iterations.reset(),
-          used.alpha.reset();
-    level = spec_of(used);
-    level.optimizer = said.optimizer, level.recompute = said.recompute, level.budget = said.budget;
-    level.rule = problem->optimizer().description();
+    const std::string& name = problem->name();
+    spec.level_rules[name] = problem->optimizer().description();
+    // What the whole has given to the level is the whole's to say.
+    const auto own = said.task.levels.find(name);
+    workloads::LevelOptions& level = spec.task.levels[name];
+    level.recompute.reset(), level.budget.reset();
+    if (own != said.task.levels.end())
+      level.recompute = own->second.recompute, level.budget = own->second.budget;
   }
 }
 
@@ -230,7 +131,6 @@ bool typed(const CLI::App& app, const std::string& field) {
                     last = field.substr(dot == std::string::npos ? 0 : dot + 1);
   if (last == "lr" && given(level + "optimizer")) return true;
   if (level.empty()) return false;
-  if (field == "classifier.method" && given("method")) return true;
   if (last == "alpha" || last == "iterations") return typed(app, level + "method");
   // Said for the whole, these go to every level.
   return (last == "precision" || last == "recompute" || last == "budget") && given(last);

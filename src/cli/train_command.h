@@ -1,4 +1,4 @@
-// What `ebb train` is asked for, and the same as a specification.
+// What `ebb train` is asked for.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,23 @@
 
 namespace ebb::cli {
 
-struct TrainCommand {
-  workloads::MultilevelOptions task;  // of workloads of one level, `task.common` alone
-  PlanningOptions planning;
-  std::int64_t steps = 100, warmup = 0, eval_batches = 8;
-  std::string schedule = "constant";
-  std::optional<double> rate;
-  bool overcommit = false;  // start with a plan larger than the memory that is available
-
+// The run itself, where it is kept, and from where it goes on.
+struct TrainCommand : workloads::TrainSpec {
   std::optional<std::filesystem::path> plan;  // a file of `ebb plan --save`
-  std::optional<std::filesystem::path> checkpoint, save, log;
-  std::optional<std::int64_t> checkpoint_every;
-  std::int64_t keep = 1;              // checkpoints
+  std::optional<std::filesystem::path> checkpoint, save;
   std::optional<std::string> resume;  // a folder, or auto
   std::vector<std::string> change;    // options that may differ from the resumed run's
+  bool print_config = false;          // instead of training
+
+  // Calls field(name, value) for what is no part of the specification.
+  template <class Self, class Field>
+  static void visit_beside(Self& s, Field&& field) {
+    field("plan", s.plan);
+    field("checkpoint", s.checkpoint);
+    field("save", s.save);
+    field("resume", s.resume);
+    field("change", s.change);
+  }
 
   workloads::Options& workload() { return task.common; }
   const workloads::Options& workload() const { return task.common; }
@@ -37,14 +40,12 @@ struct TrainCommand {
 // Adds every option of `ebb train`, bound to `command`.
 void add_train_options(CLI::App& app, TrainCommand& command);
 
-// The command as a specification: what was not said is empty, until `fill_in`.
+// The run as checkpoints hold it: with whole paths. What was not said is empty, until `fill_in`.
 workloads::TrainSpec spec_of(const TrainCommand& command);
-// The other way: the command that asks for this.
-void apply(const workloads::TrainSpec& spec, TrainCommand& command);
 
 // Completes a specification by what workload and optimizer came to be.
-void fill_in(workloads::TrainSpec& spec, const workloads::Options& used,
-             const optim::Optimizer& optimizer, std::int64_t accumulate);
+void fill_in(workloads::TrainSpec& spec, const workloads::Workload& task,
+             const optim::Optimizer& optimizer);
 void fill_in(workloads::TrainSpec& spec, workloads::MultilevelWorkload& task);
 
 // Whether the field of a specification follows from what was typed: its option, another name of it,

@@ -38,7 +38,11 @@ CLI::App& Verb::attach(CLI::App& program) {
 
 int Verb::start() {
   if (threads_ > 0) set_threads(threads_);
-  return run();
+  try {
+    return run();
+  } catch (const UsageError& error) {
+    throw UsageError(located(error.what()));
+  }
 }
 
 }  // namespace ebb::cli

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/config_file.h"
 #include "cli/options.h"
 #include "ebb/error.h"
 
@@ -39,6 +40,9 @@ class Verb {
   // Applies the shared options and runs; the result is the exit code.
   int start();
 
+  // A message about options, with the place of the one that a file gave (ConfigFile::located).
+  std::string located(const std::string& message) const { return config_.located(message); }
+
  protected:
   // Adds this verb's own options, bound to members.
   virtual void configure(CLI::App& app) = 0;
@@ -46,6 +50,10 @@ class Verb {
   // Does the work. Errors are thrown (ebb::Error and what it derives from, UsageError); the program
   // prints them.
   virtual int run() = 0;
+
+  // For verbs that take options from a file: `config_.attach` is then the first thing that
+  // `configure` does.
+  ConfigFile config_;
 
   // What was typed, once it has been parsed.
   const CLI::App& app() const { return *app_; }

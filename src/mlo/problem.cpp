@@ -14,7 +14,8 @@ Problem::Problem(std::string name, nn::ModuleBase& module, optim::Optimizer opti
                  const ProblemOptions& options)
     : name_(std::move(name)),
       module_(module),
-      optimizer_(optimizer.with_form(usual_form(options.config.precision))),
+      optimizer_(
+          optimizer.with_form(options.config.form.value_or(usual_form(options.config.precision)))),
       options_(options) {
   if (name_.empty() || name_.find('/') != std::string::npos)
     throw ValueError(

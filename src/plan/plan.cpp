@@ -94,8 +94,10 @@ class Planner {
       if (plan.live_peak.count > live_limit) break;  // as low as the strategy goes
       live_limit = plan.live_peak.count - attempt * (plan.arena().count - limit);
     }
-    plan = least_plan();
-    if (recompute.mode == Recompute::Mode::automatic && plan.peak <= budget) return plan;
+    // The least of the strategy that is asked for, not of a better one.
+    const bool automatic = recompute.mode == Recompute::Mode::automatic;
+    plan = automatic ? least_plan() : realise(strategy->decide(question(0)));
+    if (automatic && plan.peak <= budget) return plan;
     throw BudgetError(budget, plan.peak);
   }
 

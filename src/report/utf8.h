@@ -1,24 +1,12 @@
-// UTF-8 as logs and terminals need it.
+// How wide UTF-8 text is on a terminal.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
+#include "core/utf8.h"
+
 namespace ebb::report {
-
-struct CodePoint {
-  char32_t value = 0;      // U+FFFD for bytes that are not UTF-8
-  std::size_t length = 0;  // bytes read, at least 1
-};
-
-// The code point `text` begins with; `text` is not empty.
-CodePoint first_code_point(std::string_view text);
-
-void append_utf8(std::string& text, char32_t code_point);
-
-// `text` with each byte that is not UTF-8 replaced by U+FFFD.
-std::string valid_utf8(std::string_view text);
 
 // Terminal columns of one code point: 0 for marks that combine, 2 for East Asian wide characters
 // and most emoji, otherwise 1.

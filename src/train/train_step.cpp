@@ -12,6 +12,7 @@
 #include "ebb/ops.h"
 #include "ops/loss/loss.h"
 #include "train/programs_by_shape.h"
+#include "train/trace_count.h"
 #include "train/usual_form.h"
 
 namespace ebb {
@@ -120,6 +121,11 @@ void keep_reached(std::vector<nn::NamedVariable>& parameters, std::vector<Tensor
 
 }  // namespace
 
+std::atomic<std::int64_t>& traced_steps() {
+  static std::atomic<std::int64_t> count = 0;
+  return count;
+}
+
 struct TrainStep::State {
   nn::ModuleBase& model;
   optim::Optimizer optimizer;
@@ -140,6 +146,7 @@ struct TrainStep::State {
   // clipping, then the scale with fp16, then whether the step was taken, if loss and norm do not
   // determine that.
   Graph trace(const std::vector<TensorType>& types) {
+    ++traced_steps();
     const TraceScope fresh;
     const nn::ForwardScope forward(nn::Mode::train);
     free_unused_state();

@@ -6,9 +6,9 @@
 #include <fstream>
 
 #include "core/hash64.h"
+#include "core/utf8.h"
 #include "ebb/error.h"
 #include "ebb/storage.h"
-#include "report/utf8.h"
 
 namespace ebb::workloads {
 namespace {
@@ -65,7 +65,7 @@ bool is_data(const fs::path& path) {
 DataFingerprint files_fingerprint(const std::optional<fs::path>& source) {
   DataFingerprint facts;
   const auto add = [&](const fs::path& file) {
-    facts["file " + report::valid_utf8(file.filename().string())] = of_file(file);
+    facts["file " + valid_utf8(file.filename().string())] = of_file(file);
   };
   if (source && fs::is_directory(*source)) {
     for (const fs::directory_entry& entry : fs::directory_iterator(*source))

@@ -15,6 +15,9 @@ std::int64_t held_out(std::int64_t count, const std::string& source);
 // An error where a part has fewer items than are needed.
 void require_items(const DataPart& part, std::int64_t needed, const std::string& what_for);
 
+// Adds what is used as it is asked for: all but sizes, which have defaults of their own.
+void add_asked(const Options& asked, Options& used);
+
 std::unique_ptr<Workload> make_lm(const Options& options);
 std::unique_ptr<Workload> make_gpt2(const Options& options);
 std::unique_ptr<Workload> make_llama(const Options& options);

@@ -40,6 +40,7 @@ mlo::Config LevelOptions::over(mlo::Config config) const {
   config.precision = precision.value_or(config.precision);
   config.recompute = recompute.value_or(config.recompute);
   if (budget) config.budget = budget;
+  if (form) config.form = form;
   if (iterations) config.neumann_iterations = config.cg_iterations = *iterations;
   if (alpha) {
     switch (config.type) {
@@ -70,15 +71,24 @@ optim::Optimizer LevelOptions::over(const optim::Optimizer& own) const {
   return rate ? own.with_rate(*rate) : own;
 }
 
-LevelOptions LevelOptions::used_by(const mlo::Problem& problem) {
+namespace {
+
+// What a level came to have: defaults filled in, and what has no effect on it left empty.
+LevelOptions used_by(const mlo::Problem& problem, const MultilevelOptions& asked) {
   const mlo::Config& config = problem.config();
+  const auto said = asked.levels.find(problem.name());
   LevelOptions used;
-  used.method = config.type;
-  used.unroll = config.unroll_steps, used.warmup = config.warmup_steps;
+  if (said != asked.levels.end())
+    used.optimizer = said->second.optimizer, used.recompute = said->second.recompute,
+    used.budget = said->second.budget;
   used.accumulate = config.gradient_accumulation;
   used.rate = problem.optimizer().rate();
   if (config.gradient_clipping > 0.0) used.clip = config.gradient_clipping;
   used.precision = config.precision;
+  // No level above the highest differentiates through it or waits for it.
+  if (problem.name() == level_names(asked.common.name).back()) return used;
+  used.method = config.type;
+  used.unroll = config.unroll_steps, used.warmup = config.warmup_steps;
   switch (config.type) {
     case mlo::Method::darts:
       used.alpha = config.darts_alpha;
@@ -101,12 +111,20 @@ LevelOptions LevelOptions::used_by(const mlo::Problem& problem) {
   return used;
 }
 
+}  // namespace
+
 DType LevelOptions::dtype() const { return parameter_dtype(precision.value_or(Precision::fp32)); }
 
 std::vector<std::string> multilevel_names() {
   std::vector<std::string> names;
   for (const Row& row : rows()) names.emplace_back(row.name);
   return names;
+}
+
+bool is_multilevel(const std::string& workload) {
+  for (const Row& row : rows())
+    if (workload == row.name) return true;
+  return false;
 }
 
 std::vector<std::string> level_names(const std::string& workload) {
@@ -118,7 +136,15 @@ std::unique_ptr<MultilevelWorkload> make_multilevel(const MultilevelOptions& opt
   if (const auto wrong = misfit(options))
     throw ValueError(fmt::format("the option {} {}", name(wrong->setting), wrong->why));
   if (const auto wrong = level_misfit(options)) throw ValueError(*wrong);
-  return row.make(options);
+  std::unique_ptr<MultilevelWorkload> made = row.make(options);
+  MultilevelOptions& used = made->settings;
+  add_asked(options.common, used.common);
+  used.classifier = classifier_of(options);
+  used.imbalance = options.imbalance.value_or(usual_imbalance);
+  used.meta = options.meta.value_or(usual_meta);
+  for (const mlo::Problem* problem : made->problems())
+    used.levels[problem->name()] = used_by(*problem, options);
+  return made;
 }
 
 }  // namespace ebb::workloads

@@ -25,6 +25,12 @@ struct Images {
   std::optional<Limit> limit;
 };
 
+data::LongTailOptions long_tail_of(const MultilevelOptions& o) {
+  return {.imbalance = o.imbalance.value_or(usual_imbalance),
+          .meta = o.meta.value_or(usual_meta),
+          .seed = o.common.seed};
+}
+
 Images from_cifar(const MultilevelOptions& o) {
   const data::ImageSetPtr train = data::read_cifar10(*o.common.data, data::Split::train),
                           test = data::read_cifar10(*o.common.data, data::Split::test);
@@ -32,8 +38,7 @@ Images from_cifar(const MultilevelOptions& o) {
   data::ImageOptions varied = plain;
   varied.crop_padding = 4, varied.flip = true;
   const auto images = std::make_shared<data::ImageDataset>(train, varied);
-  const data::LongTail parts =
-      data::long_tail(*train, {.imbalance = o.imbalance, .meta = o.meta, .seed = o.common.seed});
+  const data::LongTail parts = data::long_tail(*train, long_tail_of(o));
   Images result;
   result.source = fmt::format("{}, the training set", o.common.data->string());
   result.test_source = fmt::format("{}, the test set", o.common.data->string());
@@ -58,8 +63,7 @@ Images generated(const MultilevelOptions& o) {
   std::vector<std::uint8_t> labels;
   for (std::int64_t i = 0; i < images->size() - tests; ++i)
     labels.push_back(static_cast<std::uint8_t>(images->label(i)));
-  const data::LongTail parts = data::long_tail(
-      labels, source.classes, {.imbalance = o.imbalance, .meta = o.meta, .seed = o.common.seed});
+  const data::LongTail parts = data::long_tail(labels, source.classes, long_tail_of(o));
   Images result;
   result.classes = source.classes;
   result.source = result.test_source = "generated images";
@@ -166,8 +170,7 @@ class Reweight : public MultilevelWorkload {
     require_items(parts["meta"], batch_size, "a batch of the level reweight");
     require_items(parts["test"], 1, "testing");
     classifier_ = classifier_for(o, images, level(o, "classifier").dtype());
-    classifier = classifier_of(o);
-    settings = used(o, images, batch_size);
+    settings.common = used(o, images, batch_size);
     {
       const nn::MakeScope scope(o.common.device, level(o, "reweight").dtype());
       weights_ = std::make_unique<models::MetaWeightNet>();

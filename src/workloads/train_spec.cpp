@@ -2,11 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/utf8.h"
 #include "ebb/error.h"
-#include "report/utf8.h"
 
 namespace ebb::workloads {
 namespace {
@@ -19,14 +20,18 @@ template <class T>
 Json json_of(const T& value) {
   return value;
 }
-// JSON has no bytes that are not UTF-8, and paths may hold any.
 Json json_of(const std::filesystem::path& path) {
   const std::string& text = path.native();
-  if (report::valid_utf8(text) == text) return text;
-  std::vector<int> bytes;
+  if (is_utf8(text)) return text;
+  std::vector<int> bytes;  // JSON has no bytes that are not UTF-8, and paths may hold any
   for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
   return bytes;
 }
+Json json_of(ImageLayout value) { return name(value); }
+Json json_of(mlo::Method value) { return name(value); }
+Json json_of(Precision value) { return name(value); }
+Json json_of(const Recompute& value) { return to_string(value); }
+Json json_of(Bytes value) { return std::to_string(value.count); }
 template <class T>
 Json json_of(const std::optional<T>& value) {
   return value ? json_of(*value) : Json(nullptr);
@@ -48,6 +53,12 @@ void read(const Json& json, std::int64_t& value) {
   if (!json.is_number_integer()) throw ValueError("a whole number");
   value = json.get<std::int64_t>();
 }
+void read(const Json& json, int& value) {
+  std::int64_t wide = 0;
+  read(json, wide);
+  value = static_cast<int>(wide);
+  if (value != wide) throw ValueError("a smaller number");
+}
 void read(const Json& json, std::uint64_t& value) {
   if (!json.is_number_unsigned()) throw ValueError("a whole number of at least 0");
   value = json.get<std::uint64_t>();
@@ -56,6 +67,17 @@ void read(const Json& json, double& value) {
   if (!json.is_number()) throw ValueError("a number");
   value = json.get<double>();
 }
+const std::string& text_in(const Json& json) { return json.get_ref<const std::string&>(); }
+void read(const Json& json, ImageLayout& value) {
+  const std::string& text = text_in(json);
+  value = text == name(ImageLayout::channels_last) ? ImageLayout::channels_last
+                                                   : ImageLayout::channels_first;
+  if (text != name(value)) throw ValueError("a layout");
+}
+void read(const Json& json, mlo::Method& value) { value = mlo::method_by_name(text_in(json)); }
+void read(const Json& json, Precision& value) { value = precision_by_name(text_in(json)); }
+void read(const Json& json, Recompute& value) { value = Recompute::parse(text_in(json)); }
+void read(const Json& json, Bytes& value) { value = parse_bytes(text_in(json)); }
 template <class T>
 void read(const Json& json, std::optional<T>& value) {
   value.reset();
@@ -64,19 +86,57 @@ void read(const Json& json, std::optional<T>& value) {
 
 // --- Whole specifications
 
-template <class Spec>
-Json object_of(const Spec& spec) {
+// A level of a specification and what is known of it, to be visited as one.
+template <class Options, class Rule>
+struct LevelOf {
+  Options& options;
+  Rule& rule;
+};
+
+template <class Field>
+void visit(const TrainSpec& spec, Field&& field) {
+  TrainSpec::visit(spec, field);
+}
+template <class Field>
+void visit(TrainSpec& spec, Field&& field) {
+  TrainSpec::visit(spec, field);
+}
+template <class Options, class Rule, class Field>
+void visit(const LevelOf<Options, Rule>& level, Field&& field) {
+  TrainSpec::visit_level(level.options, level.rule, field);
+}
+
+using SavedLevel = LevelOf<const LevelOptions, const std::string>;
+
+// Empty where nothing is said for it.
+template <class T>
+const T& found_or_empty(const std::map<std::string, T>& all, const std::string& name) {
+  static const T empty{};
+  const auto found = all.find(name);
+  return found == all.end() ? empty : found->second;
+}
+SavedLevel level_of(const TrainSpec& spec, const std::string& name) {
+  return {found_or_empty(spec.task.levels, name), found_or_empty(spec.level_rules, name)};
+}
+
+std::vector<std::string> levels_of(const TrainSpec& spec) {
+  const std::string& workload = spec.task.common.name;
+  return is_multilevel(workload) ? level_names(workload) : std::vector<std::string>{};
+}
+
+template <class Visited>
+Json object_of(const Visited& visited) {
   Json object = Json::object();
-  Spec::visit(
-      spec, [&](const char* name, const auto& value, OnResume) { object[name] = json_of(value); });
+  visit(visited,
+        [&](const char* name, const auto& value, OnResume) { object[name] = json_of(value); });
   return object;
 }
 
-template <class Spec>
-void read_object(const Json& object, const std::string& prefix, Spec& spec) {
+template <class Visited>
+void read_object(const Json& object, const std::string& prefix, Visited&& visited) {
   if (!object.is_object()) throw ValueError(fmt::format("\"{}\" must be an object", prefix));
   std::set<std::string> known{"levels"};
-  Spec::visit(spec, [&](const char* name, auto& value, OnResume) {
+  visit(visited, [&](const char* name, auto& value, OnResume) {
     known.insert(name);
     const auto found = object.find(name);
     if (found == object.end())
@@ -95,7 +155,8 @@ void read_object(const Json& object, const std::string& prefix, Spec& spec) {
 Json whole_object(const TrainSpec& spec) {
   Json object = object_of(spec);
   object["levels"] = Json::object();
-  for (const auto& [name, level] : spec.levels) object["levels"][name] = object_of(level);
+  for (const std::string& name : levels_of(spec))
+    object["levels"][name] = object_of(level_of(spec, name));
   return object;
 }
 
@@ -105,8 +166,13 @@ TrainSpec spec_of(const Json& object) {
   const auto levels = object.find("levels");
   if (levels == object.end() || !levels->is_object())
     throw ValueError("the field \"levels\" must be an object");
-  for (const auto& [name, level] : levels->items())
-    read_object(level, name + ".", spec.levels[name]);
+  const std::vector<std::string> known = levels_of(spec);
+  for (const auto& [name, level] : levels->items()) {
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw ValueError(fmt::format("{} has no level \"{}\"", spec.task.common.name, name));
+    read_object(level, name + ".",
+                LevelOf<LevelOptions, std::string>{spec.task.levels[name], spec.level_rules[name]});
+  }
   return spec;
 }
 
@@ -121,20 +187,21 @@ std::string text_of(const Json& value) {
   return value.is_null() ? "nothing" : value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-template <class Spec>
-void compare(const Spec& saved, const Spec& given, const std::string& prefix,
+template <class Visited>
+void compare(const Visited& saved, const Visited& given, const std::string& prefix,
              std::vector<Difference>& found) {
   const Json before = object_of(saved);
-  Spec::visit(given, [&](const char* name, const auto& value, OnResume on_resume) {
+  visit(given, [&](const char* name, const auto& value, OnResume on_resume) {
     const Json now = json_of(value);
     if (on_resume != OnResume::free && before[name] != now)
       found.push_back({prefix + option_of(name), text_of(before[name]), text_of(now), on_resume});
   });
 }
 
-template <class Spec>
-void list_changeable(const Spec& spec, const std::string& prefix, std::vector<std::string>& names) {
-  Spec::visit(spec, [&](const char* name, const auto&, OnResume on_resume) {
+template <class Visited>
+void list_changeable(const Visited& visited, const std::string& prefix,
+                     std::vector<std::string>& names) {
+  visit(visited, [&](const char* name, const auto&, OnResume on_resume) {
     if (on_resume == OnResume::by_name || std::string_view(name) == "steps")
       names.push_back(prefix + option_of(name));
   });
@@ -150,13 +217,15 @@ TrainSpec train_spec_from_json(std::string_view text) {
   return spec_of(object);
 }
 
+bool operator==(const TrainSpec& a, const TrainSpec& b) {
+  return whole_object(a) == whole_object(b);
+}
+
 std::vector<Difference> differences(const TrainSpec& saved, const TrainSpec& given) {
   std::vector<Difference> found;
   compare(saved, given, "", found);
-  for (const auto& [name, level] : given.levels) {
-    const auto before = saved.levels.find(name);
-    compare(before == saved.levels.end() ? LevelSpec{} : before->second, level, name + ".", found);
-  }
+  for (const std::string& name : levels_of(given))
+    compare(level_of(saved, name), level_of(given, name), name + ".", found);
   return found;
 }
 
@@ -168,7 +237,7 @@ TrainSpec overlaid(const TrainSpec& saved, const TrainSpec& given,
     if (name != "levels" && wanted(name)) result[name] = value;
   for (const auto& [level, fields] : with["levels"].items())
     for (const auto& [name, value] : fields.items())
-      if (!saved.levels.contains(level) || wanted(level + "." + name))
+      if (!saved.task.levels.contains(level) || wanted(level + "." + name))
         result["levels"][level][name] = value;
   return spec_of(result);
 }
@@ -176,7 +245,8 @@ TrainSpec overlaid(const TrainSpec& saved, const TrainSpec& given,
 std::vector<std::string> changeable_options(const TrainSpec& spec) {
   std::vector<std::string> names;
   list_changeable(spec, "", names);
-  for (const auto& [name, level] : spec.levels) list_changeable(level, name + ".", names);
+  for (const std::string& name : levels_of(spec))
+    list_changeable(level_of(spec, name), name + ".", names);
   return names;
 }
 

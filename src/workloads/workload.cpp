@@ -49,6 +49,11 @@ void require_items(const DataPart& part, std::int64_t needed, const std::string&
                                  part.items == 1 ? "is" : "are", to_string(part)));
 }
 
+void add_asked(const Options& asked, Options& used) {
+  used.name = asked.name, used.data = asked.data, used.seed = asked.seed;
+  used.device = asked.device, used.dtype = asked.dtype, used.fused_loss = asked.fused_loss;
+}
+
 std::unique_ptr<Workload> make_workload(const Options& options) {
   for (const Row& row : rows) {
     if (options.name != row.name) continue;
@@ -58,6 +63,7 @@ std::unique_ptr<Workload> make_workload(const Options& options) {
       throw ValueError(
           fmt::format("the option batch must be at least 1, but is {}", *options.batch));
     std::unique_ptr<Workload> made = row.make(options);
+    add_asked(options, made->settings);
     made->train_part.items = made->train->size(), made->test_part.items = made->test->size();
     require_items(made->train_part, made->batch_size, "a batch");
     require_items(made->test_part, 1, "testing");

@@ -72,6 +72,9 @@ std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder
       {"bert_config", {config_json<models::BertClassifier>(folder / "bert_good", small_bert)}},
       {"device_file", {io::describe_device(Rates{})}},
       {"plan", {plan(folder)}},
+      {"toml",
+       {"a.'b' = [0x1F, -2.5e3, true, {c = \"\\u00e9\\n\"}] # x\n[t.u]\nv = \"\"\"\n\\\n "
+        "w\"\"\"\n"}},
       {"cifar", {"\x03"s + std::string(3072, 'p')}},
       {"idx", {joined(labels, images)}},
       {"idx_gzip", {joined(zipped(labels, folder), zipped(images, folder))}},

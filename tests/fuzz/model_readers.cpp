@@ -1,4 +1,5 @@
-// Tensors, checkpoints, models, devices and plans.
+// Tensors, checkpoints, models, devices, plans and configurations.
+#include "core/toml.h"
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/device_file.h"
 #include "ebb/io/plan_file.h"
@@ -59,5 +60,7 @@ void read_plan(std::string_view bytes, const Folder& folder) {
   Program program(graph, plan, {});
   program.run({eval(ones({4, 3}, f32))});
 }
+
+void read_toml(std::string_view bytes, const Folder&) { (void)toml::parse(bytes, "run.toml"); }
 
 }  // namespace ebb::fuzz

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ebb/bytes.h"
+#include "ebb/parameter_form.h"
 #include "ebb/precision.h"
 #include "ebb/recompute.h"
 
@@ -39,6 +40,8 @@ struct Config {
   // For every computation of the level's loss, whichever level does it. pure_bf16 and split_bf16
   // exclude methods that take differences of parameters or differentiate updates.
   Precision precision = Precision::fp32;
+  // How bfloat16 parameters are stored; without a value, as TrainOptions::form.
+  std::optional<ParameterForm> form = {};
   double initial_dynamic_scale = 4096.0;  // initial loss scale in float16
   double scale_factor = 2.0;  // factor by which the loss scale grows, and shrinks after an overflow
 

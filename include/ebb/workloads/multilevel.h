@@ -21,21 +21,22 @@ struct LevelOptions {
   std::optional<Precision> precision;
   std::optional<Recompute> recompute;
   std::optional<Bytes> budget;
+  std::optional<ParameterForm> form;  // of parameters in bfloat16
 
   // These over a level's defaults.
   mlo::Config over(mlo::Config config) const;
   optim::Optimizer over(const optim::Optimizer& optimizer) const;
   DType dtype() const;  // that the level's module is made in
-
-  // What a problem came to have, beside its optimizer's name.
-  static LevelOptions used_by(const mlo::Problem& problem);
 };
+
+inline constexpr double usual_imbalance = 100.0;
+inline constexpr std::int64_t usual_meta = 1000;
 
 struct MultilevelOptions {
   Options common;  // name, batch, data, device, seed, sizes of the classifier
   std::optional<std::string> classifier;       // of classifier_names(); the first of them without
-  double imbalance = 100.0;                    // how many times fewer items the rarest class has
-  std::int64_t meta = 1000;                    // items of the balanced set
+  std::optional<double> imbalance;             // how many times fewer items the rarest class has
+  std::optional<std::int64_t> meta;            // items of the balanced set
   std::map<std::string, LevelOptions> levels;  // by the names of problems
 };
 
@@ -52,12 +53,12 @@ class MultilevelWorkload {
   data::DatasetPtr test;
   std::map<std::string, DataPart> parts;  // "train", "meta", "test"
   std::int64_t batch_size = 1;
-  Options settings;        // as Workload::settings
-  std::string classifier;  // of classifier_names()
+  MultilevelOptions settings;  // as Workload::settings, with those of every level
   std::optional<Limit> limit;
 };
 
 std::vector<std::string> multilevel_names();
+bool is_multilevel(const std::string& workload);
 // The problems of a workload, lowest first: what levels options can be set for.
 std::vector<std::string> level_names(const std::string& workload);
 std::vector<std::string> classifier_names();

@@ -1,7 +1,7 @@
-// A training run as a value: what is trained, on what, how, and within what. It is made from the
-// command line in one place, written into checkpoints, and compared when a run is resumed.
+// A training run as a value: what is trained, on what, how, and within what. The command line and
+// configuration files fill it in, checkpoints hold it, and it is compared when a run is resumed.
 //
-// Fields have the names of the command line's options. `visit` is the one list of them: writing,
+// `visit` is the one list of its fields, by the names of the command line's options: writing,
 // reading and comparing all go through it.
 #pragma once
 
@@ -14,7 +14,38 @@
 #include <string_view>
 #include <vector>
 
+#include "ebb/machine.h"
+#include "ebb/workloads/multilevel.h"
+
 namespace ebb::workloads {
+
+// How a step is computed, and within what it is planned.
+struct PlanningOptions {
+  std::optional<std::string> budget, recompute;
+  bool whole_process = false;
+  std::string device = "cpu";  // or cuda, cuda:1, or a file that describes one
+  MachineOptions machine;
+  std::optional<std::string> optimizer;  // none: the workload's own
+  std::string accumulate = "1";          // or auto
+  std::string precision = "fp32";
+  std::optional<std::string> rounding;    // of parameters in pure-bf16
+  std::optional<int> master_bits;         // beside those in split-bf16
+  bool tf32 = false;                      // products of float32 on a GPU
+  std::optional<int> lanes;               // of a GPU
+  std::optional<std::string> loss_walks;  // over logits on a GPU: auto, 1 or 2
+  bool no_groups = false;                 // of small kernels on a GPU
+  std::optional<double> clip;
+  std::string clip_by = "this-norm";
+  std::string on_nan = "stop";  // or skip, ignore
+  // Not an option, but what a verb does: nothing is run, so that a GPU that a file describes need
+  // not be here.
+  bool only_plans = false;
+
+  // Whether anything asks the planner to choose by time.
+  bool needs_rates() const {
+    return budget || recompute || device != "cpu" || accumulate == "auto";
+  }
+};
 
 // Whether a run that is resumed may differ in a field.
 enum class OnResume : std::uint8_t {
@@ -23,130 +54,102 @@ enum class OnResume : std::uint8_t {
   free,     // it decides where and within what, or is told by another field too
 };
 
-// One level of a multilevel workload.
-struct LevelSpec {
-  std::optional<std::string> method;
-  std::optional<std::int64_t> unroll, warmup, iterations, accumulate;
-  std::optional<double> alpha, lr, clip;
-  std::optional<std::string> optimizer;
-  std::string rule;  // Optimizer::description()
-  std::optional<std::string> precision, recompute, budget;
-
-  bool operator==(const LevelSpec&) const = default;
-
-  // Calls field(name, value, OnResume) for every field of a LevelSpec or a const one.
-  template <class Self, class Field>
-  static void visit(Self& s, Field&& field) {
-    field("method", s.method, OnResume::by_name);
-    field("unroll", s.unroll, OnResume::by_name);
-    field("warmup", s.warmup, OnResume::by_name);
-    field("iterations", s.iterations, OnResume::by_name);
-    field("accumulate", s.accumulate, OnResume::by_name);
-    field("alpha", s.alpha, OnResume::by_name);
-    field("lr", s.lr, OnResume::by_name);
-    field("clip", s.clip, OnResume::by_name);
-    field("optimizer", s.optimizer, OnResume::free);
-    field("optimizer.rule", s.rule, OnResume::by_name);
-    field("precision", s.precision, OnResume::by_name);
-    field("recompute", s.recompute, OnResume::free);
-    field("budget", s.budget, OnResume::free);
-  }
-};
-
 struct TrainSpec {
-  // What: sizes that a workload does not have stay empty.
-  std::string workload;
-  std::optional<std::int64_t> layers, width, hidden, heads, key_value_heads, vocabulary, sequence,
-      classes, depth;
-  std::optional<double> dropout;
-  std::optional<std::string> layout, classifier;  // classifier: of workloads of several levels
-  // On what. The folder may have moved: checkpoints hold a fingerprint of the data itself.
-  std::optional<std::filesystem::path> data;
-  std::optional<std::int64_t> batch, meta;
-  std::optional<double> imbalance;
-  std::uint64_t seed = 0;
-  // How.
-  std::optional<std::string> optimizer;  // none: the workload's own
-  std::string rule;                      // Optimizer::description()
-  std::optional<double> lr, clip;
-  std::string schedule = "constant", clip_by = "this-norm", accumulate = "1";
-  std::int64_t warmup = 0, steps = 0;
-  std::string precision = "fp32";
-  std::optional<std::string> rounding, loss_walks;
-  std::optional<std::int64_t> master_bits;
-  bool tf32 = false;
-  // Within what.
-  std::string device = "cpu";
-  std::optional<std::string> budget, recompute;
-  std::optional<std::int64_t> lanes;
-  bool whole_process = false, overcommit = false, no_groups = false, huge_pages = false,
-       lock_memory = false, pin_threads = false;
-  std::int64_t eval_batches = 0;
-  std::string on_nan = "stop";
+  MultilevelOptions task;  // of workloads of one level, `task.common` alone
+  PlanningOptions planning;
+  std::optional<double> rate;
+  std::string schedule = "constant";
+  std::int64_t steps = 100, warmup = 0, eval_batches = 8;
+  bool overcommit = false;  // start with a plan larger than the memory that is available
   // What is kept on the way.
   std::optional<std::int64_t> checkpoint_every;
-  std::int64_t keep = 1;
+  std::int64_t keep = 1;  // checkpoints
   std::optional<std::filesystem::path> log;
+  // Optimizer::description(), of the whole and of each level: known once they are made.
+  std::string rule;
+  std::map<std::string, std::string> level_rules;
 
-  std::map<std::string, LevelSpec> levels;  // by the names of problems
-
-  bool operator==(const TrainSpec&) const = default;
-
-  // The fields of the whole; those of levels are LevelSpec's.
+  // Calls field(name, value, OnResume) for every field of a TrainSpec or a const one; those of
+  // levels are visit_level's.
   template <class Self, class Field>
   static void visit(Self& s, Field&& field) {
-    field("workload", s.workload, OnResume::never);
-    field("layers", s.layers, OnResume::by_name);
-    field("width", s.width, OnResume::by_name);
-    field("hidden", s.hidden, OnResume::by_name);
-    field("heads", s.heads, OnResume::by_name);
-    field("kv-heads", s.key_value_heads, OnResume::by_name);
-    field("vocabulary", s.vocabulary, OnResume::by_name);
-    field("sequence", s.sequence, OnResume::by_name);
-    field("classes", s.classes, OnResume::by_name);
-    field("depth", s.depth, OnResume::by_name);
-    field("dropout", s.dropout, OnResume::by_name);
-    field("layout", s.layout, OnResume::by_name);
-    field("classifier", s.classifier, OnResume::by_name);
-    field("data", s.data, OnResume::free);
-    field("batch", s.batch, OnResume::by_name);
-    field("meta", s.meta, OnResume::by_name);
-    field("imbalance", s.imbalance, OnResume::by_name);
-    field("seed", s.seed, OnResume::never);
-    field("optimizer", s.optimizer, OnResume::free);
+    auto& common = s.task.common;
+    auto& planning = s.planning;
+    // What, and on what. The data's folder may have moved: checkpoints hold a fingerprint of the
+    // data itself.
+    field("workload", common.name, OnResume::never);
+    field("layers", common.layers, OnResume::by_name);
+    field("width", common.width, OnResume::by_name);
+    field("hidden", common.hidden, OnResume::by_name);
+    field("heads", common.heads, OnResume::by_name);
+    field("kv-heads", common.key_value_heads, OnResume::by_name);
+    field("vocabulary", common.vocabulary, OnResume::by_name);
+    field("sequence", common.sequence, OnResume::by_name);
+    field("classes", common.classes, OnResume::by_name);
+    field("depth", common.depth, OnResume::by_name);
+    field("dropout", common.dropout, OnResume::by_name);
+    field("layout", common.layout, OnResume::by_name);
+    field("classifier", s.task.classifier, OnResume::by_name);
+    field("data", common.data, OnResume::free);
+    field("batch", common.batch, OnResume::by_name);
+    field("meta", s.task.meta, OnResume::by_name);
+    field("imbalance", s.task.imbalance, OnResume::by_name);
+    field("seed", common.seed, OnResume::never);
+    // How.
+    field("optimizer", planning.optimizer, OnResume::free);
     field("optimizer.rule", s.rule, OnResume::by_name);
-    field("lr", s.lr, OnResume::by_name);
-    field("clip", s.clip, OnResume::by_name);
+    field("lr", s.rate, OnResume::by_name);
+    field("clip", planning.clip, OnResume::by_name);
     field("schedule", s.schedule, OnResume::by_name);
-    field("clip-by", s.clip_by, OnResume::by_name);
-    field("accumulate", s.accumulate, OnResume::by_name);
+    field("clip-by", planning.clip_by, OnResume::by_name);
+    field("accumulate", planning.accumulate, OnResume::by_name);
     field("warmup", s.warmup, OnResume::by_name);
     field("steps", s.steps, s.schedule == "constant" ? OnResume::free : OnResume::by_name);
-    field("precision", s.precision, OnResume::by_name);
-    field("rounding", s.rounding, OnResume::by_name);
-    field("loss-walks", s.loss_walks, OnResume::free);
-    field("master-bits", s.master_bits, OnResume::by_name);
-    field("tf32", s.tf32, OnResume::by_name);
-    field("device", s.device, OnResume::free);
-    field("budget", s.budget, OnResume::free);
-    field("recompute", s.recompute, OnResume::free);
-    field("lanes", s.lanes, OnResume::free);
-    field("whole-process", s.whole_process, OnResume::free);
+    field("precision", planning.precision, OnResume::by_name);
+    field("rounding", planning.rounding, OnResume::by_name);
+    field("loss-walks", planning.loss_walks, OnResume::free);
+    field("master-bits", planning.master_bits, OnResume::by_name);
+    field("tf32", planning.tf32, OnResume::by_name);
+    // Within what.
+    field("device", planning.device, OnResume::free);
+    field("budget", planning.budget, OnResume::free);
+    field("recompute", planning.recompute, OnResume::free);
+    field("lanes", planning.lanes, OnResume::free);
+    field("whole-process", planning.whole_process, OnResume::free);
     field("overcommit", s.overcommit, OnResume::free);
-    field("no-groups", s.no_groups, OnResume::free);
-    field("huge-pages", s.huge_pages, OnResume::free);
-    field("lock-memory", s.lock_memory, OnResume::free);
-    field("pin-threads", s.pin_threads, OnResume::free);
+    field("no-groups", planning.no_groups, OnResume::free);
+    field("huge-pages", planning.machine.huge_pages, OnResume::free);
+    field("lock-memory", planning.machine.lock_memory, OnResume::free);
+    field("pin-threads", planning.machine.pin_threads, OnResume::free);
     field("eval-batches", s.eval_batches, OnResume::free);
-    field("on-nan", s.on_nan, OnResume::free);
+    field("on-nan", planning.on_nan, OnResume::free);
     field("checkpoint-every", s.checkpoint_every, OnResume::free);
     field("keep", s.keep, OnResume::free);
     field("log", s.log, OnResume::free);
   }
-};
 
-// One JSON object, and back. A field that is missing, unknown or of another kind is an error that
-// names it.
+  // The same for a LevelOptions and the rule of the level's optimizer.
+  template <class Level, class Rule, class Field>
+  static void visit_level(Level& l, Rule& rule, Field&& field) {
+    field("method", l.method, OnResume::by_name);
+    field("unroll", l.unroll, OnResume::by_name);
+    field("warmup", l.warmup, OnResume::by_name);
+    field("iterations", l.iterations, OnResume::by_name);
+    field("accumulate", l.accumulate, OnResume::by_name);
+    field("alpha", l.alpha, OnResume::by_name);
+    field("lr", l.rate, OnResume::by_name);
+    field("clip", l.clip, OnResume::by_name);
+    field("optimizer", l.optimizer, OnResume::free);
+    field("optimizer.rule", rule, OnResume::by_name);
+    field("precision", l.precision, OnResume::by_name);
+    field("recompute", l.recompute, OnResume::free);
+    field("budget", l.budget, OnResume::free);
+  }
+};
+bool operator==(const TrainSpec& a, const TrainSpec& b);  // every field that is visited
+
+// One JSON object, and back; levels are those of the workload. A field that is missing, unknown or
+// of another kind is an error that names it.
 std::string to_json(const TrainSpec& spec);
 TrainSpec train_spec_from_json(std::string_view text);
 

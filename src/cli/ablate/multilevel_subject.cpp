@@ -101,7 +101,8 @@ class Multilevel : public Subject {
               method == mlo::Method::neumann || method == mlo::Method::cg};
     settings = size_settings(options.common);
     settings["classifier"] = workloads::classifier_of(options);
-    settings["imbalance"] = options.imbalance, settings["meta"] = options.meta;
+    settings["imbalance"] = options.imbalance.value_or(workloads::usual_imbalance);
+    settings["meta"] = options.meta.value_or(workloads::usual_meta);
     for (const mlo::Problem* problem : task->problems())
       settings["levels"][problem->name()] = level_settings(*problem);
   }

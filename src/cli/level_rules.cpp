@@ -1,0 +1,110 @@
+#include "cli/level_rules.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "cli/verb.h"
+
+namespace ebb::cli {
+namespace {
+
+struct Refusal {
+  std::string_view option, why;
+};
+constexpr Refusal refusals[] = {
+    {"--optimizer", "say --LEVEL.optimizer"},
+    {"--accumulate", "say --LEVEL.accumulate"},
+    {"--lr", "say --LEVEL.lr"},
+    {"--clip", "say --LEVEL.clip"},
+    {"--clip-by", "a level's gradients are clipped by the norm of its own step"},
+    {"--warmup", "the rates of levels are constant"},
+    {"--schedule", "the rates of levels are constant"},
+    {"--loss-walks", "it is of a fused loss, which no level has"},
+    {"--save", "their models have no Hugging Face form"},
+};
+
+void refuse_where(bool given, std::string_view option, const std::string& workload) {
+  if (!given) return;
+  const auto* refusal = std::find_if(std::begin(refusals), std::end(refusals),
+                                     [&](const Refusal& r) { return r.option == option; });
+  throw UsageError(fmt::format("{} is for workloads of one level, but {} has several ({}): {}",
+                               option, workload, fmt::join(workloads::level_names(workload), ", "),
+                               refusal->why));
+}
+
+}  // namespace
+
+bool is_for_several_levels(const CLI::Option& option) {
+  return option.get_group() == several_group || option.get_group().starts_with(level_group);
+}
+
+void refuse_multilevel_options(const CLI::App& app, const std::string& workload) {
+  for (const CLI::Option* option : app.get_options())
+    if (option->count() > 0 && is_for_several_levels(*option))
+      throw UsageError(fmt::format("{} is for workloads of several levels ({}), but {} has one",
+                                   option->get_name(),
+                                   fmt::join(workloads::multilevel_names(), ", "), workload));
+}
+
+bool is_for_whole_of_several(std::string_view option) {
+  return std::none_of(std::begin(refusals), std::end(refusals),
+                      [&](const Refusal& r) { return r.option == option; });
+}
+
+void refuse_single_level_options(const std::string& workload, const PlanningOptions& planning) {
+  refuse_where(planning.optimizer.has_value(), "--optimizer", workload);
+  refuse_where(planning.accumulate != "1", "--accumulate", workload);
+  refuse_where(planning.clip.has_value(), "--clip", workload);
+  refuse_where(planning.clip_by != PlanningOptions{}.clip_by, "--clip-by", workload);
+  refuse_where(planning.loss_walks.has_value(), "--loss-walks", workload);
+  if (planning.on_nan == "skip")
+    throw UsageError(fmt::format(
+        "--on-nan skip is for workloads of one level, but {} has several: say stop or ignore",
+        workload));
+}
+
+void refuse_single_level_options(const TrainCommand& command) {
+  const std::string& workload = command.workload().name;
+  refuse_single_level_options(workload, command.planning);
+  refuse_where(command.rate.has_value(), "--lr", workload);
+  refuse_where(command.warmup > 0, "--warmup", workload);
+  refuse_where(command.schedule != TrainCommand{}.schedule, "--schedule", workload);
+  refuse_where(command.save.has_value(), "--save", workload);
+}
+
+bool applies_to_level(const std::string& workload, const std::string& level,
+                      const std::string& name) {
+  if (level != workloads::level_names(workload).back()) return true;
+  constexpr std::string_view of_levels_above[] = {"method", "unroll", "warmup", "iterations",
+                                                  "alpha"};
+  return std::find(std::begin(of_levels_above), std::end(of_levels_above), name) ==
+         std::end(of_levels_above);
+}
+
+std::optional<ParameterForm> form_of(const PlanningOptions& planning, Precision precision) {
+  using Kind = ParameterForm::Kind;
+  if (planning.rounding && precision == Precision::pure_bf16)
+    return ParameterForm{.kind = *planning.rounding == "kahan"        ? Kind::compensated
+                                 : *planning.rounding == "stochastic" ? Kind::stochastic
+                                                                      : Kind::plain};
+  if (planning.master_bits && precision == Precision::split_bf16)
+    return ParameterForm{.kind = Kind::completed, .bits = *planning.master_bits};
+  return {};
+}
+
+void check_forms(const PlanningOptions& planning, const std::vector<Precision>& precisions) {
+  const auto need = [&](bool given, const char* option, Precision wanted) {
+    if (!given || std::find(precisions.begin(), precisions.end(), wanted) != precisions.end())
+      return;
+    std::vector<std::string_view> names;
+    for (const Precision precision : precisions) names.push_back(name(precision));
+    throw UsageError(fmt::format("{} is of {}, but the precision is {}", option, name(wanted),
+                                 fmt::join(names, " and ")));
+  };
+  need(planning.rounding.has_value(), "--rounding", Precision::pure_bf16);
+  need(planning.master_bits.has_value(), "--master-bits", Precision::split_bf16);
+}
+
+}  // namespace ebb::cli
