@@ -111,7 +111,7 @@ Json report(const std::string& name, const workloads::Options& sizes, const Rate
   Times all;
   std::map<std::string, Times> kinds, details;
   for (std::size_t i = 0; i < measured.size(); ++i) {
-    const Instruction& instruction = program.plan().instructions[i];
+    const Instruction& instruction = program.plan().instructions[InstructionId(i)];
     all.add(instruction.predicted_ms, measured[i]);
     kinds[kind_of(instruction)].add(instruction.predicted_ms, measured[i]);
     details[detail_of(instruction)].add(instruction.predicted_ms, measured[i]);

@@ -153,6 +153,7 @@ TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
                                             {"warmup", "3"},
                                             {"schedule", "linear"},
                                             {"eval-batches", "3"},
+                                            {"plan", "nowhere"},
                                             {"checkpoint", "nowhere"},
                                             {"checkpoint-every", "3"},
                                             {"keep", "2"},

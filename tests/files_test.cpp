@@ -2,6 +2,7 @@
 // are read.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -60,6 +61,8 @@ class Pipe {
     fcntl(descriptor_, F_SETFL, 0);
     reader_ = std::thread([this] {
       char part[4096];
+      pollfd ready{descriptor_, POLLIN, 0};
+      poll(&ready, 1, -1);  // before anybody has written, reading would find an end
       for (ssize_t got; (got = ::read(descriptor_, part, sizeof part)) != 0;)
         if (got > 0) text_.append(part, static_cast<std::size_t>(got));
     });
