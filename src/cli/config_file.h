@@ -3,7 +3,6 @@
 // of theirs and leave the others to it, so that one file serves all. What is typed wins.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -11,6 +10,11 @@
 #include <string>
 
 #include "core/toml.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace ebb::cli {
 

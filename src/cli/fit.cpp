@@ -26,8 +26,7 @@ class Fit : public Verb {
   void configure(CLI::App& app) override {
     // What is looked for is not what the file says.
     config_.attach(app, [this](const CLI::App& typed, const std::string& key) {
-      const CLI::Option& vary = *typed.get_option("--vary");
-      return key == (vary.count() > 0 ? vary.results().front() : vary_);
+      return key == given_text(typed, "--vary", vary_);
     });
     add_workload_options(app, workload_);
     add_planning_options(app, planning_);

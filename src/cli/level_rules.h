@@ -1,13 +1,17 @@
 // Which options apply to workloads of several levels, which to workloads of one.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cli/planning.h"
 #include "cli/train_command.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace ebb::cli {
 

@@ -66,4 +66,9 @@ bool given(const CLI::App& app, const std::string& name) {
   return app.get_option(name)->count() > 0;
 }
 
+std::string given_text(const CLI::App& app, const std::string& name, const std::string& otherwise) {
+  const CLI::Option& option = *app.get_option(name);
+  return option.count() > 0 ? option.results().front() : otherwise;
+}
+
 }  // namespace ebb::cli

@@ -52,5 +52,7 @@ Option add_flag(CLI::App& app, const std::string& name, bool& value, const std::
 Option option(CLI::App& app, const std::string& name);
 void remove_option(CLI::App& app, const std::string& name);
 bool given(const CLI::App& app, const std::string& name);
+// What was given for the option, or else `otherwise`.
+std::string given_text(const CLI::App& app, const std::string& name, const std::string& otherwise);
 
 }  // namespace ebb::cli

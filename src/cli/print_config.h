@@ -1,10 +1,14 @@
 // `ebb train --print-config`: the run as the file that --config reads.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "cli/train_command.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace ebb::cli {
 
