@@ -5,7 +5,6 @@
 #include <compare>
 #include <concepts>
 #include <cstdint>
-#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
@@ -33,6 +32,32 @@ class Id {
   std::int32_t number_ = -1;
 };
 
+// Consecutive numbers, to loop over.
+template <class Row>
+class Ids {
+ public:
+  class Iterator {
+   public:
+    constexpr explicit Iterator(Id<Row> id) : id_(id) {}
+    constexpr Id<Row> operator*() const { return id_; }
+    constexpr Iterator& operator++() {
+      ++id_;
+      return *this;
+    }
+    friend constexpr bool operator==(Iterator, Iterator) = default;
+
+   private:
+    Id<Row> id_;
+  };
+
+  constexpr explicit Ids(std::size_t count) : end_(count) {}
+  constexpr Iterator begin() const { return Iterator(Id<Row>(0)); }
+  constexpr Iterator end() const { return Iterator(end_); }
+
+ private:
+  Id<Row> end_;
+};
+
 // Rows that are looked up by their number.
 template <class Row>
 class Table {
@@ -56,10 +81,7 @@ class Table {
   std::span<const Row> rows() const { return rows_; }
 
   // All numbers, in order.
-  auto ids() const {
-    return std::views::iota(std::int32_t{0}, static_cast<std::int32_t>(rows_.size())) |
-           std::views::transform([](std::int32_t number) { return Id<Row>(number); });
-  }
+  Ids<Row> ids() const { return Ids<Row>(rows_.size()); }
 
  private:
   std::vector<Row> rows_;

@@ -1,7 +1,6 @@
 #include "plan/lanes.h"
 
 #include <algorithm>
-#include <ranges>
 
 namespace ebb {
 namespace {
@@ -83,8 +82,8 @@ std::vector<std::int64_t> live_bytes(const Plan& plan) {
 void mark_beside(Plan& plan) {
   const LaneId compute(0), beside = plan.lanes.add({Lane::Kind::beside});
   std::vector<bool> wanted(plan.buffers.size());  // used by the main lane later on
-  for (const InstructionId i : plan.instructions.ids() | std::views::reverse) {
-    Instruction& instruction = plan.instructions[i];
+  for (std::size_t i = plan.instructions.size(); i-- > 0;) {
+    Instruction& instruction = plan.instructions[InstructionId(i)];
     const auto free = [&](const Operand& output) { return !wanted[output.buffer.index()]; };
     // Products and their like fill the device by themselves.
     if (instruction.work == Work::elementwise && !instruction.outputs.empty() &&
