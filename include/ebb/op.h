@@ -52,16 +52,23 @@ struct Call {
 // Numbers of inputs or outputs, as a set: {0, 2}.
 class IndexSet {
  public:
-  constexpr IndexSet() = default;
-  constexpr IndexSet(std::initializer_list<int> indices) {
-    for (int i : indices) mask_ |= 1u << i;
+  IndexSet() = default;
+  IndexSet(std::initializer_list<int> indices) {
+    for (int i : indices) insert(i);
   }
-  constexpr bool contains(int i) const { return (mask_ >> i) & 1u; }
-  constexpr void insert(int i) { mask_ |= 1u << i; }
-  friend constexpr bool operator==(IndexSet, IndexSet) = default;
+  bool contains(int i) const {
+    const std::size_t index = static_cast<std::size_t>(i);
+    return index < has_.size() && has_[index];
+  }
+  void insert(int i) {
+    const std::size_t index = static_cast<std::size_t>(i);
+    if (index >= has_.size()) has_.resize(index + 1);
+    has_[index] = true;
+  }
+  friend bool operator==(const IndexSet&, const IndexSet&) = default;
 
  private:
-  std::uint32_t mask_ = 0;
+  std::vector<bool> has_;  // up to the largest number
 };
 
 // What the gradient rule reads besides the gradients of the outputs. Only these stay alive for
