@@ -58,6 +58,17 @@ std::string drivable_device(std::string text) {
   return "cpu";
 }
 
+CLI::Option* add_without_option(CLI::App& app, PlanningOptions& options) {
+  return app
+      .add_option("--without", options.without,
+                  "Passes to leave out, joined by commas (ebb plan --passes lists them)")
+      ->delimiter(',')
+      ->check(accepted_by([](const std::string& name) {
+        passes_without({}, {&name, 1});
+      }))
+      ->type_name("PASSES");
+}
+
 void add_planning_options(CLI::App& app, PlanningOptions& options) {
   const char* group = "Memory";
   app.add_option("--budget", options.budget,
@@ -111,9 +122,7 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
                  "memory, auto, the default, is the fastest that keeps the budget")
       ->check(CLI::IsMember({"auto", "1", "2"}))
       ->group(group);
-  app.add_flag("--no-groups", options.no_groups,
-               "On a GPU: a kernel for each small update and sum of squares, not one for many")
-      ->group(group);
+  add_without_option(app, options)->group(group);
   app.add_option("--rounding", options.rounding,
                  "How weights in pure-bf16 are rounded: stochastic, kahan or nearest")
       ->check(CLI::IsMember({"stochastic", "kahan", "nearest"}))
@@ -172,18 +181,23 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
   if (device_of(options).kind != Device::Kind::cuda)
     for (const auto& [given, option] : {std::pair{options.tf32, "--tf32"},
                                         {options.lanes.has_value(), "--lanes"},
-                                        {options.no_groups, "--no-groups"},
                                         {options.loss_walks.has_value(), "--loss-walks"}})
       if (given)
         throw UsageError(
             fmt::format("{} is for a GPU, but the device is {}", option, options.device));
   if (options.only_plans && rates.kind == Device::Kind::cuda && !cuda::built())
     std::cerr << "ebb: this build has no CUDA; plans are of the CPU's kernels" << std::endl;
+  for (const Pass& pass : all_passes())
+    if (pass.only_on && *pass.only_on != device_of(options).kind &&
+        std::ranges::find(options.without, pass.name) != options.without.end())
+      throw UsageError(fmt::format("--without {} is for a GPU, but the device is {}", pass.name,
+                                   options.device));
   const std::string walks = options.loss_walks.value_or("auto");
   CompileOptions compile;
   compile.machine = options.machine;
-  if (walks != "auto") compile.loss_walks = walks == "1" ? 1 : 2;
-  compile.group = !options.no_groups;
+  if (walks != "auto")
+    compile.variants["linear_cross_entropy_joint"] = walks == "1" ? "one_walk" : "two_walks";
+  compile.passes = passes_without(compile.passes, options.without);
   compile.plan.rates = rates;
   compile.plan.tf32 = options.tf32;
   compile.plan.lanes = options.lanes.value_or(compile.plan.lanes);
@@ -340,12 +354,12 @@ std::int64_t fastest_parts(std::int64_t batch, const CompileOptions& compile, co
   std::int64_t best = 1;
   double best_ms = std::numeric_limits<double>::infinity();
   for (std::int64_t parts = 1; parts <= std::min(most, batch); parts *= 2) {
-    try {
-      const double ms = plan_program(trace(parts), compile).predicted_ms;
-      if (ms < best_ms) best = parts, best_ms = ms;
-    } catch (const BudgetError&) {  // more parts may fit
-      if (best_ms == std::numeric_limits<double>::infinity()) best = parts;
-    }
+    const PlanResult result = try_plan_program(trace(parts), compile);
+    const double ms =
+        result.plan ? result.plan->predicted_ms : std::numeric_limits<double>::infinity();
+    // Where none fits yet, more parts may.
+    if (ms < best_ms || best_ms == std::numeric_limits<double>::infinity())
+      best = parts, best_ms = ms;
   }
   return best;
 }

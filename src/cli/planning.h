@@ -31,7 +31,7 @@ struct PlanningOptions {
   bool tf32 = false;                      // products of float32 on a GPU
   std::optional<int> lanes;               // of a GPU
   std::optional<std::string> loss_walks;  // over logits on a GPU: auto, 1 or 2
-  bool no_groups = false;                 // of small kernels on a GPU
+  std::vector<std::string> without;       // passes that are left out
   bool only_plans = false;  // nothing is run, so that a GPU that a file describes need not be here
   std::optional<double> clip;
   std::string clip_by = "this-norm";
@@ -44,8 +44,11 @@ struct PlanningOptions {
 };
 
 // Adds --budget, --whole-process, --recompute, --optimizer, --accumulate, --precision, --clip,
-// --device and the wishes for the machine.
+// --without, --device and the wishes for the machine.
 void add_planning_options(CLI::App& app, PlanningOptions& options);
+
+// Adds --without alone.
+CLI::Option* add_without_option(CLI::App& app, PlanningOptions& options);
 
 // Takes away those that only running can show, from a verb that runs nothing.
 void remove_running_options(CLI::App& app);

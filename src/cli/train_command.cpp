@@ -1,6 +1,7 @@
 #include "cli/train_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/multilevel.h"
 #include "cli/numbers.h"
@@ -136,7 +137,8 @@ workloads::TrainSpec spec_of(const TrainCommand& c) {
   s.loss_walks = p.loss_walks;
   s.master_bits = whole(p.master_bits), s.tf32 = p.tf32;
   s.device = p.device, s.budget = p.budget, s.recompute = p.recompute, s.lanes = whole(p.lanes);
-  s.whole_process = p.whole_process, s.overcommit = c.overcommit, s.no_groups = p.no_groups;
+  s.whole_process = p.whole_process, s.overcommit = c.overcommit;
+  if (!p.without.empty()) s.without = fmt::format("{}", fmt::join(p.without, ","));
   s.huge_pages = p.machine.huge_pages, s.lock_memory = p.machine.lock_memory;
   s.pin_threads = p.machine.pin_threads;
   s.eval_batches = c.eval_batches, s.on_nan = p.on_nan;
@@ -173,7 +175,8 @@ void apply(const workloads::TrainSpec& s, TrainCommand& c) {
   p.master_bits = narrow(s.master_bits), p.tf32 = s.tf32;
   p.device = drivable_device(s.device), p.budget = s.budget, p.recompute = s.recompute;
   p.lanes = narrow(s.lanes);
-  p.whole_process = s.whole_process, c.overcommit = s.overcommit, p.no_groups = s.no_groups;
+  p.whole_process = s.whole_process, c.overcommit = s.overcommit;
+  p.without = s.without ? CLI::detail::split(*s.without, ',') : std::vector<std::string>{};
   p.machine.huge_pages = s.huge_pages, p.machine.lock_memory = s.lock_memory;
   p.machine.pin_threads = s.pin_threads;
   c.eval_batches = s.eval_batches, p.on_nan = s.on_nan;

@@ -79,8 +79,9 @@ struct TrainSpec {
   std::string device = "cpu";
   std::optional<std::string> budget, recompute;
   std::optional<std::int64_t> lanes;
-  bool whole_process = false, overcommit = false, no_groups = false, huge_pages = false,
-       lock_memory = false, pin_threads = false;
+  bool whole_process = false, overcommit = false, huge_pages = false, lock_memory = false,
+       pin_threads = false;
+  std::optional<std::string> without;  // passes that are left out, joined by commas
   std::int64_t eval_batches = 0;
   std::string on_nan = "stop";
   // What is kept on the way.
@@ -133,7 +134,7 @@ struct TrainSpec {
     field("lanes", s.lanes, OnResume::free);
     field("whole-process", s.whole_process, OnResume::free);
     field("overcommit", s.overcommit, OnResume::free);
-    field("no-groups", s.no_groups, OnResume::free);
+    field("without", s.without, OnResume::by_name);
     field("huge-pages", s.huge_pages, OnResume::free);
     field("lock-memory", s.lock_memory, OnResume::free);
     field("pin-threads", s.pin_threads, OnResume::free);

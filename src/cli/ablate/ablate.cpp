@@ -30,6 +30,7 @@ constexpr int interrupted = 130;  // what shells expect of a program that Ctrl-C
 std::vector<std::string> names_of(const RowSpec& row) {
   std::vector<std::string> names;
   for (const Technique* t : row.techniques) names.emplace_back(t->name);
+  for (const std::string& pass : row.without) names.push_back("without " + pass);
   return names;
 }
 
@@ -52,6 +53,7 @@ class Ablate : public Verb {
         ->transform(drivable_device)
         ->capture_default_str();
     app.add_option("--techniques", techniques_, technique_help())->type_name("ROWS");
+    add_without_option(app, options_.planning);
     app.add_option("--runs", runs_, "Runs of every row, which take turns")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
@@ -105,7 +107,8 @@ class Ablate : public Verb {
     std::string text =
         "Rows to measure beside the baseline, joined by commas; techniques in a row "
         "are joined by +. \"defaults\" is what ebb does unless told otherwise, "
-        "\"all\" is everything together:";
+        "\"all\" is everything together. A row that ends in -PASS leaves a pass out, as in "
+        "defaults-join_relu; \"passes\" is such a row for each of them:";
     for (const Technique& t : techniques()) text += fmt::format("\n{}: {}", t.name, t.about);
     return text;
   }
@@ -121,6 +124,7 @@ class Ablate : public Verb {
     fill_in_sizes(workload_);
     if (budget_) options_.techniques.budget = parse_bytes(*budget_);
     std::unique_ptr<Subject> subject = make_subject();
+    subject->traits.device = workload_.common.device.kind;
     rows_ = techniques_ ? parse_rows(*techniques_, subject->traits)
                         : applicable_rows(study_rows(workload_.common.name), subject->traits);
     options_.techniques.accumulate =
@@ -185,6 +189,7 @@ class Ablate : public Verb {
              {"samples", options_.steps * subject.batch},
              {"accumulate", options_.techniques.accumulate}};
     all.update(subject.settings);
+    if (!options_.planning.without.empty()) all["without"] = options_.planning.without;
     if (options_.techniques.budget) all["budget_bytes"] = options_.techniques.budget->count;
     return all;
   }
