@@ -103,5 +103,58 @@ TEST(LeastBudget, NoneBelowIsKept) {
   }
 }
 
+// Beside the smallest budget stands one whose plan is not much slower than keeping all.
+TEST(LeastBudget, AFastOneIsNamedBesideIt) {
+  for (const char* name : {"gpt2", "mlp"}) {
+    SCOPED_TRACE(name);
+    const auto task = workloads::make_workload(small_workload(name));
+    TrainStep step(task->model(), task->optimizer(), [&](const Batch& b) { return task->loss(b); });
+    const Graph graph = step.trace(task->train->types(task->batch_size));
+    CompileOptions options;
+    options.plan.effort = Effort::quick;
+    const LeastBudgets budgets = least_budgets(graph, options);
+    EXPECT_EQ(budgets.least.bytes, least_budget(graph, options));
+    EXPECT_GE(budgets.fast.bytes, budgets.least.bytes);
+    EXPECT_LE(budgets.fast.overhead, fast_overhead);
+    for (const KeptBudget& kept : {budgets.least, budgets.fast}) {
+      options.plan.budget = kept.bytes;
+      const Plan plan = plan_program(graph, options);
+      EXPECT_LE(plan.peak, kept.bytes);
+      EXPECT_NEAR(plan.overhead(), kept.overhead, 1e-9);
+    }
+    options.plan.budget = budgets.least.bytes - 64_KiB;
+    try {
+      plan_program(graph, options);
+      FAIL() << "a budget below the least was kept";
+    } catch (const BudgetError& error) {
+      EXPECT_EQ(error.kept.least.bytes, budgets.least.bytes);
+      EXPECT_LE(error.kept.fast.overhead, fast_overhead);
+      EXPECT_NE(std::string(error.what()).find("× the time of keeping all"), std::string::npos);
+      if (error.kept.fast.bytes > error.kept.least.bytes) {
+        EXPECT_NE(std::string(error.what()).find("is enough for"), std::string::npos);
+      }
+    }
+  }
+}
+
+// A strategy that the user names has one plan, and that plan's peak is its smallest budget.
+TEST(LeastBudget, IsThatOfTheStrategyAskedFor) {
+  const auto task = workloads::make_workload(small_workload("gpt2"));
+  TrainStep step(task->model(), task->optimizer(), [&](const Batch& b) { return task->loss(b); });
+  const Graph graph = step.trace(task->train->types(task->batch_size));
+  for (const Recompute::Mode mode : {Recompute::Mode::blocks, Recompute::Mode::none}) {
+    CompileOptions options;
+    options.plan.recompute = {mode};
+    const Bytes peak = plan_program(graph, options).peak;
+    EXPECT_EQ(least_budget(graph, options), peak);
+    options.plan.budget = peak;
+    EXPECT_EQ(plan_program(graph, options).peak, peak);
+    options.plan.budget = peak - 4096_B;
+    const PlanResult none = try_plan_program(graph, options);
+    ASSERT_FALSE(none.plan);
+    EXPECT_EQ(none.least->bytes, peak);
+  }
+}
+
 }  // namespace
 }  // namespace ebb::test

@@ -42,7 +42,7 @@ struct TinyRun {
              [this](const Batch& b) { return model.loss(b.x(), b.y()); },
              {.schedule = std::move(schedule),
               .clip_norm = 1.0,
-              .compile = {.plan = {}, .fuse = true, .seed = 7}}) {}
+              .compile = {.plan = {}, .seed = 7}}) {}
 
   std::vector<double> train(int steps) {
     std::vector<double> losses;

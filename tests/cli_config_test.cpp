@@ -154,6 +154,7 @@ TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
                                             {"schedule", "linear"},
                                             {"eval-batches", "3"},
                                             {"plan", "nowhere"},
+                                            {"without", "fuse_pointwise"},
                                             {"checkpoint", "nowhere"},
                                             {"checkpoint-every", "3"},
                                             {"keep", "2"},
@@ -167,8 +168,8 @@ TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
   for (const char* size : {"layers", "width", "hidden", "heads", "kv-heads", "vocabulary",
                            "sequence", "classes", "depth"})
     values[size] = "5";
-  for (const char* flag : {"whole-process", "tf32", "no-groups", "huge-pages", "lock-memory",
-                           "pin-threads", "overcommit", "json"})
+  for (const char* flag :
+       {"whole-process", "tf32", "huge-pages", "lock-memory", "pin-threads", "overcommit", "json"})
     values[flag] = "";
   for (const char* level : {"classifier.", "reweight."})
     for (const auto& [name, value] : {std::pair{"method", "cg"},

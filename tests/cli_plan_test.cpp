@@ -112,7 +112,7 @@ TEST_F(CommandLinePlan, WrongOptions) {
   expect_usage_error("plan --recompute sometimes", "segment=N");
   expect_usage_error("plan --device nowhere.json", "nowhere.json");
   expect_usage_error("fit --workload lm", "--budget");
-  for (const char* option : {"--tf32", "--lanes 1", "--no-groups", "--loss-walks 1"})
+  for (const char* option : {"--tf32", "--lanes 1", "--without group_small", "--loss-walks 1"})
     expect_usage_error(std::string("plan --workload lm ") + option,
                        "is for a GPU, but the device is cpu");
   expect_usage_error("plan --workload reweight --tf32", "--tf32 is for a GPU");

@@ -35,7 +35,7 @@ std::vector<std::vector<double>> loss_and_gradients(const LossSize& s, DType dty
   std::vector<Tensor> outputs = grad(loss, {px, pw});
   outputs.push_back(loss);
   CompileOptions compile;
-  compile.loss_walks = walks;
+  compile.variants = {{"linear_cross_entropy_joint", walks == 1 ? "one_walk" : "two_walks"}};
   Program program({{}, outputs, {}}, compile);
   program.run();
   std::vector<std::vector<double>> results;

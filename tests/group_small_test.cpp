@@ -53,7 +53,8 @@ Counts plans_of(const Config& config, Precision precision, const std::vector<Ten
   Counts counts{};
   options.precision = precision;
   for (const bool group : {false, true}) {
-    options.compile.group = group;
+    options.compile.passes = all_pass_names();
+    if (!group) std::erase(options.compile.passes, "group_small");
     auto model = make<Model>(device::cuda(0), parameter_dtype(precision), config);
     optim::Optimizer optimizer = optim::AdamW{.weight_decay = 0.1};
     TrainStep step(
@@ -231,7 +232,8 @@ struct Perceptron {
 TEST(GroupSmall, ABudgetThatCanBeKeptIsKept) {
   if (!built_with_cuda()) GTEST_SKIP() << "this build has no CUDA";
   const Perceptron perceptron(device::cuda(0));
-  CompileOptions separate{.group = false}, grouped;
+  CompileOptions separate, grouped;
+  std::erase(separate.passes, "group_small");
   const Bytes least = least_budget(perceptron.graph, separate);
   EXPECT_EQ(least_budget(perceptron.graph, grouped), least);
   grouped.plan.budget = least;

@@ -45,7 +45,7 @@ TEST(JoinEpilogues, ResidualsJoinTheNormsGradient) {
     const Graph graph = graph_of(grad(r.loss(tanh(y)), {r.x, r.weight})),
                 joined = join_epilogues(graph);
     EXPECT_EQ(count_of(joined, "add"), count_of(graph, "add") - 1);
-    Program with(graph), without(graph, CompileOptions{.fuse = false});
+    Program with(graph), without(graph, CompileOptions{.passes = required_passes()});
     with.run(), without.run();
     for (int i = 0; i < 2; ++i)
       EXPECT_EQ(values_of(with.output(i)), values_of(without.output(i))) << "gradient " << i;

@@ -66,7 +66,7 @@ void expect_same_bits(const Tensor& a, const Tensor& b, const std::string& what)
 }
 
 void expect_same_results_here(const Graph& graph, const std::string& what) {
-  Program with(graph), without(graph, CompileOptions{.fuse = false});
+  Program with(graph), without(graph, CompileOptions{.passes = required_passes()});
   with.run(), without.run();
   for (std::size_t i = 0; i < graph.outputs.size(); ++i)
     expect_same_bits(with.output(static_cast<int>(i)), without.output(static_cast<int>(i)),
@@ -274,7 +274,7 @@ struct SmallRun {
     TrainOptions result;
     result.precision = precision;
     result.accumulate = parts;
-    result.compile.fuse = fuse;
+    result.compile.passes = fuse ? all_pass_names() : required_passes();
     result.compile.plan.recompute = Recompute::parse(recompute);
     return result;
   }

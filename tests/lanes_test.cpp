@@ -64,7 +64,7 @@ TEST(Lanes, AnyPaceGivesTheSameBits) {
     SCOPED_TRACE(seed);
     RandomGraph random = random_graph(seed, 60, f32);
     random.reset_variables();
-    const CompileOptions options{.plan = {}, .fuse = true, .seed = 5};
+    const CompileOptions options{.plan = {}, .seed = 5};
     Program plain(random.graph, options);
     const Image expected = two_steps(random, plain);
     const Plan plan = in_two_lanes(plain.plan());

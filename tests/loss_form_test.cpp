@@ -36,7 +36,8 @@ LinearCrossEntropyJointAttributes form_of(const Plan& plan) {
 CompileOptions options(std::optional<Bytes> budget, std::optional<int> walks = {}) {
   CompileOptions result;
   result.plan.budget = budget;
-  result.loss_walks = walks;
+  if (walks)
+    result.variants = {{"linear_cross_entropy_joint", walks == 1 ? "one_walk" : "two_walks"}};
   return result;
 }
 

@@ -27,7 +27,8 @@ Image one_step_without_updates(RandomGraph& random) {
   for (const Update& update : graph.updates) graph.outputs.push_back(update.value);
   graph.updates.clear();
   random.reset_variables();
-  Program program(graph, {.plan = {.release = Release::at_end}, .fuse = false, .seed = 5});
+  Program program(graph,
+                  {.plan = {.release = Release::at_end}, .passes = required_passes(), .seed = 5});
   program.run(random.input_values);
   Image image;
   const std::size_t outputs = random.graph.outputs.size();
@@ -73,12 +74,15 @@ void check_graph(std::uint64_t seed, int size, DType dtype) {
   SCOPED_TRACE("graph " + std::to_string(seed) + " in " + std::string(name(dtype)));
   RandomGraph random = random_graph(seed, size, dtype);
   random.reset_variables();
-  Program plain(random.graph, {.plan = {}, .fuse = true, .seed = 5});
+  Program plain(random.graph, {.plan = {}, .seed = 5});
   const Image expected = two_steps(random, plain);
   EXPECT_EQ(two_steps(random, plain), expected) << "a second time";
   for (bool fuse : {true, false}) {
-    Program early(random.graph, {.plan = {}, .fuse = fuse, .seed = 5});
-    Program kept(random.graph, {.plan = {.release = Release::at_end}, .fuse = fuse, .seed = 5});
+    Program early(random.graph,
+                  {.plan = {}, .passes = fuse ? all_pass_names() : required_passes(), .seed = 5});
+    Program kept(random.graph, {.plan = {.release = Release::at_end},
+                                .passes = fuse ? all_pass_names() : required_passes(),
+                                .seed = 5});
     check_plan(early.plan());
     check_plan(kept.plan());
     EXPECT_EQ(two_steps(random, early), expected) << (fuse ? "fused" : "not fused");
@@ -123,24 +127,24 @@ TEST(RandomGraph, OnCuda) {
                       .variables = {},
                       .initial = random.initial};
     for (const Variable& variable : random.variables) moved.variables.push_back(move(variable));
-    Program fused(moved.graph, {.plan = {}, .fuse = true, .seed = 5});
+    Program fused(moved.graph, {.plan = {}, .seed = 5});
     const Image expected = two_steps(moved, fused);
     EXPECT_EQ(two_steps(moved, fused), expected) << "recorded";
     EXPECT_EQ(two_steps(moved, fused), expected) << "replayed";
-    Program kept(moved.graph, {.plan = {.release = Release::at_end}, .fuse = true, .seed = 5});
+    Program kept(moved.graph, {.plan = {.release = Release::at_end}, .seed = 5});
     EXPECT_EQ(two_steps(moved, kept), expected) << "released at the end";
     // A product that was joined with what follows it is rounded once less.
     const auto& run = fused.plan().instructions;
     const bool to_the_bit = std::none_of(
         run.begin(), run.end(), [](const Instruction& i) { return i.op->name() == "matmul_then"; });
     if (to_the_bit) {
-      Program plain(moved.graph, {.plan = {}, .fuse = false, .seed = 5});
+      Program plain(moved.graph, {.plan = {}, .passes = required_passes(), .seed = 5});
       EXPECT_EQ(two_steps(moved, plain), expected) << "not fused";
     }
     check_plan(fused.plan());
     if (dtype != f64) continue;
     random.reset_variables(), moved.reset_variables();
-    Program on_cpu(random.graph, {.plan = {}, .fuse = true, .seed = 5});
+    Program on_cpu(random.graph, {.plan = {}, .seed = 5});
     on_cpu.run(random.input_values);
     fused.set_step(0);
     fused.run(moved.input_values);
@@ -160,7 +164,7 @@ TEST(RandomGraph, AgreesWithEveryNodeRunAlone) {
     RandomGraph random = random_graph(seed, 30, f64);
     const auto expected = node_by_node(random);
     random.reset_variables();
-    Program program(random.graph, {.plan = {}, .fuse = true, .seed = 5});
+    Program program(random.graph, {.plan = {}, .seed = 5});
     program.run(random.input_values);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const auto actual = values_of(program.output(static_cast<int>(i)));

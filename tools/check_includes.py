@@ -17,7 +17,7 @@ ROOMS = {
     "graph": "attributes graph node op parameter_form recompute tensor variable",
     "ops": "ops",
     "autodiff": "grad",
-    "passes": "precision replace",
+    "passes": "passes precision replace",
     "plan": "plan rates",
     "runtime": "arena probe program",
     "nn": "",

@@ -52,16 +52,23 @@ struct Call {
 // Numbers of inputs or outputs, as a set: {0, 2}.
 class IndexSet {
  public:
-  constexpr IndexSet() = default;
-  constexpr IndexSet(std::initializer_list<int> indices) {
-    for (int i : indices) mask_ |= 1u << i;
+  IndexSet() = default;
+  IndexSet(std::initializer_list<int> indices) {
+    for (int i : indices) insert(i);
   }
-  constexpr bool contains(int i) const { return (mask_ >> i) & 1u; }
-  constexpr void insert(int i) { mask_ |= 1u << i; }
-  friend constexpr bool operator==(IndexSet, IndexSet) = default;
+  bool contains(int i) const {
+    const std::size_t index = static_cast<std::size_t>(i);
+    return index < has_.size() && has_[index];
+  }
+  void insert(int i) {
+    const std::size_t index = static_cast<std::size_t>(i);
+    if (index >= has_.size()) has_.resize(index + 1);
+    has_[index] = true;
+  }
+  friend bool operator==(const IndexSet&, const IndexSet&) = default;
 
  private:
-  std::uint32_t mask_ = 0;
+  std::vector<bool> has_;  // up to the largest number
 };
 
 // What the gradient rule reads besides the gradients of the outputs. Only these stay alive for
@@ -205,6 +212,13 @@ enum class Narrowing : std::uint8_t {
   refused,  // it is done on float32: results that need the range or the digits
 };
 
+// One way to do a call of an op: another kernel for the same function.
+struct Variant {
+  std::string_view name;
+  Attributes attributes;  // of the call done this way
+  bool same_bits = true;  // as the first variant; then the planner may choose it by itself
+};
+
 struct PointwiseRow;
 
 // The definition of an op with attributes of type A. Function pointers left null take the default
@@ -246,6 +260,9 @@ struct OpSpec {
   // The op that does several small calls of this one at once (src/ops/group). Default: there is
   // none.
   const GroupOp& (*group)() = nullptr;
+
+  // The ways to do a call on a device, the fastest first. Default: there is one way.
+  std::vector<Variant> (*variants)(std::span<const TensorType> inputs, Device, const A&) = nullptr;
 
   bool recomputable = true;  // running it again in the same step gives the same bits
   Narrowing narrowing = Narrowing::follows;
@@ -293,6 +310,13 @@ class Op {
   virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                     const Attributes&) const = 0;
 
+  // The ways to do a call, the fastest first; none where there is only one.
+  virtual std::vector<Variant> variants(std::span<const TensorType>, Device,
+                                        const Attributes&) const {
+    return {};
+  }
+  bool has_variants() const { return has_variants_; }
+
   // Whether `gradient` is a rule of the op's own rather than its reference's.
   bool has_own_gradient() const { return has_gradient_; }
 
@@ -303,7 +327,8 @@ class Op {
   Saved saved_;
   std::vector<InPlace> in_place_;
   const GroupOp& (*group_)() = nullptr;
-  bool recomputable_ = true, is_view_ = false, has_reference_ = false, has_gradient_ = false;
+  bool recomputable_ = true, is_view_ = false, has_reference_ = false, has_gradient_ = false,
+       has_variants_ = false;
   Narrowing narrowing_ = Narrowing::follows;
   const PointwiseRow* pointwise_ = nullptr;
 };
@@ -323,6 +348,7 @@ class TypedOp final : public Op {
     has_reference_ = spec.reference != nullptr;
     has_gradient_ = spec.gradient != nullptr;
     pointwise_ = spec.pointwise;
+    has_variants_ = spec.variants != nullptr;
   }
 
   std::vector<TensorType> infer(const Call& call, const Attributes& a) const override {
@@ -356,6 +382,10 @@ class TypedOp final : public Op {
             const Attributes& a) const override {
     return spec_.cost ? spec_.cost(inputs, outputs, a.as<A>())
                       : default_cost(inputs, outputs, spec_.operations);
+  }
+  std::vector<Variant> variants(std::span<const TensorType> inputs, Device device,
+                                const Attributes& a) const override {
+    return spec_.variants ? spec_.variants(inputs, device, a.as<A>()) : std::vector<Variant>{};
   }
 
  private:

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ebb/graph.h"
 #include "ebb/machine.h"
+#include "ebb/passes.h"
 #include "ebb/plan.h"
 #include "ebb/random.h"
 
@@ -18,13 +21,10 @@ class Storage;
 
 struct CompileOptions {
   PlanOptions plan = {};
-  bool fuse = true;  // join elementwise chains, and a loss with its gradient
-  // With `fuse`, on a GPU: small updates and sums of squares run many in one kernel. Changes no
-  // bit.
-  bool group = true;
-  // How often the logits of a fused loss are made on a GPU. 2 walks over them forget them in
-  // between; 1 saves one product of four and takes several times the workspace. Changes no bit.
-  std::optional<int> loss_walks = {};  // 1 or 2; none: that of the fastest plan
+  PassList passes = all_pass_names();  // that run, in this order
+  // The variant that all calls of an op take, by the op's name. Ops that are not named take those
+  // of the fastest plan.
+  std::map<std::string, std::string> variants = {};
   // Gives the plan of a graph instead of the planner: one from a file, say (io::load_plan).
   std::function<Plan(const Graph&)> planner = {};
   std::uint64_t seed = 0;                  // of initial values and of random nodes
@@ -35,9 +35,12 @@ struct CompileOptions {
 // What the program for this graph would be: passes and planning. Takes no memory for tensors, and
 // variables need no values.
 Plan plan_program(const Graph& graph, const CompileOptions& options = {});
+// The same without an exception for a budget that cannot be kept.
+PlanResult try_plan_program(const Graph& graph, const CompileOptions& options);
 
-// The smallest budget a program for this graph can keep, at whatever time.
+// The smallest budget a program for this graph can keep, and beside it the smallest fast one.
 Bytes least_budget(const Graph& graph, const CompileOptions& options);
+LeastBudgets least_budgets(const Graph& graph, const CompileOptions& options);
 
 class Program {
  public:

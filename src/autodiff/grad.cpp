@@ -140,7 +140,7 @@ class Backward {
 
 GradientCall::GradientCall(const Node& node, std::span<const Tensor> outputs,
                            std::span<const Tensor> grads, IndexSet needed)
-    : node_(node), outputs_(outputs), grads_(grads), needed_(needed) {}
+    : node_(node), outputs_(outputs), grads_(grads), needed_(std::move(needed)) {}
 
 const Tensor& GradientCall::input(int i) const {
   if (!node_.op().saved().inputs.contains(i))

@@ -86,10 +86,7 @@ class Fit : public Verb {
 
   bool fits(std::int64_t size) {
     try {
-      plan_program(graph_of(size), compile_);
-      return true;
-    } catch (const BudgetError&) {
-      return false;
+      return try_plan_program(graph_of(size), compile_).plan.has_value();
     } catch (const ValueError& error) {  // the data or the model has an end before the budget
       ends_ = error.what();
       return false;

@@ -9,6 +9,7 @@
 #include "cli/memory_check.h"
 #include "cli/multilevel.h"
 #include "cli/options.h"
+#include "cli/pass_table.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
@@ -38,14 +39,19 @@ class PlanVerb : public Verb {
         .type_name("FILE");
     add_option(app, "--save", save_, "Write the plan to this file, to be run by ebb train --plan")
         .type_name("FILE");
+    add_flag(app, "--passes", passes_,
+             "List the passes over the step's graph, and what each does to it");
   }
 
   int run() override {
     planning_.only_plans = true;
     if (is_multilevel(workload_.name)) {
-      if (profile_)
-        throw UsageError("--profile writes one program; " + workload_.name + " has several");
-      if (save_) throw UsageError("--save writes one plan; " + workload_.name + " has several");
+      for (const auto& [given, option] : {std::pair{profile_.has_value(), "--profile"},
+                                          {save_.has_value(), "--save"},
+                                          {passes_, "--passes"}})
+        if (given)
+          throw UsageError(
+              fmt::format("{} is of one program, but {} has several", option, workload_.name));
       multilevel_.common = workload_;
       check_workload_options(multilevel_);
       return plan_multilevel(multilevel_, planning_, json() ? Output::json : Output::text);
@@ -73,9 +79,9 @@ class PlanVerb : public Verb {
         optim::state_bytes(traced.optimizer, traced.task->model().trainable_parameters()).count;
     const double state_per_parameter =
         static_cast<double>(state) / static_cast<double>(traced.task->model().parameter_count());
-    const Bytes least = planning_.budget == "least"
-                            ? peak
-                            : std::min(peak, least_of(traced.graph, compile) + beside);
+    LeastBudgets smallest = least_budgets(traced.graph, compile);
+    for (KeptBudget* budget : {&smallest.least, &smallest.fast})
+      budget->bytes = std::min(peak, budget->bytes + beside);
     const report::MemoryProfile profile = report::profile(plan);
     if (profile_) {
       io::AtomicFile file(*profile_);
@@ -98,7 +104,11 @@ class PlanVerb : public Verb {
       result["planned_peak_bytes"] = peak.count;  // of steps and evaluation
       result["eval_batch"] = evaluation.part();
       result.update(memory);
-      result["min_feasible_bytes"] = least.count;
+      result["min_feasible_bytes"] = smallest.least.bytes.count;
+      result["min_feasible_overhead"] = smallest.least.overhead;
+      result["min_fast_bytes"] = smallest.fast.bytes.count;
+      result["min_fast_overhead"] = smallest.fast.overhead;
+      if (passes_) result["passes"] = to_json(pass_table(traced.graph, compile, planning_, parts));
       std::cout << json_text(result) << "\n";
       return success;
     }
@@ -107,8 +117,10 @@ class PlanVerb : public Verb {
         workload_.name, traced.task->model().parameter_count(), traced.batch,
         parts > 1 ? fmt::format(" in {} micro-batches", parts) : "", state_per_parameter,
         rates.name);
+    if (passes_)
+      fmt::print("\n{}\n", to_string(pass_table(traced.graph, compile, planning_, parts)));
     if (planning_.whole_process) fmt::print("fixed cost of the process {}\n", to_string(fixed));
-    fmt::print("{}smallest budget that can be kept {}\n\n{}", plan_summary(plan), to_string(least),
+    fmt::print("{}of all budgets, {}\n\n{}", plan_summary(plan), to_string(smallest),
                to_string(profile));
     return success;
   }
@@ -119,6 +131,7 @@ class PlanVerb : public Verb {
   PlanningOptions planning_;
   std::optional<std::string> profile_;
   std::optional<std::string> save_;
+  bool passes_ = false;
 };
 
 }  // namespace

@@ -69,6 +69,17 @@ std::string drivable_device(std::string text) {
   return "cpu";
 }
 
+CLI::Option* add_without_option(CLI::App& app, PlanningOptions& options) {
+  return app
+      .add_option("--without", options.without,
+                  "Passes to leave out, joined by commas (ebb plan --passes lists them)")
+      ->delimiter(',')
+      ->check(accepted_by([](const std::string& name) {
+        passes_without({}, {&name, 1});
+      }))
+      ->type_name("PASSES");
+}
+
 void add_planning_options(CLI::App& app, PlanningOptions& options) {
   const char* group = "Memory";
   app.add_option("--budget", options.budget,
@@ -121,9 +132,7 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
                  "memory, auto, the default, is the fastest that keeps the budget")
       ->check(CLI::IsMember({"auto", "1", "2"}))
       ->group(group);
-  app.add_flag("--no-groups", options.no_groups,
-               "On a GPU: a kernel for each small update and sum of squares, not one for many")
-      ->group(group);
+  add_without_option(app, options)->group(group);
   app.add_option("--rounding", options.rounding,
                  "How weights in pure-bf16 are rounded: stochastic, kahan or nearest")
       ->check(CLI::IsMember({"stochastic", "kahan", "nearest"}))
@@ -183,18 +192,23 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
   if (device_of(options).kind != Device::Kind::cuda)
     for (const auto& [given, option] : {std::pair{options.tf32, "--tf32"},
                                         {options.lanes.has_value(), "--lanes"},
-                                        {options.no_groups, "--no-groups"},
                                         {options.loss_walks.has_value(), "--loss-walks"}})
       if (given)
         throw UsageError(
             fmt::format("{} is for a GPU, but the device is {}", option, options.device));
   if (options.only_plans && rates.kind == Device::Kind::cuda && !cuda::built())
     std::cerr << "ebb: this build has no CUDA; plans are of the CPU's kernels" << std::endl;
+  for (const Pass& pass : all_passes())
+    if (pass.only_on && *pass.only_on != device_of(options).kind &&
+        std::ranges::find(options.without, pass.name) != options.without.end())
+      throw UsageError(fmt::format("--without {} is for a GPU, but the device is {}", pass.name,
+                                   options.device));
   const std::string walks = options.loss_walks.value_or("auto");
   CompileOptions compile;
   compile.machine = options.machine;
-  if (walks != "auto") compile.loss_walks = walks == "1" ? 1 : 2;
-  compile.group = !options.no_groups;
+  if (walks != "auto")
+    compile.variants["linear_cross_entropy_joint"] = walks == "1" ? "one_walk" : "two_walks";
+  compile.passes = passes_without(compile.passes, options.without);
   compile.plan.rates = rates;
   compile.plan.tf32 = options.tf32;
   compile.plan.lanes = options.lanes.value_or(compile.plan.lanes);
@@ -308,19 +322,7 @@ Bytes loader_bytes(const data::Dataset& dataset, const data::LoaderOptions& opti
 }
 
 void settle_budget(const PlanningOptions& options, const Graph& graph, CompileOptions& compile) {
-  if (options.budget == "least") compile.plan.budget = least_of(graph, compile);
-}
-
-Bytes least_of(const Graph& graph, CompileOptions compile) {
-  using Mode = Recompute::Mode;
-  const Mode mode = compile.plan.recompute.mode;
-  if (mode == Mode::marked || mode == Mode::automatic) return least_budget(graph, compile);
-  compile.plan.budget = 1_B;
-  try {
-    return plan_program(graph, compile).peak;
-  } catch (const BudgetError& error) {
-    return error.least;
-  }
+  if (options.budget == "least") compile.plan.budget = least_budget(graph, compile);
 }
 
 void check_accumulation(std::int64_t parts, std::int64_t batch) {
@@ -399,7 +401,7 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
   std::vector<Remedy> found;
   const auto offer = [&](const std::string& change, const workloads::Options& sizes,
                          const PlanningOptions& changed, std::int64_t micro_batches) {
-    const Bytes bytes = least_of(trace_workload(sizes, changed, micro_batches).graph, compile);
+    const Bytes bytes = least_budget(trace_workload(sizes, changed, micro_batches).graph, compile);
     if (bytes < least) found.push_back({change, bytes});
   };
   if (planning.recompute) {

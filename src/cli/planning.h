@@ -22,8 +22,11 @@ namespace ebb::cli {
 using workloads::PlanningOptions;
 
 // Adds --budget, --whole-process, --recompute, --optimizer, --accumulate, --precision, --clip,
-// --device and the wishes for the machine.
+// --without, --device and the wishes for the machine.
 void add_planning_options(CLI::App& app, PlanningOptions& options);
+
+// Adds --without alone.
+CLI::Option* add_without_option(CLI::App& app, PlanningOptions& options);
 
 // Takes away those that only running can show, from a verb that runs nothing.
 void remove_running_options(CLI::App& app);
@@ -65,8 +68,6 @@ Rates rates_for(const PlanningOptions& options);
 CompileOptions compile_options(const PlanningOptions& options, std::uint64_t seed,
                                const Rates& rates, Bytes fixed, Bytes evaluation = {});
 
-// The smallest budget that the graph can keep by the recomputation that is asked for.
-Bytes least_of(const Graph& graph, CompileOptions compile);
 // Where the budget asked for is the least there can be, finds it for this graph.
 void settle_budget(const PlanningOptions& options, const Graph& graph, CompileOptions& compile);
 

@@ -21,10 +21,11 @@ decltype(auto) within_budget(const Problem& problem, const Make& make) {
     return make();
   } catch (const BudgetError& error) {
     const Bytes beside = *problem.config().budget - error.budget;
-    throw MemoryError(fmt::format(
-        "problem \"{}\": a budget of {} cannot be kept: the smallest that can is {} ({} bytes)",
-        problem.name(), to_string(*problem.config().budget), to_string(error.least + beside),
-        (error.least + beside).count));
+    LeastBudgets kept = error.kept;
+    kept.least.bytes += beside, kept.fast.bytes += beside;
+    throw MemoryError(fmt::format("problem \"{}\": a budget of {} cannot be kept: {}",
+                                  problem.name(), to_string(*problem.config().budget),
+                                  to_string(kept)));
   }
 }
 

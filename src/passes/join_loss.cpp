@@ -20,8 +20,7 @@ using NodePtr = std::shared_ptr<Node>;
 
 class JoinLoss {
  public:
-  JoinLoss(const Graph& graph, int walks)
-      : graph_(graph), walks_(walks), order_(topological_order(graph)) {
+  explicit JoinLoss(const Graph& graph) : graph_(graph), order_(topological_order(graph)) {
     for (const NodePtr& node : order_)
       for (const Tensor& input : node->inputs()) readers_[input].push_back(node);
     for (const Tensor& output : graph.outputs) readers_[output].push_back(nullptr);
@@ -78,9 +77,10 @@ class JoinLoss {
     inputs.push_back(rewriter_[gradient]);
     std::vector<TensorType> types = {forward.outputs()[0]};
     types.insert(types.end(), backward.outputs().begin(), backward.outputs().end());
+    const Op& op = linear_cross_entropy_joint_op();
     const auto joint =
-        std::make_shared<Node>(linear_cross_entropy_joint_op(), attributes_of(backward),
-                               std::move(inputs), types, backward.device(), forward.path());
+        std::make_shared<Node>(op, first_variant(op, inputs, backward), std::move(inputs), types,
+                               backward.device(), forward.path());
     joint->set_category(backward.category());
     joint->set_marks(forward.marks());
     std::vector<Tensor> gradients;
@@ -92,15 +92,14 @@ class JoinLoss {
     done_.insert(&backward);
   }
 
-  // A processor makes float32's logits once in the same memory, and halves' twice.
-  LinearCrossEntropyJointAttributes attributes_of(const Node& backward) const {
-    const auto& a = backward.attributes().as<LinearCrossEntropyGradAttributes>();
-    const bool cuda = backward.device().kind == Device::Kind::cuda;
-    return {a, cuda ? walks_ : is_half(backward.inputs()[0].dtype()) ? 2 : 1};
+  static Attributes first_variant(const Op& op, const std::vector<Tensor>& inputs,
+                                  const Node& backward) {
+    const LinearCrossEntropyJointAttributes joint{
+        backward.attributes().as<LinearCrossEntropyGradAttributes>()};
+    return op.variants(types_of(inputs), backward.device(), joint).front().attributes;
   }
 
   const Graph& graph_;
-  int walks_;
   std::vector<NodePtr> order_;
   std::unordered_map<Tensor, std::vector<NodePtr>> readers_;  // null: the graph itself
   std::unordered_map<const Node*, NodePtr> backward_;         // of each forward op that is joined
@@ -110,6 +109,6 @@ class JoinLoss {
 
 }  // namespace
 
-Graph join_loss(const Graph& graph, int walks) { return JoinLoss(graph, walks).run(); }
+Graph join_loss(const Graph& graph) { return JoinLoss(graph).run(); }
 
 }  // namespace ebb

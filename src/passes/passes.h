@@ -1,6 +1,7 @@
 // Rewrites of a step's graph. Each is pure: a graph in, a graph out.
 #pragma once
 
+#include "ebb/device.h"
 #include "ebb/graph.h"
 
 namespace ebb {
@@ -11,8 +12,8 @@ namespace ebb {
 Graph fuse_pointwise(const Graph& graph);
 
 // Joins a linear_cross_entropy with its backward op where the gradient of the losses does not
-// depend on them. The form is that of losses on CUDA; elsewhere it is as the kernels do it.
-Graph join_loss(const Graph& graph, int walks);
+// depend on them. The joint op takes its first variant.
+Graph join_loss(const Graph& graph);
 
 // Joins sums and slopes of activations with the product or the norm's gradient before them. Norms:
 // changes no bit. Products, on CUDA alone: they are rounded after what is joined, not before it

@@ -13,6 +13,12 @@ std::unordered_map<Tensor, int> count_readers(const Graph& graph) {
   return readers;
 }
 
+std::vector<TensorType> types_of(std::span<const Tensor> tensors) {
+  std::vector<TensorType> types;
+  for (const Tensor& tensor : tensors) types.push_back(tensor.type());
+  return types;
+}
+
 const Tensor& Rewriter::operator[](const Tensor& old) const {
   const auto found = replaced_.find(old.node().get());
   return found == replaced_.end() ? old : found->second[static_cast<std::size_t>(old.output())];
@@ -39,8 +45,11 @@ std::vector<Tensor> Rewriter::copy(const Node& old, std::vector<Tensor> inputs,
   return outputs;
 }
 
-std::vector<Tensor> Rewriter::copy(const Node& old, std::vector<Tensor> inputs) const {
-  auto node = std::make_shared<Node>(old.op(), old.attributes(), std::move(inputs), old.outputs(),
+namespace {
+
+std::vector<Tensor> copy_of(const Node& old, std::vector<Tensor> inputs,
+                            const Attributes& attributes) {
+  auto node = std::make_shared<Node>(old.op(), attributes, std::move(inputs), old.outputs(),
                                      old.device(), old.path());
   node->set_category(old.category());
   node->set_marks(old.marks());
@@ -48,6 +57,16 @@ std::vector<Tensor> Rewriter::copy(const Node& old, std::vector<Tensor> inputs) 
   for (std::size_t i = 0; i < node->outputs().size(); ++i)
     outputs.emplace_back(node, static_cast<int>(i));
   return outputs;
+}
+
+}  // namespace
+
+std::vector<Tensor> Rewriter::copy(const Node& old, std::vector<Tensor> inputs) const {
+  return copy_of(old, std::move(inputs), old.attributes());
+}
+
+std::vector<Tensor> Rewriter::copy_as(const Node& old, const Attributes& attributes) const {
+  return copy_of(old, inputs_of(old), attributes);
 }
 
 Graph Rewriter::apply(const Graph& graph) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <unordered_map>
 
 #include "ebb/graph.h"
@@ -11,6 +12,8 @@ namespace ebb {
 
 // How often each tensor of a graph is read; the graph itself counts as one reader of its results.
 std::unordered_map<Tensor, int> count_readers(const Graph& graph);
+
+std::vector<TensorType> types_of(std::span<const Tensor> tensors);
 
 class Rewriter {
  public:
@@ -26,6 +29,8 @@ class Rewriter {
   // The same op on the new inputs, with the old node's path and category.
   std::vector<Tensor> copy(const Node& old) const;
   std::vector<Tensor> copy(const Node& old, std::vector<Tensor> inputs) const;
+  // The same with other attributes that leave the outputs' types as they are.
+  std::vector<Tensor> copy_as(const Node& old, const Attributes& attributes) const;
   // The same with other attributes, from which the outputs follow.
   std::vector<Tensor> copy(const Node& old, std::vector<Tensor> inputs,
                            const Attributes& attributes) const;

@@ -65,46 +65,90 @@ class Planner {
       : graph_(countable(graph)),
         options_(options),
         base_(lower(graph, schedule(graph, options.updates), options)),
-        model_(base_.plan, base_.graph_instructions) {}
+        model_(base_.plan, base_.graph_instructions),
+        recompute_(chosen(options)),
+        strategy_(make_strategy(recompute_)) {}
 
-  Plan run() {
-    Recompute recompute = options_.recompute;
-    if (options_.budget && recompute.mode == Recompute::Mode::marked)
-      recompute.mode = Recompute::Mode::automatic;
-    if (options_.release == Release::at_end) recompute.mode = Recompute::Mode::none;
-    if (!options_.budget) return realise(make_strategy(recompute)->decide(question(unlimited)));
-    return within(*options_.budget, recompute);
+  double keep_all_ms() const { return model_.keep_all_ms(); }
+
+  PlanResult run() {
+    if (options_.budget) return within(*options_.budget);
+    return {realise(strategy_->decide(question(unlimited))), {}};
   }
 
-  Bytes least() { return least_plan().peak; }
+  Plan least() {
+    return recompute_.mode == Recompute::Mode::automatic ? least_found()
+                                                         : realise(strategy_->decide(question(0)));
+  }
+
+  // The smallest fast budget at or above that of the least plan: the least itself where the user
+  // has named a strategy, which has one plan. Its distance to the least is doubled until a quick
+  // search finds a fast plan, then halved.
+  KeptBudget fast(const KeptBudget& least) {
+    if (least.overhead <= fast_overhead || recompute_.mode != Recompute::Mode::automatic)
+      return least;
+    Search search(model_, Effort::quick);
+    const std::vector<Runs> starts = hand_made(question(0));
+    const std::int64_t low = (least.bytes - persistent()).count,
+                       range = search.peak_of(keep_all(model_)) - low;
+    const auto runs_at = [&](std::int64_t more) -> std::optional<Runs> {
+      const auto runs = search.solve(low + more, starts);
+      const double most = fast_overhead * model_.keep_all_ms();
+      return runs && search.ms_of(*runs) <= most ? runs : std::nullopt;
+    };
+    constexpr std::int64_t finest = 64;  // parts of the range
+    std::int64_t bad = 0, good = std::max<std::int64_t>(1, range / finest);
+    std::optional<Runs> best;
+    while (!(best = runs_at(good)) && good < range) bad = good, good = std::min(2 * good, range);
+    while (best && good - bad > range / finest) {
+      const std::int64_t middle = (good + bad) / 2;
+      if (auto runs = runs_at(middle))
+        best = std::move(runs), good = middle;
+      else
+        bad = middle;
+    }
+    // The budget's own plan has another layout, perhaps with gaps, and is the one that counts.
+    Bytes budget = realise(best.value_or(keep_all(model_))).peak;
+    for (int attempt = 0; attempt < 4; ++attempt, budget += Bytes{range / finest}) {
+      const PlanResult result = within(budget);
+      if (result.plan && result.plan->overhead() <= fast_overhead)
+        return {budget, result.plan->overhead()};
+    }
+    return kept(realise(keep_all(model_)));
+  }
+
+  static KeptBudget kept(const Plan& plan) { return {plan.peak, plan.overhead()}; }
 
  private:
   static constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
 
+  static Recompute chosen(const PlanOptions& options) {
+    if (options.release == Release::at_end) return {Recompute::Mode::none};
+    if (options.budget && options.recompute.mode == Recompute::Mode::marked)
+      return {Recompute::Mode::automatic};
+    return options.recompute;
+  }
+
   // Fragmentation is only known after the layout: what it takes is taken off the limit, and more
   // each time, as another plan may be cut up worse.
-  Plan within(Bytes budget, const Recompute& recompute) {
+  PlanResult within(Bytes budget) {
     const std::int64_t limit = budget.count - persistent().count;
-    const auto strategy = make_strategy(recompute);
-    Plan plan;
     std::int64_t live_limit = limit;
     for (int attempt = 1; attempt <= 6 && live_limit > 0; ++attempt) {
-      plan = realise(strategy->decide(question(live_limit)));
-      if (plan.peak <= budget) return plan;
+      Plan plan = realise(strategy_->decide(question(live_limit)));
+      if (plan.peak <= budget) return {std::move(plan), {}};
       if (plan.live_peak.count > live_limit) break;  // as low as the strategy goes
       live_limit = plan.live_peak.count - attempt * (plan.arena().count - limit);
     }
-    // The least of the strategy that is asked for, not of a better one.
-    const bool automatic = recompute.mode == Recompute::Mode::automatic;
-    plan = automatic ? least_plan() : realise(strategy->decide(question(0)));
-    if (automatic && plan.peak <= budget) return plan;
-    throw BudgetError(budget, plan.peak);
+    Plan plan = least();
+    if (plan.peak <= budget) return {std::move(plan), {}};
+    return {{}, kept(plan)};
   }
 
   // The last bytes cost the most time, and steps that are full everywhere are hard to lay out. So
-  // a faster plan may take a little more than the lowest one's layout: one byte in so many of that,
-  // and one in so many of what it saves.
-  Plan least_plan() {
+  // a faster plan may take up to 2 % more than the lowest plan's arena, but at most 10 % of what
+  // that saves.
+  Plan least_found() {
     constexpr std::int64_t of_taken = 50, of_saved = 10;
     Search search(model_, options_.effort);
     std::vector<Runs> starts = hand_made(question(0));
@@ -171,7 +215,15 @@ class Planner {
   const PlanOptions& options_;
   Lowered base_;
   StepModel model_;
+  Recompute recompute_;
+  std::unique_ptr<const Strategy> strategy_;
 };
+
+// For a budget that is yet to be found.
+PlanOptions as_if_bounded(PlanOptions options) {
+  if (!options.budget) options.budget = Bytes{};
+  return options;
+}
 
 }  // namespace
 
@@ -225,12 +277,24 @@ int Plan::recomputed_nodes() const {
                                         [](const Instruction& i) { return i.recomputed; }));
 }
 
-BudgetError::BudgetError(Bytes asked, Bytes smallest)
+BudgetError::BudgetError(Bytes asked, const LeastBudgets& smallest)
     : MemoryError(
-          fmt::format("a budget of {} cannot be kept: the smallest that can is {} ({} bytes)",
-                      to_string(asked), to_string(smallest), smallest.count)),
+          fmt::format("a budget of {} cannot be kept: {}", to_string(asked), to_string(smallest))),
       budget(asked),
-      least(smallest) {}
+      least(smallest.least.bytes),
+      kept(smallest) {}
+
+std::string to_string(const LeastBudgets& budgets) {
+  const auto& [least, fast] = budgets;
+  std::string text = fmt::format(
+      "the smallest that can is {} ({} bytes), at {:.2f} × the time of "
+      "keeping all",
+      to_string(least.bytes), least.bytes.count, least.overhead);
+  if (fast.bytes > least.bytes)
+    text += fmt::format("; {} ({} bytes) is enough for {:.2f} ×", to_string(fast.bytes),
+                        fast.bytes.count, fast.overhead);
+  return text;
+}
 
 Leaves leaves_of(const Plan& plan, const Graph& graph) {
   std::unordered_map<std::uint64_t, std::shared_ptr<Node>> nodes;
@@ -248,11 +312,27 @@ Leaves leaves_of(const Plan& plan, const Graph& graph) {
 }
 
 Plan make_plan(const Graph& graph, const PlanOptions& options) {
-  return Planner(graph, options).run();
+  PlanResult result = try_plan(graph, options);
+  if (!result.plan) throw BudgetError(*options.budget, least_budgets(graph, options, result.least));
+  return std::move(*result.plan);
+}
+
+PlanResult try_plan(const Graph& graph, const PlanOptions& options, double faster_than) {
+  Planner planner(graph, options);
+  if (planner.keep_all_ms() >= faster_than) return {};
+  return planner.run();
 }
 
 Bytes least_budget(const Graph& graph, const PlanOptions& options) {
-  return Planner(graph, options).least();
+  return Planner(graph, as_if_bounded(options)).least().peak;
+}
+
+LeastBudgets least_budgets(const Graph& graph, const PlanOptions& options,
+                           std::optional<KeptBudget> known_least) {
+  const PlanOptions bounded = as_if_bounded(options);
+  Planner planner(graph, bounded);
+  const KeptBudget least = known_least ? *known_least : Planner::kept(planner.least());
+  return {least, planner.fast(least)};
 }
 
 std::ostream& operator<<(std::ostream& out, const Plan& plan) { return out << to_string(plan); }

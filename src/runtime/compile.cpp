@@ -1,25 +1,22 @@
-// From a graph to its plan: passes, and the walks of the loss where there is a choice.
+// From a graph to its plan: passes, and variants of ops where there is a choice.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <limits>
 
 #include "ebb/error.h"
-#include "ebb/ops.h"
 #include "ebb/program.h"
 #include "ops/leaf/leaf.h"
-#include "passes/passes.h"
+#include "passes/variants.h"
 
 namespace ebb {
-
-const Op& linear_cross_entropy_op();
 
 namespace {
 
 void check(const Graph& graph, const CompileOptions& options) {
-  if (options.loss_walks && *options.loss_walks != 1 && *options.loss_walks != 2)
-    throw ValueError(
-        fmt::format("[compile] loss_walks must be 1 or 2, but is {}", *options.loss_walks));
+  check_names(options.variants);
   for (const Tensor& input : graph.inputs)
     if (!input || &input.node()->op() != &input_op())
       throw ValueError("[compile] graph inputs must be made with input()");
@@ -53,102 +50,121 @@ void check(const Graph& graph, const CompileOptions& options) {
                       node->attributes().as<LeafAttributes>().name));
 }
 
-Graph optimise(const Graph& graph, const CompileOptions& options, int loss_walks) {
-  if (!options.fuse) return insert_copies(graph);
-  return insert_copies(fuse_pointwise(
-      join_relu(join_sums(join_epilogues(pack_gradients(join_loss(graph, loss_walks)))))));
-}
-
 PlanOptions plan_options(const CompileOptions& options) {
   PlanOptions result = options.plan;
   result.pages = options.machine.pages();
   return result;
 }
 
-bool same(const Graph& a, const Graph& b) {
-  return a.outputs == b.outputs &&
-         std::equal(a.updates.begin(), a.updates.end(), b.updates.begin(), b.updates.end(),
-                    [](const Update& x, const Update& y) { return x.value == y.value; });
-}
-
-// With small calls in groups, on devices where starting a kernel takes time. Their inputs live
-// longer, so a budget that leaves no room for that is kept without groups.
-Plan plan_in_groups(const Graph& separate, const CompileOptions& options,
-                    const PlanOptions& planning) {
-  if (!options.fuse || !options.group) return make_plan(separate, planning);
-  const Graph grouped = group_small(separate, Device::Kind::cuda);
-  try {
-    return make_plan(grouped, planning);
-  } catch (const BudgetError&) {
-    if (same(grouped, separate)) throw;
-    return make_plan(separate, planning);
+// A graph after its passes, whose variants are still to be chosen.
+class Step {
+ public:
+  Step(const Graph& graph, const CompileOptions& options) {
+    std::vector<PassEffect> effects;
+    whole_ = run_passes(graph, options.passes, &effects);
+    PassList lean = options.passes;
+    for (const PassEffect& effect : effects)
+      if (effect.pass->raises_peak && effect.nodes_before != effect.nodes_after)
+        std::erase(lean, effect.pass->name);
+    if (lean.size() < options.passes.size()) lean_ = run_passes(graph, lean);
+    choosable_ = variants_to_choose_from(whole_);
+    for (const auto& [op, variant] : options.variants) choosable_.erase(op);
+    fastest_ = options.variants;
+    for (const auto& [op, variants] : choosable_) fastest_[op] = variants.front();
   }
-}
 
-// How often the logits of a graph's loss may be made, the fastest first.
-std::vector<int> loss_walks(const Graph& graph, const CompileOptions& options) {
-  if (options.loss_walks) return {*options.loss_walks};
-  for (const auto& node : topological_order(graph))
-    if (&node->op() == &linear_cross_entropy_op() && node->device().kind == Device::Kind::cuda)
-      return {1, 2};
-  return {2};  // elsewhere kernels know best
-}
+  // The variants that are the fastest where memory does not matter.
+  const VariantChoice& fastest() const { return fastest_; }
 
-// The fastest plan within a budget over all forms of the loss. A form whose step is longer without
-// any recomputation than a plan that keeps the budget needs no plan of its own.
-Plan fastest_plan(const Graph& graph, const CompileOptions& options,
-                  const std::vector<int>& forms) {
-  PlanOptions bounded = plan_options(options), free = bounded;
-  free.budget.reset();
-  free.recompute = {};
-  std::optional<Plan> best;
-  std::optional<BudgetError> refused;
-  for (const int walks : forms) {
-    const Graph step = optimise(graph, options, walks);
-    if (best && best->predicted_ms <= plan_in_groups(step, options, free).predicted_ms) continue;
-    try {
-      Plan plan = plan_in_groups(step, options, bounded);
-      if (!best || plan.predicted_ms < best->predicted_ms) best = std::move(plan);
-    } catch (const BudgetError& error) {
-      if (!refused || error.least < refused->least) refused = error;
-    }
+  // Goes through the choices one op at a time: from the fastest, `better` says whether another is
+  // taken in its place.
+  void improve(const std::function<bool(const VariantChoice&)>& better) const {
+    VariantChoice best = fastest_;
+    for (const auto& [op, variants] : choosable_)
+      for (std::size_t i = 1; i < variants.size(); ++i) {
+        VariantChoice other = best;
+        other[op] = variants[i];
+        if (better(other)) best = std::move(other);
+      }
   }
-  if (!best) throw *refused;
-  return std::move(*best);
+
+  // With all passes or, where the budget cannot be kept so, without those that raise the peak.
+  PlanResult plan(const VariantChoice& choice, const PlanOptions& planning,
+                  double faster_than = std::numeric_limits<double>::infinity()) const {
+    PlanResult result = try_plan(with_variants(whole_, choice), planning, faster_than);
+    if (result.plan || !result.least || !lean_) return result;
+    return try_plan(with_variants(*lean_, choice), planning, faster_than);
+  }
+
+  // The graph with the smallest budget. A quick search tells which variants it has.
+  Graph leanest(PlanOptions planning) const {
+    const Graph& graph = lean_ ? *lean_ : whole_;
+    Graph best = with_variants(graph, fastest_);
+    planning.effort = Effort::quick;
+    std::optional<Bytes> least;
+    improve([&](const VariantChoice& choice) {
+      if (!least) least = least_budget(best, planning);
+      Graph other = with_variants(graph, choice);
+      const Bytes bytes = least_budget(other, planning);
+      if (bytes >= *least) return false;
+      least = bytes, best = std::move(other);
+      return true;
+    });
+    return best;
+  }
+
+ private:
+  Graph whole_;
+  std::optional<Graph> lean_;  // none where no pass has raised the peak
+  std::map<std::string, std::vector<std::string>> choosable_;
+  VariantChoice fastest_;
+};
+
+// The fastest plan within the budget over all variants, or the least budget of any.
+PlanResult fastest_plan(const Step& step, const PlanOptions& planning) {
+  PlanResult best = step.plan(step.fastest(), planning);
+  if (!planning.budget) return best;
+  step.improve([&](const VariantChoice& choice) {
+    const double ms = best.plan ? best.plan->predicted_ms : std::numeric_limits<double>::infinity();
+    PlanResult other = step.plan(choice, planning, ms);
+    const bool better = best.plan
+                            ? other.plan && other.plan->predicted_ms < ms
+                            : other.plan || (other.least && other.least->bytes < best.least->bytes);
+    if (better) best = std::move(other);
+    return better;
+  });
+  return best;
 }
 
 }  // namespace
 
-Plan plan_program(const Graph& graph, const CompileOptions& options) {
+PlanResult try_plan_program(const Graph& graph, const CompileOptions& options) {
   check(graph, options);
-  if (options.planner) return options.planner(graph);
+  if (options.planner) return {options.planner(graph), {}};
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<int> forms = loss_walks(graph, options);
-  Plan plan =
-      options.plan.budget && forms.size() > 1
-          ? fastest_plan(graph, options, forms)
-          : plan_in_groups(optimise(graph, options, forms.front()), options, plan_options(options));
-  plan.made_in_ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  return plan;
+  PlanResult result = fastest_plan(Step(graph, options), plan_options(options));
+  if (result.plan)
+    result.plan->made_in_ms =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+Plan plan_program(const Graph& graph, const CompileOptions& options) {
+  PlanResult result = try_plan_program(graph, options);
+  if (result.plan) return std::move(*result.plan);
+  const PlanOptions planning = plan_options(options);
+  throw BudgetError(*options.plan.budget,
+                    least_budgets(Step(graph, options).leanest(planning), planning, result.least));
 }
 
 Bytes least_budget(const Graph& graph, const CompileOptions& options) {
   check(graph, options);
-  const auto least = [&](int walks, Effort effort) {
-    PlanOptions planning = plan_options(options);
-    planning.effort = effort;
-    return least_budget(optimise(graph, options, walks), planning);
-  };
-  const std::vector<int> forms = loss_walks(graph, options);
-  const Effort effort = options.plan.effort;
-  if (forms.size() == 1) return least(forms[0], effort);
-  // A quick search tells which form is the leanest.
-  std::vector<Bytes> quick;
-  for (const int walks : forms) quick.push_back(least(walks, Effort::quick));
-  const auto best = std::min_element(quick.begin(), quick.end());
-  if (effort == Effort::quick) return *best;
-  return least(forms[static_cast<std::size_t>(best - quick.begin())], effort);
+  return least_budget(Step(graph, options).leanest(plan_options(options)), plan_options(options));
+}
+
+LeastBudgets least_budgets(const Graph& graph, const CompileOptions& options) {
+  check(graph, options);
+  return least_budgets(Step(graph, options).leanest(plan_options(options)), plan_options(options));
 }
 
 }  // namespace ebb

@@ -50,7 +50,7 @@ class Stopwatch {
     // Reduced to one number, so that the result itself lies in the arena as it does in a step; by
     // an op of its own, which does not compute the result itself.
     CompileOptions options;
-    options.fuse = false;
+    options.passes = required_passes();
     Program program({.inputs = {}, .outputs = {sum(result)}, .updates = {}}, options);
     const auto& instructions = program.plan().instructions;
     const auto found = std::find_if(
@@ -69,7 +69,7 @@ class Stopwatch {
     Tensor last = number;
     for (int i = 0; i < count; ++i) last = -last;
     CompileOptions options;
-    options.fuse = false;
+    options.passes = required_passes();
     return fastest(Program({.inputs = {}, .outputs = {last}, .updates = {}}, options),
                    [](const std::vector<double>& times) {
                      return std::accumulate(times.begin(), times.end(), 0.0) / count;

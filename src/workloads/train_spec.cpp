@@ -78,6 +78,10 @@ void read(const Json& json, mlo::Method& value) { value = mlo::method_by_name(te
 void read(const Json& json, Precision& value) { value = precision_by_name(text_in(json)); }
 void read(const Json& json, Recompute& value) { value = Recompute::parse(text_in(json)); }
 void read(const Json& json, Bytes& value) { value = parse_bytes(text_in(json)); }
+void read(const Json& json, std::vector<std::string>& value) {
+  value.clear();
+  for (const Json& text : json.get_ref<const Json::array_t&>()) value.push_back(text_in(text));
+}
 template <class T>
 void read(const Json& json, std::optional<T>& value) {
   value.reset();

@@ -207,9 +207,9 @@ void check_repetition(const Sample& sample, Device device) {
     if (device != device::cpu)
       results = OtherDevice(device, OtherDevice::Constants::copied)(results);
     const Graph graph{.inputs = {}, .outputs = results, .updates = {}};
-    Program plain(graph, {.plan = {}, .fuse = true, .seed = 0});
-    Program unfused(graph, {.plan = {}, .fuse = false, .seed = 0});
-    Program kept(graph, {.plan = {.release = Release::at_end}, .fuse = true, .seed = 0});
+    Program plain(graph, {.plan = {}, .seed = 0});
+    Program unfused(graph, {.plan = {}, .passes = required_passes(), .seed = 0});
+    Program kept(graph, {.plan = {.release = Release::at_end}, .seed = 0});
     Tensors first;
     plain.run(), unfused.run(), kept.run();
     const bool rounds_less = joins_products(plain.plan(), unfused.plan());

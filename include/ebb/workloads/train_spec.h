@@ -33,7 +33,7 @@ struct PlanningOptions {
   bool tf32 = false;                      // products of float32 on a GPU
   std::optional<int> lanes;               // of a GPU
   std::optional<std::string> loss_walks;  // over logits on a GPU: auto, 1 or 2
-  bool no_groups = false;                 // of small kernels on a GPU
+  std::vector<std::string> without;       // passes that are left out
   std::optional<double> clip;
   std::string clip_by = "this-norm";
   std::string on_nan = "stop";  // or skip, ignore
@@ -117,7 +117,7 @@ struct TrainSpec {
     field("lanes", planning.lanes, OnResume::free);
     field("whole-process", planning.whole_process, OnResume::free);
     field("overcommit", s.overcommit, OnResume::free);
-    field("no-groups", planning.no_groups, OnResume::free);
+    field("without", planning.without, OnResume::by_name);
     field("huge-pages", planning.machine.huge_pages, OnResume::free);
     field("lock-memory", planning.machine.lock_memory, OnResume::free);
     field("pin-threads", planning.machine.pin_threads, OnResume::free);

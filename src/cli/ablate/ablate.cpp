@@ -32,6 +32,7 @@ constexpr int interrupted = 130;  // what shells expect of a program that Ctrl-C
 std::vector<std::string> names_of(const RowSpec& row) {
   std::vector<std::string> names;
   for (const Technique* t : row.techniques) names.emplace_back(t->name);
+  for (const std::string& pass : row.without) names.push_back("without " + pass);
   return names;
 }
 
@@ -54,6 +55,7 @@ class Ablate : public Verb {
         .transform(drivable_device)
         .show_default();
     add_option(app, "--techniques", techniques_, technique_help()).type_name("ROWS");
+    add_without_option(app, options_.planning);
     add_option(app, "--runs", runs_, "Runs of every row, which take turns")
         .between(1, 1000)
         .show_default();
@@ -104,7 +106,8 @@ class Ablate : public Verb {
     std::string text =
         "Rows to measure beside the baseline, joined by commas; techniques in a row "
         "are joined by +. \"defaults\" is what ebb does unless told otherwise, "
-        "\"all\" is everything together:";
+        "\"all\" is everything together. A row that ends in -PASS leaves a pass out, as in "
+        "defaults-join_relu; \"passes\" is such a row for each of them:";
     for (const Technique& t : techniques()) text += fmt::format("\n{}: {}", t.name, t.about);
     return text;
   }
@@ -120,6 +123,7 @@ class Ablate : public Verb {
     fill_in_sizes(workload_);
     if (budget_) options_.techniques.budget = parse_bytes(*budget_);
     std::unique_ptr<Subject> subject = make_subject();
+    subject->traits.device = workload_.common.device.kind;
     rows_ = techniques_ ? parse_rows(*techniques_, subject->traits)
                         : applicable_rows(study_rows(workload_.common.name), subject->traits);
     options_.techniques.accumulate =
@@ -184,6 +188,7 @@ class Ablate : public Verb {
              {"samples", options_.steps * subject.batch},
              {"accumulate", options_.techniques.accumulate}};
     all.update(subject.settings);
+    if (!options_.planning.without.empty()) all["without"] = options_.planning.without;
     if (options_.techniques.budget) all["budget_bytes"] = options_.techniques.budget->count;
     return all;
   }

@@ -31,8 +31,10 @@ constexpr auto segments = Recompute::Mode::segment, blocks = Recompute::Mode::bl
 
 // In the order tables show them.
 const Technique table[] = {
-    {"fusion", "elementwise ops run as one", Slot::fusion, true, true, always,
-     [](Setup& s, const TechniqueOptions&) { s.compile.fuse = true; }},
+    {"fusion", "ops run as one where a pass can join them", Slot::fusion, true, true, always,
+     [](Setup& s, const TechniqueOptions&) {
+       s.compile.passes = passes_without(all_pass_names(), s.planning.without);
+     }},
     {"fused-loss", "the loss never holds all logits", Slot::loss, true, true, has_logits,
      [](Setup& s, const TechniqueOptions&) { s.fused_loss = true; }},
     {"early-updates", "a weight is updated as soon as its gradient exists", Slot::updates, true,
@@ -92,7 +94,8 @@ const Technique& technique_named(std::string_view name) {
     names += fmt::format("{}, ", t.name);
   }
   throw UsageError(fmt::format(
-      "there is no technique \"{}\"; there are {}defaults and all, and any of them joined by +",
+      "there is no technique \"{}\"; there are {}defaults, all and passes, and any of them joined "
+      "by +",
       name, names));
 }
 
@@ -113,7 +116,48 @@ RowSpec gathered(const std::string& name, const Traits& traits, bool Technique::
   return row;
 }
 
-RowSpec parse_row(const std::string& text, const Traits& traits) {
+bool useful(const Pass& pass, const Traits& traits) {
+  return !pass.required && (!pass.only_on || *pass.only_on == traits.device);
+}
+
+// Takes "-PASS" off the end of a row's text; names of techniques have no underscores.
+std::vector<std::string> take_passes(std::string& text) {
+  std::vector<std::string> names;
+  for (std::size_t at;
+       (at = text.rfind('-')) != std::string::npos && text.find('_', at) != std::string::npos;) {
+    names.insert(names.begin(), text.substr(at + 1));
+    text.resize(at);
+  }
+  return names;
+}
+
+RowSpec parse_row(std::string text, const Traits& traits);
+
+// A row with some passes of its fusion left out.
+RowSpec parse_row_without(std::string text, std::vector<std::string> names, const Traits& traits) {
+  RowSpec row = parse_row(text, traits);
+  for (const Pass& pass : all_passes())
+    if (std::ranges::find(names, pass.name) != names.end() && !useful(pass, traits))
+      throw UsageError(fmt::format(
+          "a row cannot leave out {}, which {}", pass.name,
+          pass.required ? "no program can be made without" : "does nothing on this device"));
+  try {
+    passes_without({}, names);
+  } catch (const ValueError& error) {
+    throw UsageError(error.what());
+  }
+  if (std::ranges::none_of(row.techniques,
+                           [](const Technique* t) { return t->slot == Slot::fusion; }))
+    throw UsageError(
+        fmt::format("the row {} runs no passes that could be left out: add fusion to it", text));
+  for (const std::string& name : names) row.name += "-" + name;
+  row.without = std::move(names);
+  return row;
+}
+
+RowSpec parse_row(std::string text, const Traits& traits) {
+  if (std::vector<std::string> names = take_passes(text); !names.empty())
+    return parse_row_without(std::move(text), std::move(names), traits);
   if (text == "baseline") return {text, {}};
   if (text == "defaults") return gathered(text, traits, &Technique::by_default);
   if (text == "all") return gathered(text, traits, &Technique::in_all);
@@ -135,7 +179,7 @@ Setup baseline_setup(const PlanningOptions& planning, const Rates& rates) {
   Setup setup;
   setup.planning = planning;
   setup.compile = device_options(planning, rates);
-  setup.compile.fuse = false;
+  setup.compile.passes = required_passes();
   setup.compile.plan.updates = UpdateTiming::last;
   setup.compile.plan.recompute = {Recompute::Mode::none};
   return setup;
@@ -150,7 +194,14 @@ const std::vector<Technique>& techniques() {
 
 std::vector<RowSpec> parse_rows(const std::string& text, const Traits& traits) {
   std::vector<RowSpec> rows{{"baseline", {}}};
-  for (const std::string& name : split(text, ','))
+  std::vector<std::string> names;
+  for (const std::string& name : split(text, ',')) {
+    if (name != "passes") names.push_back(name);
+    for (const Pass& pass : all_passes())
+      if (name == "passes" && useful(pass, traits))
+        names.push_back(fmt::format("defaults-{}", pass.name));
+  }
+  for (const std::string& name : names)
     if (std::none_of(rows.begin(), rows.end(), [&](const RowSpec& r) { return r.name == name; }))
       rows.push_back(parse_row(name, traits));
   return rows;
@@ -172,6 +223,7 @@ Setup make_setup(const RowSpec& row, const PlanningOptions& planning, const Rate
                  const TechniqueOptions& options) {
   Setup setup = baseline_setup(planning, rates);
   for (const Technique* technique : row.techniques) technique->apply(setup, options);
+  setup.compile.passes = passes_without(setup.compile.passes, row.without);
   return setup;
 }
 

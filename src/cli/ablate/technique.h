@@ -35,6 +35,7 @@ struct Traits {
   bool fuses_loss = false;         // where there is a choice
   bool trains_with_adam = false;   // the lowest of its levels, where there are several
   bool takes_bf16_weights = true;  // not where levels above take differences of them
+  Device::Kind device = Device::Kind::cpu;
 };
 
 // Numbers that techniques take from the command line.
@@ -60,13 +61,15 @@ const std::vector<Technique>& techniques();
 
 // One row of a study.
 struct RowSpec {
-  std::string name;  // "baseline", "blocks+adafactor", "defaults", "all"
+  std::string name;  // "baseline", "blocks+adafactor", "defaults", "all", "defaults-join_loss"
   std::vector<const Technique*> techniques;
+  std::vector<std::string> without = {};  // passes of "fusion" that are left out
 };
 
 // Reads "blocks,accumulate+adafactor,all". Unknown names, and two techniques of one slot, are
 // errors. Techniques that do not apply to the workload are an error where they are named and left
-// out of "defaults" and "all".
+// out of "defaults" and "all". A row that ends in "-join_relu" leaves that pass out; "passes"
+// stands for a row "defaults-PASS" for each pass that the device has a use for.
 std::vector<RowSpec> parse_rows(const std::string& text, const Traits& traits);
 
 // The same, leaving out rows with a technique that does not apply.

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include "ebb/grad.h"
+#include "ebb/ops.h"
+#include "ebb/program.h"
 #include "support/op_check.h"
 
 namespace ebb::test {
@@ -17,6 +20,37 @@ TEST(Concat, Gradients) {
   check({"stack", {SampleInput::real({2, 3}), SampleInput::real({2, 3})}, [](const auto& x) {
            return std::vector{square(stack(x, -1))};
          }});
+}
+
+// Every part has a number of its own, however many there are: only one of them gets no gradient.
+TEST(Concat, ManyParts) {
+  for (const int count : {33, 70}) {
+    std::vector<Tensor> parts;
+    for (int i = 0; i < count; ++i) parts.push_back(full({1}, i + 1.0, f64));
+    const Tensor constant = parts[32];
+    std::vector<Tensor> wanted = parts;
+    wanted.erase(wanted.begin() + 32);
+    const std::vector<Tensor> gradients = grad(sum(square(concat(parts, 0))), wanted);
+    for (int i = 0; i < count - 1; ++i) {
+      const double value = i < 32 ? i + 1.0 : i + 2.0;
+      EXPECT_EQ(values_of(eval(gradients[static_cast<std::size_t>(i)])),
+                std::vector<double>{2.0 * value})
+          << i << " of " << count;
+    }
+    EXPECT_EQ(values_of(eval(grad(sum(square(concat(parts, 0))), {constant})[0])),
+              std::vector<double>{66.0});
+  }
+}
+
+TEST(IndexSet, HoldsAnyNumber) {
+  IndexSet set{0, 31};
+  for (const int i : {32, 33, 64, 1000}) {
+    EXPECT_FALSE(set.contains(i)) << i;
+    set.insert(i);
+    EXPECT_TRUE(set.contains(i)) << i;
+  }
+  EXPECT_FALSE(set.contains(1));
+  EXPECT_FALSE((IndexSet{0} == IndexSet{32}));
 }
 
 TEST(Concat, Errors) {

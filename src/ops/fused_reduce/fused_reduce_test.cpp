@@ -32,7 +32,7 @@ Tensor random(const Shape& shape, DType dtype, std::uint64_t seed = 3) {
 
 std::vector<double> run(const Tensors& outputs, bool fuse) {
   Program program({.inputs = {}, .outputs = outputs, .updates = {}},
-                  {.plan = {}, .fuse = fuse, .seed = 9});
+                  {.plan = {}, .passes = fuse ? all_pass_names() : required_passes(), .seed = 9});
   check_plan(program.plan());
   program.run();
   std::vector<double> all;

@@ -133,7 +133,7 @@ TEST(LinearCrossEntropy, JoinsForwardAndBackwardToTheBit) {
                                                    .label_smoothing = chunk == 7 ? 0.1 : 0.0,
                                                    .chunk = chunk})),
             {}};
-        Program joint(graph), apart(graph, CompileOptions{.fuse = false});
+        Program joint(graph), apart(graph, CompileOptions{.passes = required_passes()});
         EXPECT_EQ(count_of(joint.plan(), "linear_cross_entropy_joint"), 1);
         EXPECT_EQ(count_of(joint.plan(), "linear_cross_entropy"), 0);
         EXPECT_EQ(count_of(apart.plan(), "linear_cross_entropy_grad"), 1);

@@ -18,10 +18,10 @@ using Gradient = std::vector<Tensor> (*)(const GradientCall&, const NoAttributes
 // Input and output dtypes of a row.
 enum class Rule { numeric, floating, comparison, logical, select };
 
-constexpr Saved nothing{};
-constexpr Saved saves_input{.inputs = {0}, .outputs = {}};
-constexpr Saved saves_output{.inputs = {}, .outputs = {0}};
-constexpr Saved saves_both_inputs{.inputs = {0, 1}, .outputs = {}};
+const Saved nothing{};
+const Saved saves_input{.inputs = {0}, .outputs = {}};
+const Saved saves_output{.inputs = {}, .outputs = {0}};
+const Saved saves_both_inputs{.inputs = {0, 1}, .outputs = {}};
 
 struct Definition {
   PointwiseRow row;

@@ -53,7 +53,7 @@ MoveFinder::MoveFinder(const Simulation& simulation)
 
 std::int64_t MoveFinder::bytes(int copy) const {
   const Copy& c = simulation_.copies()[static_cast<std::size_t>(copy)];
-  return model_.values[static_cast<std::size_t>(c.value)].bytes;
+  return simulation_.bytes(c.value);
 }
 
 double MoveFinder::weight(int after, int before) const {
@@ -130,11 +130,10 @@ void MoveFinder::price(Move& move, Missing missing, double least_score) {
   while (!stack_.empty()) {
     const int s = stack_.back();
     stack_.pop_back();
-    const ModelStep& again = model_.steps[static_cast<std::size_t>(s)];
     move.steps.push_back(s);
-    ms += again.ms;
+    ms += model_.steps[static_cast<std::size_t>(s)].ms;
     if (move.steps.size() > longest_chain || most < least_score * ms) return;
-    for (int input : again.inputs) {
+    for (int input : simulation_.inputs(s)) {
       const int copy = newest_[static_cast<std::size_t>(input)];
       const Copy& c = copies[static_cast<std::size_t>(copy)];
       if (!c.in_arena) continue;

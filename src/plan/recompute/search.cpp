@@ -20,7 +20,7 @@ constexpr int nearby = 4;
 // Work is bounded by the number of simulations, each linear in the step, and by the number of runs
 // simulated: planning time grows with the size of the model, not faster.
 constexpr int most_rounds = 400;
-constexpr double lowest_work = 1e7, quick_lowest_work = 3e6;
+constexpr double lowest_work_a_step = 8000.0, most_lowest_work = 1e7, quick_lowest_work = 3e6;
 constexpr double exchange_work = 3e6;
 constexpr double wander_work = 3e6;
 constexpr int most_kicks = 1000;
@@ -278,8 +278,10 @@ std::optional<Runs> Search::solve(std::int64_t limit, std::span<const Runs> star
   offer_descent(kept_);
   for (const Runs& start : starts) offer_descent(start);
   if (best.above > limit) best = std::min(best, lowest(limit, starts));
-  if (effort_ == Effort::thorough) best = wander(exchange(std::move(best), limit), limit);
+  const bool thorough = effort_ == Effort::thorough;
+  if (best.above > limit && thorough) best = wander(std::move(best), limit);
   if (best.above > limit) return {};
+  if (thorough) best = wander(exchange(std::move(best), limit), limit);
   return std::move(best.runs);
 }
 
@@ -307,7 +309,9 @@ Search::Found Search::lowered(Found best, std::int64_t limit, double enough, con
 
 // From every start, the lowest first, as work is bounded.
 Search::Found Search::lowest(std::int64_t limit, std::span<const Runs> starts) {
-  const double enough = work_ + (effort_ == Effort::thorough ? lowest_work : quick_lowest_work);
+  const double thorough =
+      std::min(most_lowest_work, lowest_work_a_step * static_cast<double>(model_.steps.size()));
+  const double enough = work_ + (effort_ == Effort::thorough ? thorough : quick_lowest_work);
   std::vector<std::pair<std::int64_t, const Runs*>> order{{peak_of(kept_), &kept_}};
   for (const Runs& start : starts) order.emplace_back(peak_of(start), &start);
   std::stable_sort(order.begin(), order.end(),

@@ -19,11 +19,33 @@ bool droppable(const StepModel& model, int value) {
 }
 
 Simulation::Simulation(const StepModel& model) : model_(model) {
+  flatten();
   find_anchors();
   for (std::size_t v = 0; v < model.values.size(); ++v)
     if (model.values[v].producer < 0) inputs_.push_back(static_cast<int>(v));
   newest_.resize(model.values.size());
   done_.resize(model.steps.size());
+}
+
+void Simulation::flatten() {
+  for (const ModelStep& from : model_.steps) {
+    Step& to = steps_.emplace_back();
+    to.inputs = operands_.size();
+    operands_.insert(operands_.end(), from.inputs.begin(), from.inputs.end());
+    to.outputs = operands_.size();
+    operands_.insert(operands_.end(), from.outputs.begin(), from.outputs.end());
+    to.end = operands_.size();
+    to.overwrites = overwrites_.size();
+    overwrites_.insert(overwrites_.end(), from.overwrites.begin(), from.overwrites.end());
+    to.overwrites_end = overwrites_.size();
+    to.workspace = from.workspace, to.ms = from.ms, to.recomputable = from.recomputable;
+  }
+  for (const ModelValue& value : model_.values) {
+    bytes_.push_back(value.bytes);
+    in_arena_.push_back(value.in_arena);
+    // What lies outside or waits to be copied out is read as first made.
+    newest_counts_.push_back(value.in_arena && !value.copied_out);
+  }
 }
 
 void Simulation::find_anchors() {
@@ -40,23 +62,19 @@ void Simulation::find_anchors() {
     if (anchor || read)
       for (int input : step.inputs) wanted[static_cast<std::size_t>(input)] = 1;
   }
-  place_.push_back(0);
-  for (std::size_t s = 0; s < model_.steps.size(); ++s) {
-    anchor_.push_back(is_anchor[s] ? place_[s] : -1);
-    place_.push_back(place_[s] + is_anchor[s]);
+  for (std::size_t s = 0; s < steps_.size(); ++s) {
+    steps_[s].place = anchors_;
+    if (is_anchor[s]) steps_[s].anchor = anchors_++;
   }
-  anchors_ = place_.back();
-  for (const ModelStep& step : model_.steps)
-    valid_until_.push_back(
-        place_[std::min(static_cast<std::size_t>(step.valid_until), model_.steps.size())]);
+  for (std::size_t s = 0; s < steps_.size(); ++s) {
+    const std::size_t until = static_cast<std::size_t>(model_.steps[s].valid_until);
+    steps_[s].valid_until = until < steps_.size() ? steps_[until].place : anchors_;
+  }
 }
 
 bool Simulation::run(Runs& runs) {
   if (!follow(runs)) return false;
-  if (find_readers(runs)) {
-    follow(runs);
-    find_readers(runs);
-  }
+  if (!find_readers(runs)) take_out_dead(runs);
   sweep(runs);
   return true;
 }
@@ -64,14 +82,16 @@ bool Simulation::run(Runs& runs) {
 // Which copies every run reads and makes.
 bool Simulation::follow(const Runs& runs) {
   read_begin_.resize(runs.size() + 1), made_begin_.resize(runs.size() + 1);
-  read_begin_[0] = 0, made_begin_[0] = static_cast<int>(inputs_.size());
+  std::size_t reads = 0, made_in_all = inputs_.size();
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    const ModelStep& step = model_.steps[static_cast<std::size_t>(runs[r])];
-    read_begin_[r + 1] = read_begin_[r] + static_cast<int>(step.inputs.size());
-    made_begin_[r + 1] = made_begin_[r] + static_cast<int>(step.outputs.size());
+    const Step& s = step(runs[r]);
+    read_begin_[r] = static_cast<int>(reads), made_begin_[r] = static_cast<int>(made_in_all);
+    reads += s.outputs - s.inputs, made_in_all += s.end - s.outputs;
   }
-  reads_.resize(static_cast<std::size_t>(read_begin_.back()));
-  copies_.resize(static_cast<std::size_t>(made_begin_.back()));
+  read_begin_[runs.size()] = static_cast<int>(reads);
+  made_begin_[runs.size()] = static_cast<int>(made_in_all);
+  reads_.resize(reads);
+  copies_.resize(made_in_all);
   again_.resize(runs.size());
   std::fill(done_.begin(), done_.end(), 0);
   std::fill(newest_.begin(), newest_.end(), -1);
@@ -80,43 +100,41 @@ bool Simulation::follow(const Runs& runs) {
     copies_[i] = {inputs_[i]};
   }
   int anchors_done = 0;
+  int* read = reads_.data();
+  int made = static_cast<int>(inputs_.size());
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    const std::size_t s = static_cast<std::size_t>(runs[r]);
-    const ModelStep& step = model_.steps[s];
-    const bool again = std::exchange(done_[s], 1) != 0;
-    if (anchor_[s] >= 0 && !again) {
-      if (anchor_[s] != anchors_done++) return false;
-    } else if (anchors_done < place_[s] || anchors_done > valid_until_[s] ||
-               (again && !step.recomputable)) {
+    const Step& s = step(runs[r]);
+    const bool again = std::exchange(done_[static_cast<std::size_t>(runs[r])], 1) != 0;
+    if (s.anchor >= 0 && !again) {
+      if (s.anchor != anchors_done++) return false;
+    } else if (anchors_done < s.place || anchors_done > s.valid_until ||
+               (again && !s.recomputable)) {
       return false;
     }
     again_[r] = again;
-    std::size_t read = static_cast<std::size_t>(read_begin_[r]);
-    for (int input : step.inputs) {
-      const int copy = newest_[static_cast<std::size_t>(input)];
+    std::size_t at = s.inputs;
+    for (; at < s.outputs; ++at) {
+      const int copy = newest_[static_cast<std::size_t>(operands_[at])];
       if (copy < 0) return false;
-      reads_[read++] = copy;
+      *read++ = copy;
     }
-    int made = made_begin_[r];
-    for (int output : step.outputs) {
-      const ModelValue& value = model_.values[static_cast<std::size_t>(output)];
-      // What lies outside or waits to be copied out is read as first made.
-      if (!again || (value.in_arena && !value.copied_out))
-        newest_[static_cast<std::size_t>(output)] = made;
-      copies_[static_cast<std::size_t>(made++)] = {output, static_cast<int>(r), -1,
-                                                   again || value.in_arena, false};
+    for (; at < s.end; ++at, ++made) {
+      const std::size_t value = static_cast<std::size_t>(operands_[at]);
+      if (!again || newest_counts_[value]) newest_[value] = made;
+      copies_[static_cast<std::size_t>(made)] = {operands_[at], static_cast<int>(r), -1,
+                                                 again || in_arena_[value], false};
     }
   }
   return anchors_done == anchors_;
 }
 
-// The last reader of every copy. True when runs have been taken out.
-bool Simulation::find_readers(Runs& runs) {
-  alive_.assign(runs.size(), 0);
+// The last reader of every copy. False when nobody reads what some runs make.
+bool Simulation::find_readers(const Runs& runs) {
+  alive_.resize(runs.size());
   bool all_alive = true;
   for (std::size_t r = runs.size(); r-- > 0;) {
     const int made_end = made_begin_[r + 1];
-    bool alive = anchor_[static_cast<std::size_t>(runs[r])] >= 0 && !again_[r];
+    bool alive = step(runs[r]).anchor >= 0 && !again_[r];
     for (int c = made_begin_[r]; c < made_end && !alive; ++c)
       alive = copies_[static_cast<std::size_t>(c)].last >= 0;
     alive_[r] = alive;
@@ -131,12 +149,39 @@ bool Simulation::find_readers(Runs& runs) {
       last = std::max(last, static_cast<int>(r));
     }
   }
-  if (all_alive) return false;
-  std::size_t kept = 0;
-  for (std::size_t r = 0; r < runs.size(); ++r)
-    if (alive_[r]) runs[kept++] = runs[r];
+  return all_alive;
+}
+
+// Takes out the runs whose results nobody reads, and closes the gaps in what was noted of the
+// others. Which copy each of those reads stays the same: one that is newer would have been read.
+void Simulation::take_out_dead(Runs& runs) {
+  moved_copies_.resize(copies_.size()), moved_runs_.resize(runs.size());
+  for (std::size_t i = 0; i < inputs_.size(); ++i) moved_copies_[i] = static_cast<int>(i);
+  std::size_t kept = 0, reads = 0, copies = inputs_.size();
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    if (!alive_[r]) continue;
+    const std::size_t first_read = static_cast<std::size_t>(read_begin_[r]),
+                      end_read = static_cast<std::size_t>(read_begin_[r + 1]),
+                      first_made = static_cast<std::size_t>(made_begin_[r]),
+                      end_made = static_cast<std::size_t>(made_begin_[r + 1]);
+    moved_runs_[r] = static_cast<int>(kept);
+    runs[kept] = runs[r], again_[kept] = again_[r];
+    read_begin_[kept] = static_cast<int>(reads), made_begin_[kept] = static_cast<int>(copies);
+    for (std::size_t i = first_read; i < end_read; ++i)
+      reads_[reads++] = moved_copies_[static_cast<std::size_t>(reads_[i])];
+    for (std::size_t c = first_made; c < end_made; ++c) {
+      moved_copies_[c] = static_cast<int>(copies);
+      copies_[copies] = copies_[c];
+      copies_[copies++].made = static_cast<int>(kept);
+    }
+    ++kept;
+  }
   runs.resize(kept);
-  return true;
+  read_begin_.resize(kept + 1), made_begin_.resize(kept + 1);
+  read_begin_[kept] = static_cast<int>(reads), made_begin_[kept] = static_cast<int>(copies);
+  reads_.resize(reads), copies_.resize(copies), again_.resize(kept);
+  for (Copy& copy : copies_)
+    if (copy.last >= 0) copy.last = moved_runs_[static_cast<std::size_t>(copy.last)];
 }
 
 // Live bytes from run to run, with outputs written over inputs that die as lowering does it.
@@ -145,16 +190,16 @@ void Simulation::sweep(const Runs& runs) {
   peak_ = 0;
   ms_ = 0.0;
   std::int64_t live = 0;
-  const auto bytes = [&](const Copy& copy) {
-    return copy.in_arena ? model_.values[static_cast<std::size_t>(copy.value)].bytes : 0;
+  const auto size = [&](const Copy& copy) {
+    return copy.in_arena ? bytes_[static_cast<std::size_t>(copy.value)] : 0;
   };
-  for (std::size_t c = 0; c < inputs_.size(); ++c) live += bytes(copies_[c]);
+  for (std::size_t c = 0; c < inputs_.size(); ++c) live += size(copies_[c]);
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    const ModelStep& step = model_.steps[static_cast<std::size_t>(runs[r])];
-    ms_ += step.ms;
+    const Step& s = step(runs[r]);
+    ms_ += s.ms;
     const std::span<const int> read = reads(static_cast<int>(r));
     const std::span<Copy> made =
-        std::span(copies_).subspan(static_cast<std::size_t>(made_begin_[r]), step.outputs.size());
+        std::span(copies_).subspan(static_cast<std::size_t>(made_begin_[r]), s.end - s.outputs);
     const auto take_over = [&](int input) {
       for (int c : read) {
         Copy& copy = copies_[static_cast<std::size_t>(c)];
@@ -168,21 +213,21 @@ void Simulation::sweep(const Runs& runs) {
     };
     for (std::size_t o = 0; o < made.size(); ++o) {
       bool over = !made[o].in_arena;  // takes no bytes either
-      for (const Overwrite& pair : step.overwrites)
-        if (pair.output == static_cast<int>(o) && !over) over = take_over(pair.input);
-      if (!over) live += bytes(made[o]);
+      for (std::size_t i = s.overwrites; i < s.overwrites_end && !over; ++i)
+        if (overwrites_[i].output == static_cast<int>(o)) over = take_over(overwrites_[i].input);
+      if (!over) live += size(made[o]);
     }
-    profile_[r] = live + step.workspace;
+    profile_[r] = live + s.workspace;
     peak_ = std::max(peak_, profile_[r]);
     // What nobody reads later goes now.
     const auto release = [&](const Copy& copy) {
-      if (!copy.taken_over && copy.last == static_cast<int>(r)) live -= bytes(copy);
+      if (!copy.taken_over && copy.last == static_cast<int>(r)) live -= size(copy);
     };
     for (int c : read) release(copies_[static_cast<std::size_t>(c)]);
     for (const Copy& copy : made) release(copy);
     if (r == 0)  // inputs that nobody reads
       for (std::size_t c = 0; c < inputs_.size(); ++c)
-        if (copies_[c].last < 0) live -= bytes(copies_[c]);
+        if (copies_[c].last < 0) live -= size(copies_[c]);
   }
 }
 

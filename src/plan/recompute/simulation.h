@@ -52,27 +52,52 @@ class Simulation {
   }
   int first_made(int run) const { return made_begin_[static_cast<std::size_t>(run)]; }
 
+  // The values that a step reads and makes, as in the model.
+  std::span<const int> inputs(int step) const {
+    const Step& s = steps_[static_cast<std::size_t>(step)];
+    return std::span(operands_).subspan(s.inputs, s.outputs - s.inputs);
+  }
+  std::int64_t bytes(int value) const { return bytes_[static_cast<std::size_t>(value)]; }
+
   // The number of a step among the anchors, or -1; and how many may have run when a step runs.
-  int anchor(int step) const { return anchor_[static_cast<std::size_t>(step)]; }
-  int valid_until(int step) const { return valid_until_[static_cast<std::size_t>(step)]; }
+  int anchor(int step) const { return steps_[static_cast<std::size_t>(step)].anchor; }
+  int valid_until(int step) const { return steps_[static_cast<std::size_t>(step)].valid_until; }
   const StepModel& model() const { return model_; }
 
  private:
+  // A step of the model without vectors of its own: lists are simulated thousands of times.
+  struct Step {
+    std::size_t inputs = 0, outputs = 0, end = 0;  // its values in operands_
+    std::size_t overwrites = 0, overwrites_end = 0;
+    std::int64_t workspace = 0;
+    double ms = 0.0;
+    int anchor = -1, place = 0, valid_until = 0;  // in anchors
+    bool recomputable = true;
+  };
+
+  void flatten();
   void find_anchors();
   bool follow(const Runs& runs);
-  bool find_readers(Runs& runs);
+  bool find_readers(const Runs& runs);
+  void take_out_dead(Runs& runs);
   void sweep(const Runs& runs);
+  const Step& step(int number) const { return steps_[static_cast<std::size_t>(number)]; }
 
   const StepModel& model_;
   int anchors_ = 0;
-  std::vector<int> anchor_, place_, valid_until_;  // of every step, in anchors
-  std::vector<int> inputs_;                        // values
+  std::vector<Step> steps_;
+  std::vector<int> operands_;
+  std::vector<Overwrite> overwrites_;
+  std::vector<std::int64_t> bytes_;             // of every value
+  std::vector<char> in_arena_, newest_counts_;  // of every value: whether a later copy is read
+  std::vector<int> inputs_;                     // values
 
   std::vector<Copy> copies_;
   std::vector<int> reads_, read_begin_, made_begin_;  // see reads() and first_made()
   std::vector<char> again_, alive_;                   // of every run
   std::vector<int> newest_;                           // copy of every value
   std::vector<char> done_;                            // of every step: whether it has run
+  std::vector<int> moved_copies_, moved_runs_;        // where the dead were taken out
   std::vector<std::int64_t> profile_;
   double ms_ = 0.0;
   std::int64_t peak_ = 0;

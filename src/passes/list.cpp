@@ -1,0 +1,119 @@
+// The list of passes. A new pass is one row.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "ebb/error.h"
+#include "ebb/passes.h"
+#include "passes/passes.h"
+
+namespace ebb {
+namespace {
+
+constexpr auto on_cuda = Device::Kind::cuda;
+
+// Patterns are joined before `fuse_pointwise`, which would hide the elementwise ops in them.
+const Pass table[] = {
+    {.name = "join_loss",
+     .summary = "a fused loss and its gradient become one op",
+     .run = join_loss},
+    {.name = "pack_gradients",
+     .summary = "attention writes the gradients of q, k and v side by side",
+     .run = pack_gradients},
+    {.name = "join_epilogues",
+     .summary = "norms' gradients, and products on a GPU, do the sum or slope that follows",
+     .bits = PassBits::same_on_cpu,
+     .run = join_epilogues},
+    {.name = "join_sums",
+     .summary = "a norm's gradient sums the rows that are a bias's gradient",
+     .bits = PassBits::same_on_cpu,
+     .only_on = on_cuda,
+     .run = join_sums},
+    {.name = "join_relu",
+     .summary = "batch norms do the relu that follows them, and its gradient",
+     .run = join_relu},
+    {.name = "fuse_pointwise",
+     .summary = "elementwise ops become part of the op that reads them",
+     .run = fuse_pointwise},
+    {.name = "insert_copies",
+     .summary = "a copy before every kernel that cannot read its input as it lies",
+     .phase = PassPhase::layout,
+     .required = true,
+     .run = insert_copies},
+    {.name = "group_small",
+     .summary = "small updates and sums run many in one kernel",
+     .phase = PassPhase::group,
+     .only_on = on_cuda,
+     .raises_peak = true,
+     .run = [](const Graph& graph) { return group_small(graph, on_cuda); }},
+};
+
+const Pass& pass_named(std::string_view name) {
+  const auto found = std::ranges::find(table, name, &Pass::name);
+  if (found == std::end(table))
+    throw ValueError(fmt::format("there is no pass \"{}\"; there are {}", name,
+                                 fmt::join(all_pass_names(), ", ")));
+  return *found;
+}
+
+std::vector<const Pass*> checked(const PassList& list) {
+  std::vector<const Pass*> passes;
+  for (const std::string& name : list) {
+    const Pass& pass = pass_named(name);
+    if (std::ranges::find(passes, &pass) != passes.end())
+      throw ValueError(fmt::format("the pass \"{}\" is in the list twice", name));
+    if (!passes.empty() && pass.phase < passes.back()->phase)
+      throw ValueError(
+          fmt::format("the pass \"{}\" must run before \"{}\"", name, passes.back()->name));
+    passes.push_back(&pass);
+  }
+  for (const Pass& pass : table)
+    if (pass.required && std::ranges::find(passes, &pass) == passes.end())
+      throw ValueError(fmt::format(
+          "the pass \"{}\" is not in the list, but no program can be made without it", pass.name));
+  return passes;
+}
+
+}  // namespace
+
+std::span<const Pass> all_passes() { return table; }
+
+PassList all_pass_names() {
+  PassList names;
+  for (const Pass& pass : table) names.emplace_back(pass.name);
+  return names;
+}
+
+PassList required_passes() {
+  PassList names;
+  for (const Pass& pass : table)
+    if (pass.required) names.emplace_back(pass.name);
+  return names;
+}
+
+PassList passes_without(PassList list, std::span<const std::string> names) {
+  for (const std::string& name : names) {
+    if (pass_named(name).required)
+      throw ValueError(fmt::format(
+          "the pass \"{}\" cannot be left out: no program can be made without it", name));
+    std::erase(list, name);
+  }
+  return list;
+}
+
+Graph run_passes(const Graph& graph, const PassList& list, std::vector<PassEffect>* effects) {
+  const std::vector<const Pass*> passes = checked(list);
+  Graph result = graph;
+  for (const Pass* pass : passes) {
+    const std::size_t before = effects ? topological_order(result).size() : 0;
+    result = pass->run(result);
+    if (effects) effects->push_back({pass, true, before, topological_order(result).size()});
+  }
+  if (effects)
+    for (const Pass& pass : table)
+      if (std::ranges::find(passes, &pass) == passes.end()) effects->push_back({.pass = &pass});
+  return result;
+}
+
+}  // namespace ebb
