@@ -9,6 +9,7 @@
 #include "ebb/program.h"
 #include "ops/leaf/leaf.h"
 #include "passes/passes.h"
+#include "plan/check.h"
 
 namespace ebb {
 
@@ -117,11 +118,32 @@ Plan fastest_plan(const Graph& graph, const CompileOptions& options,
   return std::move(*best);
 }
 
+// The plan that somebody else has made, if it is of this graph and of these options.
+Plan given_plan(const Graph& graph, const CompileOptions& options) {
+  Plan plan = options.planner(graph);
+  for (const Space& space : plan.spaces)
+    if (space.pages != options.machine.pages())
+      throw ValueError("[compile] the plan was made for memory in pages of another size");
+  if (plan.tf32 != options.plan.tf32)
+    throw ValueError(fmt::format("[compile] the plan was made {} TF32",
+                                 plan.tf32 ? "for products in" : "without"));
+  std::optional<std::string> difference;
+  for (const int walks : loss_walks(graph, options)) {
+    const Graph separate = optimise(graph, options, walks);
+    for (const Graph& form : {separate, group_small(separate, Device::Kind::cuda)}) {
+      const std::optional<std::string> found = differs(plan, form);
+      if (!found) return plan;
+      if (!difference) difference = found;
+    }
+  }
+  throw ValueError("[compile] the plan computes something else than its graph: " + *difference);
+}
+
 }  // namespace
 
 Plan plan_program(const Graph& graph, const CompileOptions& options) {
   check(graph, options);
-  if (options.planner) return options.planner(graph);
+  if (options.planner) return given_plan(graph, options);
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<int> forms = loss_walks(graph, options);
   Plan plan =
