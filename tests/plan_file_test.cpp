@@ -85,18 +85,38 @@ TEST(PlanFile, ComputesItsGraphAndNoOther) {
     least.budget = least_budget(graph, least);
     for (const PlanOptions& options : {PlanOptions{}, least}) {
       Plan plan = make_plan(graph, options);
-      check_computes(plan, graph);
+      EXPECT_EQ(differs(plan, graph), std::nullopt);
       // Another op with the same types in place of one whose result is read.
       for (const InstructionId i : plan.instructions.ids()) {
         Instruction& instruction = plan.instructions[i];
         if (instruction.op->name() != "add") continue;
         for (const Op* op : all_ops())
           if (op->name() == "sub") instruction.op = op;
-        EXPECT_THROW(check_computes(plan, graph), ValueError);
+        EXPECT_NE(differs(plan, graph), std::nullopt);
         break;
       }
     }
   }
+}
+
+// Safe to run is not enough: a plan that computes another function is refused.
+TEST(PlanFile, AnotherFunctionIsRefused) {
+  const Small small;
+  CompileOptions options;
+  options.planner = [](const Graph& graph) { return plan_program(graph); };
+  EXPECT_NO_THROW(plan_program(small.graph, options));
+  options.plan.tf32 = true;
+  EXPECT_THROW(plan_program(small.graph, options), ValueError);
+  options.plan.tf32 = false, options.machine.huge_pages = true;
+  EXPECT_THROW(plan_program(small.graph, options), ValueError);
+  options.machine.huge_pages = false;
+  options.planner = [](const Graph& graph) {
+    Plan plan = plan_program(graph);
+    for (Instruction& i : plan.instructions)
+      if (i.op->name() == "matmul") std::swap(i.inputs[0], i.inputs[1]);
+    return plan;
+  };
+  EXPECT_THROW(plan_program(small.graph, options), ValueError);
 }
 
 class PlanFileOf : public testing::TestWithParam<std::string> {};

@@ -171,6 +171,7 @@ struct Decision {
 struct Plan {
   Device device;  // of every instruction and buffer
   bool tf32 = false;
+  std::vector<std::string> passes;  // that the planned graph went through, in order
   Table<Space> spaces;
   Table<Lane> lanes;
   Table<Leaf> leaves;

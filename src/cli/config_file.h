@@ -9,12 +9,8 @@
 #include <set>
 #include <string>
 
+#include "cli/options.h"
 #include "core/toml.h"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
 
 namespace ebb::cli {
 

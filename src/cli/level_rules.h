@@ -5,13 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/train_command.h"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
 
 namespace ebb::cli {
 

@@ -3,12 +3,8 @@
 
 #include <string>
 
+#include "cli/options.h"
 #include "cli/train_command.h"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
 
 namespace ebb::cli {
 

@@ -34,6 +34,13 @@ std::optional<std::string> decimal(std::string_view text) {
   return digits;
 }
 
+template <class T>
+ReadNumber found(T number) {
+  ReadNumber read;
+  read.value.emplace().data = number;
+  return read;
+}
+
 ReadNumber whole(const std::optional<std::string>& digits, int base, bool negative) {
   if (!digits) return {};
   std::uint64_t magnitude = 0;
@@ -41,9 +48,9 @@ ReadNumber whole(const std::optional<std::string>& digits, int base, bool negati
       std::from_chars(digits->data(), digits->data() + digits->size(), magnitude, base);
   constexpr std::uint64_t half = std::uint64_t{1} << 63;
   if (error != std::errc{} || (negative && magnitude > half)) return {{}, true};
-  if (negative) return {Value{static_cast<std::int64_t>(~magnitude + 1)}};
-  if (magnitude >= half) return {Value{magnitude}};
-  return {Value{static_cast<std::int64_t>(magnitude)}};
+  if (negative) return found(static_cast<std::int64_t>(~magnitude + 1));
+  if (magnitude >= half) return found(magnitude);
+  return found(static_cast<std::int64_t>(magnitude));
 }
 
 // Digits, then a fraction, an exponent or both.
@@ -70,7 +77,7 @@ ReadNumber real(std::string_view text, bool negative) {
   double value = 0.0;
   const auto [end, error] = std::from_chars(plain.data(), plain.data() + plain.size(), value);
   if (error != std::errc{}) return {{}, true};
-  return {Value{value}};
+  return found(value);
 }
 
 }  // namespace
@@ -87,7 +94,7 @@ ReadNumber read_number(std::string_view word) {
   if (rest == "inf" || rest == "nan") {
     const double value = rest == "inf" ? std::numeric_limits<double>::infinity()
                                        : std::numeric_limits<double>::quiet_NaN();
-    return {Value{std::copysign(value, negative ? -1.0 : 1.0)}};
+    return found(std::copysign(value, negative ? -1.0 : 1.0));
   }
   if (rest.size() > 1 && rest[0] == '0' && (rest[1] == 'x' || rest[1] == 'o' || rest[1] == 'b')) {
     const int base = rest[1] == 'x' ? 16 : rest[1] == 'o' ? 8 : 2;

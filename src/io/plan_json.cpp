@@ -201,6 +201,8 @@ class Reading {
   Plan run() {
     plan_.device = order_.empty() ? device::cpu : order_.front()->device();
     plan_.tf32 = file_.flag("tf32");
+    for (const Json& pass : file_.array("passes"))
+      plan_.passes.push_back(Row({{"pass", pass}}, "passes").text("pass"));
     // Rows refer to tables that are read later: what counts is how long they will be.
     values_ = file_.array("values").size();
     buffers_ = file_.array("buffers").size();
@@ -333,6 +335,7 @@ OrderedJson plan_json(const Plan& plan, const Order& order) {
                          {"needed_by", d.needed_by.number()},
                          {"ms", d.recompute_ms}});
   return {{"tf32", plan.tf32},
+          {"passes", plan.passes},
           {"spaces", spaces},
           {"lanes", lanes},
           {"leaves", leaves},

@@ -2,6 +2,9 @@
 // plans come from files too.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "ebb/plan.h"
 
 namespace ebb {
@@ -18,8 +21,8 @@ namespace ebb {
 // All numbers of rows must lie in their tables.
 void check_plan(const Plan& plan);
 
-// Throws ValueError unless the plan computes `graph`, as passes have left it: outputs and new
-// values of variables are the same functions of inputs, constants and variables.
-void check_computes(const Plan& plan, const Graph& graph);
+// Whether the plan computes something else than `graph`, as passes have left it, and what: outputs
+// and new values of variables must be the same functions of inputs, constants and variables.
+std::optional<std::string> differs(const Plan& plan, const Graph& graph);
 
 }  // namespace ebb

@@ -10,6 +10,7 @@
 #include "ebb/program.h"
 #include "ops/leaf/leaf.h"
 #include "passes/variants.h"
+#include "plan/check.h"
 
 namespace ebb {
 
@@ -61,13 +62,13 @@ class Step {
  public:
   Step(const Graph& graph, const CompileOptions& options) {
     std::vector<PassEffect> effects;
-    whole_ = run_passes(graph, options.passes, &effects);
+    whole_ = {run_passes(graph, options.passes, &effects), options.passes};
     PassList lean = options.passes;
     for (const PassEffect& effect : effects)
       if (effect.pass->raises_peak && effect.nodes_before != effect.nodes_after)
         std::erase(lean, effect.pass->name);
-    if (lean.size() < options.passes.size()) lean_ = run_passes(graph, lean);
-    choosable_ = variants_to_choose_from(whole_);
+    if (lean.size() < options.passes.size()) lean_ = Passed{run_passes(graph, lean), lean};
+    choosable_ = variants_to_choose_from(whole_.graph);
     for (const auto& [op, variant] : options.variants) choosable_.erase(op);
     fastest_ = options.variants;
     for (const auto& [op, variants] : choosable_) fastest_[op] = variants.front();
@@ -91,14 +92,14 @@ class Step {
   // With all passes or, where the budget cannot be kept so, without those that raise the peak.
   PlanResult plan(const VariantChoice& choice, const PlanOptions& planning,
                   double faster_than = std::numeric_limits<double>::infinity()) const {
-    PlanResult result = try_plan(with_variants(whole_, choice), planning, faster_than);
+    PlanResult result = plan(whole_, choice, planning, faster_than);
     if (result.plan || !result.least || !lean_) return result;
-    return try_plan(with_variants(*lean_, choice), planning, faster_than);
+    return plan(*lean_, choice, planning, faster_than);
   }
 
   // The graph with the smallest budget. A quick search tells which variants it has.
   Graph leanest(PlanOptions planning) const {
-    const Graph& graph = lean_ ? *lean_ : whole_;
+    const Graph& graph = lean_ ? lean_->graph : whole_.graph;
     Graph best = with_variants(graph, fastest_);
     planning.effort = Effort::quick;
     std::optional<Bytes> least;
@@ -114,8 +115,20 @@ class Step {
   }
 
  private:
-  Graph whole_;
-  std::optional<Graph> lean_;  // none where no pass has raised the peak
+  struct Passed {
+    Graph graph;
+    PassList passes;  // it went through
+  };
+
+  static PlanResult plan(const Passed& passed, const VariantChoice& choice,
+                         const PlanOptions& planning, double faster_than) {
+    PlanResult result = try_plan(with_variants(passed.graph, choice), planning, faster_than);
+    if (result.plan) result.plan->passes = passed.passes;
+    return result;
+  }
+
+  Passed whole_;
+  std::optional<Passed> lean_;  // none where no pass has raised the peak
   std::map<std::string, std::vector<std::string>> choosable_;
   VariantChoice fastest_;
 };
@@ -136,11 +149,43 @@ PlanResult fastest_plan(const Step& step, const PlanOptions& planning) {
   return best;
 }
 
+// Every way to choose one variant for each op.
+std::vector<VariantChoice> all_choices(
+    const std::map<std::string, std::vector<std::string>>& choosable) {
+  std::vector<VariantChoice> choices{{}};
+  for (const auto& [op, variants] : choosable) {
+    std::vector<VariantChoice> longer;
+    for (const VariantChoice& choice : choices)
+      for (const std::string& variant : variants) longer.emplace_back(choice)[op] = variant;
+    choices = std::move(longer);
+  }
+  return choices;
+}
+
+// The plan that somebody else has made, if it is of this graph and of these options.
+Plan given_plan(const Graph& graph, const CompileOptions& options) {
+  Plan plan = options.planner(graph);
+  for (const Space& space : plan.spaces)
+    if (space.pages != options.machine.pages())
+      throw ValueError("[compile] the plan was made for memory in pages of another size");
+  if (plan.tf32 != options.plan.tf32)
+    throw ValueError(fmt::format("[compile] the plan was made {} TF32",
+                                 plan.tf32 ? "for products in" : "without"));
+  const Graph passed = run_passes(graph, plan.passes);
+  std::optional<std::string> difference;
+  for (const VariantChoice& choice : all_choices(variants_to_choose_from(passed))) {
+    const std::optional<std::string> found = differs(plan, with_variants(passed, choice));
+    if (!found) return plan;
+    if (!difference) difference = found;
+  }
+  throw ValueError("[compile] the plan computes something else than its graph: " + *difference);
+}
+
 }  // namespace
 
 PlanResult try_plan_program(const Graph& graph, const CompileOptions& options) {
   check(graph, options);
-  if (options.planner) return {options.planner(graph), {}};
+  if (options.planner) return {given_plan(graph, options), {}};
   const auto begin = std::chrono::steady_clock::now();
   PlanResult result = fastest_plan(Step(graph, options), plan_options(options));
   if (result.plan)
