@@ -1,5 +1,5 @@
 // Backward on the tensor cores of compute capability 9.0, for half types and heads of up to 64: the
-// two kernels of attention_grad_mma_cuda.cu, with products that overlap with the arithmetic of the
+// two kernels of attention_grad_mma.cuh, with products that overlap with the arithmetic of the
 // previous step. Each step has three parts: weights from scores, gradients of scores from gradients
 // of weights, and issuing the next step's products. Products of the last step and of this one run
 // during the first two parts.

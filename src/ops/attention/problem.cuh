@@ -170,8 +170,8 @@ bool whole_pieces(const S* data, const HeadSteps& steps, int size) {
          steps.head % piece == 0 && steps.row % piece == 0;
 }
 
-// Plain arithmetic, for every dtype and size (attention_simt_cuda.cu); tensor cores, for half types
-// and heads of up to 128 (attention_mma_cuda.cu).
+// Plain arithmetic, for every dtype and size (attention_simt.cuh); tensor cores, for half types
+// and heads of up to 128 (attention_mma.cuh).
 template <class S>
 void forward_simt(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a);
 template <class S>

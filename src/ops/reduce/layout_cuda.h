@@ -27,4 +27,10 @@ struct CudaReduction {
 using JoinSlices = void (*)(const KernelArgs&, const CudaReduction&, const void* partial);
 JoinSlices join_slices(ReduceKind kind, DType dtype);
 
+// The same for one kind, each beside its kernels.
+JoinSlices join_sum(DType dtype);
+JoinSlices join_sum_squares(DType dtype);
+JoinSlices join_max(DType dtype);
+JoinSlices join_min(DType dtype);
+
 }  // namespace ebb

@@ -2,6 +2,11 @@
 // queries of a head, a warp 16 of them, and walks over the keys 64 at a time with a running maximum
 // and sum for each query (Dao, 2023). Loads overlap with arithmetic: the next keys are fetched when
 // the scores are done, the next values when the result has been accumulated.
+//
+// Each dtype is instantiated in a source of its own, so that the compiler can work on them in
+// parallel.
+#pragma once
+
 #include "ops/attention/mma.cuh"
 #include "ops/attention/weights.cuh"
 
@@ -146,9 +151,5 @@ void forward_mma(const KernelArgs& args, const CudaProblem& p, const ForwardArgs
     launch({args, "attention", grid, dim3(threads), sizeof(Tiles<S, 128>)},
            p.plain() ? forward_kernel<S, 128, true> : forward_kernel<S, 128, false>, p, a, whole);
 }
-
-template void forward_mma<Half>(const KernelArgs&, const CudaProblem&, const ForwardArgs<Half>&);
-template void forward_mma<BFloat16>(const KernelArgs&, const CudaProblem&,
-                                    const ForwardArgs<BFloat16>&);
 
 }  // namespace ebb::attention

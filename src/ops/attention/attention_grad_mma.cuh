@@ -5,6 +5,11 @@
 // With w the weights after dropout, f its factors and δ = o · do of a query:
 //   dv = wᵀ · do    ds = weights · (f · (do · vᵀ) - δ)    dk = scale · dsᵀ · q    dq = scale · ds ·
 //   k
+//
+// Each dtype is instantiated in a source of its own, so that the compiler can work on them in
+// parallel.
+#pragma once
+
 #include "ops/attention/mma.cuh"
 #include "ops/attention/weights.cuh"
 
@@ -226,9 +231,5 @@ void backward_mma(const KernelArgs& args, const CudaProblem& p, const BackwardAr
   else
     run<S, 128>(args, p, a, whole);
 }
-
-template void backward_mma<Half>(const KernelArgs&, const CudaProblem&, const BackwardArgs<Half>&);
-template void backward_mma<BFloat16>(const KernelArgs&, const CudaProblem&,
-                                     const BackwardArgs<BFloat16>&);
 
 }  // namespace ebb::attention

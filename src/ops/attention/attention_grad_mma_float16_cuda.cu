@@ -1,0 +1,7 @@
+#include "ops/attention/attention_grad_mma.cuh"
+
+namespace ebb::attention {
+
+template void backward_mma<Half>(const KernelArgs&, const CudaProblem&, const BackwardArgs<Half>&);
+
+}  // namespace ebb::attention

@@ -1,0 +1,7 @@
+#include "ops/attention/attention_mma.cuh"
+
+namespace ebb::attention {
+
+template void forward_mma<Half>(const KernelArgs&, const CudaProblem&, const ForwardArgs<Half>&);
+
+}  // namespace ebb::attention
