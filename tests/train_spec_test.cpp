@@ -38,6 +38,7 @@ void alter(Precision& value) {
 }
 void alter(Recompute& value) { value.mode = Recompute::Mode::segment, ++value.segment; }
 void alter(Bytes& value) { value += 7_B; }
+void alter(std::vector<std::string>& value) { value.push_back("one more"); }
 template <class T>
 void alter(std::optional<T>& value) {
   value ? void(value.reset()) : alter(value.emplace());

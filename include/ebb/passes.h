@@ -49,7 +49,7 @@ PassList all_pass_names();
 // Only those that no program can be made without: every other op runs as it was traced.
 PassList required_passes();
 // `list` without `names`. A name that no pass has, and one of a required pass, is a ValueError.
-PassList passes_without(PassList list, std::span<const std::string> names);
+PassList passes_without(PassList list, const std::vector<std::string>& names);
 
 // What one pass of a list did to a graph.
 struct PassEffect {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,7 +22,7 @@ class Storage;
 
 struct CompileOptions {
   PlanOptions plan = {};
-  PassList passes = all_pass_names();  // that run, in this order
+  std::optional<PassList> passes = {};  // that run, in this order; none: all of them
   // The variant that all calls of an op take, by the op's name. Ops that are not named take those
   // of the fastest plan.
   std::map<std::string, std::string> variants = {};

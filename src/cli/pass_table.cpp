@@ -10,7 +10,7 @@ PassTable pass_table(const Graph& graph, const CompileOptions& compile,
   table.stages = {
       {"precision", "dtypes of products, activations and parameters", planning.precision},
       {"accumulate", "micro-batches, one after the other", std::to_string(micro_batches)}};
-  run_passes(graph, compile.passes, &table.passes);
+  run_passes(graph, compile.passes.value_or(all_pass_names()), &table.passes);
   return table;
 }
 

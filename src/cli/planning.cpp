@@ -208,7 +208,7 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
   compile.machine = options.machine;
   if (walks != "auto")
     compile.variants["linear_cross_entropy_joint"] = walks == "1" ? "one_walk" : "two_walks";
-  compile.passes = passes_without(compile.passes, options.without);
+  compile.passes = passes_without(all_pass_names(), options.without);
   compile.plan.rates = rates;
   compile.plan.tf32 = options.tf32;
   compile.plan.lanes = options.lanes.value_or(compile.plan.lanes);

@@ -92,7 +92,7 @@ PassList required_passes() {
   return names;
 }
 
-PassList passes_without(PassList list, std::span<const std::string> names) {
+PassList passes_without(PassList list, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (pass_named(name).required)
       throw ValueError(fmt::format(

@@ -62,12 +62,13 @@ class Step {
  public:
   Step(const Graph& graph, const CompileOptions& options) {
     std::vector<PassEffect> effects;
-    whole_ = {run_passes(graph, options.passes, &effects), options.passes};
-    PassList lean = options.passes;
+    const PassList passes = options.passes.value_or(all_pass_names());
+    whole_ = {run_passes(graph, passes, &effects), passes};
+    PassList lean = passes;
     for (const PassEffect& effect : effects)
       if (effect.pass->raises_peak && effect.nodes_before != effect.nodes_after)
         std::erase(lean, effect.pass->name);
-    if (lean.size() < options.passes.size()) lean_ = Passed{run_passes(graph, lean), lean};
+    if (lean.size() < passes.size()) lean_ = Passed{run_passes(graph, lean), lean};
     choosable_ = variants_to_choose_from(whole_.graph);
     for (const auto& [op, variant] : options.variants) choosable_.erase(op);
     fastest_ = options.variants;

@@ -223,7 +223,7 @@ Setup make_setup(const RowSpec& row, const PlanningOptions& planning, const Rate
                  const TechniqueOptions& options) {
   Setup setup = baseline_setup(planning, rates);
   for (const Technique* technique : row.techniques) technique->apply(setup, options);
-  setup.compile.passes = passes_without(setup.compile.passes, row.without);
+  setup.compile.passes = passes_without(*setup.compile.passes, row.without);
   return setup;
 }
 
