@@ -74,9 +74,7 @@ CLI::Option* add_without_option(CLI::App& app, PlanningOptions& options) {
       .add_option("--without", options.without,
                   "Passes to leave out, joined by commas (ebb plan --passes lists them)")
       ->delimiter(',')
-      ->check(accepted_by([](const std::string& name) {
-        passes_without({}, {&name, 1});
-      }))
+      ->check(accepted_by([](const std::string& name) { passes_without({}, {name}); }))
       ->type_name("PASSES");
 }
 
