@@ -15,7 +15,10 @@ Plannable plannable(const Graph& graph, CompileOptions compile) {
             compile.plan.recompute = budget_rule(budget);
             return plan_program(graph, compile);
           },
-          [&graph, compile] { return least_budget(graph, compile); }};
+          [&graph, compile]() mutable {
+            compile.plan.recompute = {Recompute::Mode::automatic};
+            return least_budget(graph, compile);
+          }};
 }
 
 }  // namespace

@@ -65,29 +65,31 @@ Bytes Study::budget_for(const RowSpec& row, const Setup& setup) {
     other.compile.plan.recompute = {mode};
     return subject_->start(other);
   };
-  const auto all = start_with(Recompute::Mode::none);
+  const auto least = [&] { return start_with(Recompute::Mode::automatic)->least_budget(); };
   Bytes budget;
   if (setup.budget == BudgetRule::as_blocks) {
-    const Bytes most = all->plan().peak, blocks = start_with(Recompute::Mode::blocks)->plan().peak;
+    const Bytes most = start_with(Recompute::Mode::none)->plan().peak,
+                blocks = start_with(Recompute::Mode::blocks)->plan().peak;
     // A model of one block, or of none, is not helped by that rule: half way to the least then.
     const bool helps = blocks.count < most.count - most.count / 50;
-    budget = helps ? blocks : Bytes{(most.count + all->least_budget().count) / 2};
+    budget = helps ? blocks : Bytes{(most.count + least().count) / 2};
   } else {
-    budget = all->least_budget();
+    budget = least();
   }
   return budgets_[row.name] = budget;
 }
 
 std::vector<CurvePoint> Study::curve(const RowSpec& row, int points) const {
   Setup setup = setup_of(row);
-  const auto start_with = [&](std::optional<Bytes> budget) {
+  const auto start_with = [&](std::optional<Bytes> budget, const Recompute& recompute) {
     setup.compile.plan.budget = budget;
-    setup.compile.plan.recompute = budget_rule(budget);
+    setup.compile.plan.recompute = recompute;
     return subject_->start(setup);
   };
-  return frontier_curve({[&](std::optional<Bytes> budget) { return start_with(budget)->plan(); },
-                         [&] { return start_with({})->least_budget(); }},
-                        points);
+  return frontier_curve(
+      {[&](std::optional<Bytes> budget) { return start_with(budget, budget_rule(budget))->plan(); },
+       [&] { return start_with({}, {Recompute::Mode::automatic})->least_budget(); }},
+      points);
 }
 
 std::optional<Run> Study::run(const RowSpec& row,
