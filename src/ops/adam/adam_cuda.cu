@@ -93,22 +93,13 @@ __global__ void __launch_bounds__(item_threads)
 }
 
 template <int most>
-Kernel bind(std::span<const KernelRequest> calls, std::vector<AdamAttributes> attributes) {
+Kernel bind(std::span<const KernelRequest> calls, const std::vector<AdamAttributes>& attributes) {
   return dispatch_update(
       calls[0], calls[0].in(2).dtype(), [&](auto parameter, auto gradient, auto state) {
         using T = typename decltype(parameter)::type;
         using G = typename decltype(gradient)::type;
         using S = typename decltype(state)::type;
-        return skippable_on_device(
-            calls, {[counts = elements_of(calls), attributes](const KernelArgs& args) {
-              Calls<State<T, G, S>, most> all{};
-              for (std::size_t i = 0; i < counts.size(); ++i)
-                all.calls[i] = {call_of(args, i, counts.size()), attributes[i], counts[i]};
-              const std::int64_t largest = *std::max_element(counts.begin(), counts.end());
-              launch({args, "adam", grid_of_calls(update_blocks(largest), counts.size()),
-                      dim3(item_threads)},
-                     adam_kernel<T, G, S, most>, all, attributes[0]);
-            }});
+        return update_kernel("adam", adam_kernel<T, G, S, most>, calls, attributes);
       });
 }
 

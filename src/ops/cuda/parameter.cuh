@@ -241,4 +241,21 @@ Kernel dispatch_update(const KernelRequest& request, DType state, const Make& ma
   });
 }
 
+// An elementwise update, for one call or a group of up to `most`. The kernel is given the states of
+// all calls, and the attributes of the first, of which it reads what all calls have in common.
+template <class State, int most, class A>
+Kernel update_kernel(const char* name, void (*kernel)(Calls<State, most>, A),
+                     std::span<const KernelRequest> calls, const std::vector<A>& attributes) {
+  return skippable_on_device(
+      calls, {[name, kernel, attributes, counts = elements_of(calls)](const KernelArgs& args) {
+        Calls<State, most> all{};
+        for (std::size_t i = 0; i < counts.size(); ++i)
+          all.calls[i] = {call_of(args, i, counts.size()), attributes[i], counts[i]};
+        const std::int64_t largest = *std::max_element(counts.begin(), counts.end());
+        launch(
+            {args, name, grid_of_calls(update_blocks(largest), counts.size()), dim3(item_threads)},
+            kernel, all, attributes[0]);
+      }});
+}
+
 }  // namespace ebb::cuda

@@ -62,20 +62,11 @@ __global__ void __launch_bounds__(item_threads)
 }
 
 template <int most>
-Kernel bind(std::span<const KernelRequest> calls, std::vector<SgdAttributes> attributes) {
+Kernel bind(std::span<const KernelRequest> calls, const std::vector<SgdAttributes>& attributes) {
   return dispatch_gradient(calls[0], [&](auto parameter, auto gradient) {
     using T = typename decltype(parameter)::type;
     using G = typename decltype(gradient)::type;
-    return skippable_on_device(
-        calls, {[counts = elements_of(calls), attributes](const KernelArgs& args) {
-          Calls<State<T, G>, most> all{};
-          for (std::size_t i = 0; i < counts.size(); ++i)
-            all.calls[i] = {call_of(args, i, counts.size()), attributes[i], counts[i]};
-          const std::int64_t largest = *std::max_element(counts.begin(), counts.end());
-          launch({args, "sgd", grid_of_calls(update_blocks(largest), counts.size()),
-                  dim3(item_threads)},
-                 sgd_kernel<T, G, most>, all, attributes[0]);
-        }});
+    return update_kernel("sgd", sgd_kernel<T, G, most>, calls, attributes);
   });
 }
 
