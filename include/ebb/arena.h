@@ -1,6 +1,6 @@
-// The one block of memory that programs run in. Programs that share an arena (training and
-// evaluation, batches of several shapes, the levels of a multilevel problem) run in turn, so its
-// size is the size that the largest of them needs.
+// The block of memory that programs run in. Programs that share an arena (training and evaluation,
+// batches of several shapes, the levels of a multilevel problem) run one at a time, so the arena is
+// as large as the largest of them needs.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,21 @@ class Arena {
 
   Device device() const { return device_; }
   Bytes size() const;
-  Bytes resident() const;  // how much of it the operating system holds in memory now
+  Bytes resident() const;  // how much of it is resident memory now
 
-  // Makes it at least this large. Growing discards the contents: programs keep nothing there
-  // between runs.
+  // Grows the arena to at least this size. Growing discards the contents: programs keep nothing
+  // there between runs.
   void reserve(Bytes size);
   std::byte* data() const;
 
-  // Which of the requested properties of its memory were granted.
+  // Which of the properties requested in MachineOptions its memory has.
   const MachineReport& report() const { return report_; }
 
-  // Changes whenever `data` changes, so that programs know when to bind their addresses again.
+  // Changes whenever `data()` changes, so that programs know when to update their addresses.
   std::uint64_t generation() const { return generation_; }
 
-  // Programs write their inputs into the arena before they run. `claim` says whose they are;
-  // `holder` tells whether they are still there.
+  // Programs write their inputs into the arena before they run. A program calls `claim` when it
+  // does; while `holder` is still that program, its inputs have not been overwritten.
   void claim(const void* program) { holder_ = program; }
   const void* holder() const { return holder_; }
 

@@ -1,4 +1,4 @@
-// What a program computes: tensors to deliver and variables to overwrite.
+// What a program computes: output tensors and new values of variables.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace ebb {
 
-// After the program has run, `target` holds `value`. All other nodes see the value from before the
-// run.
+// After a run of the program, `target` holds `value`. During the run all nodes that read `target`
+// see its old value.
 struct Update {
   Variable target;
   Tensor value;
@@ -21,7 +21,7 @@ struct Graph {
   std::vector<Update> updates;
 };
 
-// Every node the graph needs, inputs before users.
+// Every node that outputs and updates depend on, inputs before users.
 std::vector<std::shared_ptr<Node>> topological_order(const Graph& graph);
 
 }  // namespace ebb

@@ -16,7 +16,7 @@ namespace ebb {
 
 class Storage;
 
-// What a buffer is for, in reports.
+// The categories by which reports break down memory.
 enum class Category : std::uint8_t {
   weights,
   gradients,
@@ -31,12 +31,12 @@ std::string_view name(Category category);
 // Hints for planner and reports from the code that made a node. They do not change results.
 struct Marks {
   bool backward = false;          // made by differentiation
-  std::uint32_t block = 0;        // outermost call of a List's module that it belongs to; 0: none
-  std::uint32_t checkpoint = 0;   // outermost region to be recomputed for backward; 0: none
-  std::uint32_t keep_one_in = 0;  // every n-th node of the region is kept; 0: none
+  std::uint32_t block = 0;        // number of the outermost call of a List's module; 0: none
+  std::uint32_t checkpoint = 0;   // number of the outermost checkpointed region; 0: none
+  std::uint32_t keep_one_in = 0;  // every n-th node of that region is kept; 0: none
 };
 
-// While it lives, nodes made on this thread carry these marks.
+// While it exists, nodes made on this thread get these marks.
 class MarkScope {
  public:
   explicit MarkScope(const Marks& marks);
@@ -65,11 +65,11 @@ class Node : public std::enable_shared_from_this<Node> {
   const std::string& path() const { return path_; }
   std::uint64_t id() const { return id_; }  // grows in order of creation: inputs before users
 
-  // The bytes of a constant or variable; null for everything computed.
+  // The memory of a constant or variable; null for all other nodes.
   const std::shared_ptr<Storage>& storage() const { return storage_; }
   void set_storage(std::shared_ptr<Storage> storage) { storage_ = std::move(storage); }
 
-  // The value a variable starts from, until it has storage.
+  // The initial value of a variable that has no storage yet.
   const Tensor& initial() const { return initial_; }
   void set_initial(Tensor initial) { initial_ = std::move(initial); }
 
@@ -96,9 +96,9 @@ class Node : public std::enable_shared_from_this<Node> {
 
 std::int64_t live_nodes();  // nodes that exist now, in the whole process
 
-// While it lives, nodes made on this thread carry `name` in their module path: relative names join
-// the path so far with a dot, absolute ones replace it. Random keys drawn inside depend on the path
-// and on how many scopes were entered before, so two uses of one module draw different numbers.
+// While it exists, nodes made on this thread have `name` in their module path: a relative name is
+// appended with a dot, an absolute one replaces the path. Random keys drawn inside depend on the
+// path and on how many scopes were entered before, so two uses of a module draw different numbers.
 class PathScope {
  public:
   enum class Kind : bool { relative, absolute };
@@ -113,8 +113,8 @@ class PathScope {
 };
 const std::string& current_path();
 
-// While it lives, the path is `path` and random keys start afresh: tracing the same code in two
-// such scopes gives the same paths and the same keys.
+// While it exists, the module path is `path` and the sequence of random keys starts anew: tracing
+// the same code in two such scopes gives the same paths and the same keys.
 class TraceScope {
  public:
   explicit TraceScope(std::string path = {});

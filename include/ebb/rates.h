@@ -1,4 +1,4 @@
-// The rates of a device, from which the planner predicts time.
+// Throughputs of a device, from which the planner predicts times.
 #pragma once
 
 #include <array>
@@ -18,18 +18,18 @@ struct WorkRate {
   double f32 = 0.0, bf16 = 0.0, f16 = 0.0, f64 = 0.0;
 };
 
-// The defaults stand for two cores of a present server processor.
+// The defaults are typical of two cores of a current server processor.
 struct Rates {
   std::string name = "two CPU cores";
   Device::Kind kind = Device::Kind::cpu;
   Bytes memory = {};        // 0: not known
-  double bandwidth = 20e9;  // bytes a second, read plus written
-  double launch_us = 0.3;   // fixed cost of one instruction
+  double bandwidth = 20e9;  // of main memory in bytes per second, read plus written
+  double launch_us = 0.3;   // fixed cost of one instruction, in microseconds
   // The first `cache` bytes that an instruction moves are assumed to hit the cache.
   Bytes cache = 8_MiB;
   double cache_bandwidth = 80e9;
-  // Whether arithmetic and memory traffic of a kernel overlap, as on a GPU: then the longer of both
-  // counts, otherwise their sum.
+  // Whether arithmetic and memory traffic of a kernel overlap, as on a GPU: then its time is the
+  // longer of both, otherwise their sum.
   bool overlaps = false;
   std::array<WorkRate, work_count> work{{
       {40e9, 28e9, 28e9, 8e9},       // elementwise
@@ -42,7 +42,7 @@ struct Rates {
   const WorkRate& operator[](Work of) const { return work[static_cast<std::size_t>(of)]; }
 
   double seconds_to_move(Bytes bytes) const;
-  // Milliseconds of one call with this cost on numbers of this type.
+  // Milliseconds of one call with this cost whose arithmetic is in this dtype.
   double predict_ms(const Cost& cost, DType dtype) const;
 };
 

@@ -15,14 +15,14 @@ namespace ebb {
 struct Recompute {
   enum class Mode : std::uint8_t {
     marked,     // those marked in the model's code (see Checkpoint)
-    none,       // keep all, marks or not
+    none,       // no activations: all are kept, also marked ones
     blocks,     // all inside a block (element of a List); tensors that pass between blocks are kept
     sqrt,       // the same, with n blocks joined into √n groups (Chen et al., 2016)
-    segment,    // all nodes of forward except every `segment`-th
+    segment,    // the nodes inside blocks (without blocks: of forward) except every `segment`-th
     selective,  // outputs of cheap ops (norms, activations, elementwise) whose inputs are kept
                 // anyway
     greedy,     // one by one, best ratio of bytes to time first, until the budget is met
-    automatic,  // the least predicted time within the budget
+    automatic,  // searches for the least predicted time within the budget
   };
   Mode mode = Mode::marked;
   std::int64_t segment = 0;  // with Mode::segment; 0 keeps no node

@@ -12,7 +12,7 @@
 namespace ebb {
 namespace {
 
-// Longer programs gain nothing, and their tiles would leave the first-level cache.
+// Longer programs are not faster: their tiles would no longer fit the first-level cache.
 constexpr std::size_t max_inputs = 8, max_code = 32;
 
 struct Expression {
@@ -57,16 +57,17 @@ class Fusion {
     return node.op().pointwise() && node.op().pointwise()->arity == 0;
   }
 
-  // Whether a reader may take the node's code into its own.
+  // Whether the node may be fused into its readers.
   bool may_inline(const Node& node) const {
     if (pinned_.contains(&node)) return false;
-    // Sums of gradients over micro-batches: joined, all parts would have to wait for the last one.
+    // Sums of gradients over micro-batches are not fused: all addends would have to stay live until
+    // the last one is computed.
     if (node.category() == Category::gradients) return false;
     return is_generator(node) || uses_.at(&node) == 1;
   }
 
-  // Notes which elementwise node a reduction can evaluate itself. Reshapes between them only count
-  // the same elements in another way.
+  // Records the elementwise node that a reduction can evaluate itself. Reshapes between them do not
+  // change the order of the elements and are skipped.
   void find_evaluated(const Node& reduction) {
     const Tensor& input = reduction.inputs()[0];
     std::vector<const Node*> reshapes;
@@ -82,7 +83,7 @@ class Fusion {
     skipped_.insert(reshapes.begin(), reshapes.end());
   }
 
-  // Index-dependent and computed values must have the reader's shape; one constant fits any.
+  // A producer must have the reader's shape, except for a constant fill, which fits any shape.
   static bool fits(const Node& producer, const Node& reader) {
     return producer.outputs()[0].shape == reader.outputs()[0].shape || &producer.op() == &full_op();
   }
@@ -93,7 +94,7 @@ class Fusion {
     result.program.input_dtypes.clear();
     result.program.code.clear();
 
-    // Two passes: all inputs come to be known first, since they are numbered before instructions.
+    // Two passes: the first finds all inputs, since they are numbered before all instructions.
     std::vector<const Expression*> inlined;
     std::size_t inputs = 0, code = 1;
     for (const Tensor& operand : node.inputs()) {
@@ -167,7 +168,7 @@ class Fusion {
     add(node, fused_reduce_op(), e, attributes);
   }
 
-  // One op in the place of a node and of what was joined with it.
+  // Replaces a node and the nodes fused into it by one op.
   void add(const Node& node, const Op& op, const Expression& e, const Attributes& attributes) {
     const TraceScope path(node.path());
     const Tensor fused =
@@ -181,8 +182,8 @@ class Fusion {
   std::vector<std::shared_ptr<Node>> order_;
   std::unordered_map<const Node*, int> uses_;
   std::unordered_set<const Node*> pinned_;
-  std::unordered_map<const Node*, const Node*> evaluated_;  // by reductions
-  std::unordered_set<const Node*> skipped_;                 // reshapes on the way to those
+  std::unordered_map<const Node*, const Node*> evaluated_;  // reduction → node that it evaluates
+  std::unordered_set<const Node*> skipped_;                 // reshapes between those two
   std::unordered_map<const Node*, Expression> pending_;
   Rewriter rewriter_;
 };

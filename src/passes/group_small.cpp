@@ -1,12 +1,12 @@
-// A step has hundreds of updates and sums of squares of vectors, each of which takes a GPU longer
-// to start than to do. A group of them is one launch (ops/group).
+// A step has hundreds of updates and sums of squares of small vectors, each of which takes longer
+// to launch on a GPU than to run. A group of them is one kernel launch (ops/group).
 //
-// Calls are joined where what waits for one waits for all of them: updates, for which nobody waits,
-// and calls whose results have the same one reader, such as the sum that makes the norm of all
-// gradients. So no call is made to wait for itself, and nothing comes later but the calls.
+// Two kinds of calls are grouped: updates, whose results have no reader, and calls whose results
+// have the same single reader, such as the sum that makes the norm of all gradients. So grouping
+// creates no cycle and delays nothing but the grouped calls themselves.
 //
-// Their inputs live until the last of them is made. Of these none is large, and a group's are no
-// more than `most_held` together: that is what a group can add to a peak.
+// The inputs of all calls of a group are live until the last of them is computed. Each is small,
+// and together they take at most `most_held`, which bounds what a group can add to peak memory.
 #include <algorithm>
 #include <queue>
 #include <unordered_map>
@@ -26,18 +26,18 @@ namespace {
 
 using NodePtr = std::shared_ptr<Node>;
 
-// Biases and norms of the widest models, 16384 float32. A larger update has work enough for its
-// launch, and memory that should not wait.
+// Holds 16384 float32: biases and norm weights of the widest models. A larger update takes longer
+// than its launch, and its gradient should be freed early.
 constexpr Bytes small_tensor = 64_KiB;
-// The gradients of some hundred vectors: little beside one activation of a model that has as many.
+// Gradients of about a hundred vectors: little compared with one activation of such a model.
 constexpr Bytes most_held = 1_MiB;
 
-// What one call of a group shares with the others.
+// What all calls of a group have in common.
 struct Kind {
   const GroupOp* op;
   Attributes in_common;
   std::vector<DType> inputs;
-  const Node* reader;  // the one that waits for the results; null: none does
+  const Node* reader;  // the single reader of the results; null: there is none
   Device device;
   Category category;
   bool backward;
@@ -47,8 +47,8 @@ struct Kind {
 struct SmallCall {
   NodePtr node;
   Kind kind;
-  std::size_t ready;                            // position of the last of what it reads
-  std::vector<std::pair<Tensor, Bytes>> reads;  // what it keeps alive
+  std::size_t ready;                            // position of its last input in the order
+  std::vector<std::pair<Tensor, Bytes>> reads;  // buffers in the arena that it keeps live
 };
 
 struct Group {
@@ -57,7 +57,7 @@ struct Group {
   std::unordered_set<Tensor> reads;
   Bytes held;
 
-  // Adds a call, if there is room.
+  // Adds a call of the same kind if there is room; returns whether it did.
   bool take(const SmallCall& call) {
     if (!(call.kind == kind) || calls.size() == GroupOp::most_calls) return false;
     Bytes more;
@@ -71,7 +71,7 @@ struct Group {
   }
 };
 
-// The module that all are in.
+// The path of the innermost module that contains all nodes.
 std::string common_path(const std::vector<NodePtr>& nodes) {
   std::string path = nodes.front()->path();
   for (const NodePtr& node : nodes)
@@ -101,7 +101,7 @@ class GroupSmall {
     std::vector<SmallCall> calls;
     for (const NodePtr& node : order_)
       if (auto call = small_call(node)) calls.push_back(std::move(*call));
-    // In the order in which they could run, so that a group is of neighbours.
+    // In the order in which they could run, so that a group consists of neighbours.
     std::stable_sort(calls.begin(), calls.end(),
                      [](const SmallCall& a, const SmallCall& b) { return a.ready < b.ready; });
     std::vector<Group> groups;
@@ -117,7 +117,7 @@ class GroupSmall {
  private:
   std::optional<SmallCall> small_call(const NodePtr& node) const {
     const GroupOp* group = node->op().group();
-    // Parts of a model may be computed again, and groups are not.
+    // Groups are not recomputed, so calls in blocks and checkpointed regions stay single.
     if (!group || node->device().kind != where_ || node->marks().block != 0 ||
         node->marks().checkpoint != 0 || !writes_its_own(*node))
       return {};
@@ -148,14 +148,14 @@ class GroupSmall {
     return call;
   }
 
-  // Variables and constants, whoever waits for them.
+  // Whether a tensor is a variable or a constant, which is not in the arena.
   static bool has_its_own_memory(const Tensor& tensor) {
     return is_leaf(tensor.node()->op()) && &tensor.node()->op() != &input_op();
   }
 
-  // Whether the variables a call reads are updated by itself or not at all, and whether all that it
-  // may write over is such a variable. Calls of a group then do not touch what others write, and
-  // none has to wait for another's update.
+  // Whether every variable that the call reads is updated by the call itself or not at all, and
+  // every input that it may overwrite is such a variable. Then no call of a group accesses what
+  // another one writes, and none has to wait for the update of another.
   bool writes_its_own(const Node& node) const {
     std::vector<bool> own(node.inputs().size());
     for (std::size_t i = 0; i < own.size(); ++i) {
@@ -171,8 +171,9 @@ class GroupSmall {
     });
   }
 
-  // Who waits for a node's results: null where nobody does, nothing where they have several readers
-  // or are delivered. What only passes one result on, a view or a cast, is not who waits for it.
+  // The single reader of a node's results: null if they have no reader, nothing if they have
+  // several or are outputs of the program. A small node with one input, such as a view or a cast,
+  // does not count as the reader; its own reader does.
   std::optional<const Node*> reader_of(const Node& node) const {
     const Node* at = &node;
     while (!delivered_.contains(at)) {
@@ -190,9 +191,9 @@ class GroupSmall {
                        [&](const Update& update) { return update.value.node().get() == &node; });
   }
 
-  // In the old order, each group where its last call was.
+  // Keeps the old order as far as possible, with each group at the place of its last call.
   Graph rewrite(const std::vector<Group>& groups) {
-    std::vector<std::size_t> place(order_.size());  // the node at which a node is made
+    std::vector<std::size_t> place(order_.size());  // for a node, where it is made in the old order
     std::unordered_map<std::size_t, const Group*> group_at;
     for (std::size_t i = 0; i < order_.size(); ++i) place[i] = i;
     for (const Group& group : groups) {
@@ -259,7 +260,7 @@ class GroupSmall {
   LayoutMap layouts_;
   std::unordered_map<const Node*, std::vector<const Node*>> readers_;
   std::unordered_set<const Node*> delivered_;           // outputs of the program
-  std::unordered_map<Tensor, const Node*> updated_by_;  // variable → what makes its new value
+  std::unordered_map<Tensor, const Node*> updated_by_;  // variable → node that makes its new value
   Rewriter rewriter_;
 };
 

@@ -27,7 +27,7 @@ class CopyInsertion {
       rewriter_.replace(*node, std::move(outputs));
     }
     Graph result = rewriter_.apply(graph_);
-    std::unordered_set<Tensor> owned;  // tensors whose buffer already serves an output or update
+    std::unordered_set<Tensor> owned;  // tensors whose buffer an output or update already uses
     const auto own = [&](Tensor& t, const Node* allowed) {
       const bool has_buffer = layouts_.root(t) == t && !is_leaf(t.node()->op());
       if ((!has_buffer || !owned.insert(t).second) && t.node().get() != allowed) t = contiguous(t);
@@ -48,7 +48,7 @@ class CopyInsertion {
     return true;
   }
 
-  // One copy serves all who need it.
+  // All readers of a tensor share one copy.
   Tensor copied(const Tensor& input, const Node& reader) {
     if (const auto found = copies_.find(input); found != copies_.end()) return found->second;
     const TraceScope path(reader.path());

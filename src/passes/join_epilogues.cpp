@@ -1,5 +1,6 @@
-// A residual's sum and an activation's slope follow a product or a norm's gradient, whose kernels
-// can do them before they write: one walk over memory less, and a tensor that is never written.
+// A residual addition or an activation's gradient often follows a matrix product or a norm's
+// gradient. Their kernels can compute it as an epilogue, before they write: that saves one pass
+// over memory and an intermediate tensor.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -17,10 +18,10 @@ namespace {
 
 using NodePtr = std::shared_ptr<Node>;
 
-// An elementwise function to be done by the node that makes its first operand.
+// An elementwise function to be computed by the node that makes one of its operands.
 struct Epilogue {
   NodePtr function;
-  Tensor other;  // the second operand
+  Tensor other;  // the other operand
   AfterProduct kind = AfterProduct::add;
 };
 
@@ -47,10 +48,11 @@ class JoinEpilogues {
 
  private:
   void match(const NodePtr& node) {
-    // Sums of gradients over micro-batches stay apart: gradients are counted, and clipped, as such.
+    // Sums of gradients over micro-batches stay separate ops, because they are reported and clipped
+    // as gradients.
     if (node->category() == Category::gradients) return;
     if (&node->op() == &add_) {
-      // A norm's gradient gains more than a product, so it is asked first.
+      // A norm's gradient gains more from an epilogue than a product, so it is tried first.
       if (!attach(node, 0, 1, Kind::norm) && !attach(node, 1, 0, Kind::norm) &&
           !attach(node, 0, 1, Kind::product))
         attach(node, 1, 0, Kind::product);
@@ -72,10 +74,10 @@ class JoinEpilogues {
     if (!(kind == Kind::norm ? is_norm_gradient(source) : is_product(source, epilogue)))
       return false;
     const Node& root = *through_reshapes(other).node();
-    // Views that are no matrices in memory would have to be copied first.
+    // Views other than reshapes may not be contiguous and would have to be copied first.
     if (root.op().is_view()) return false;
-    // What comes later would be waited for, with all that the product or norm reads. A residual is
-    // always there before, and so are activations.
+    // A later operand would delay the product or norm and keep all of its inputs live. Residuals
+    // and activations always come earlier.
     if (!root.inputs().empty() &&
         position_.at(other.node().get()) > position_.at(source.node().get()))
       return false;
@@ -84,7 +86,7 @@ class JoinEpilogues {
     return true;
   }
 
-  // What a tensor is reshaped from, if nobody else reads it.
+  // The tensor that `tensor` is reshaped from, if neither it nor the reshapes have other readers.
   Tensor alone(Tensor tensor) const {
     while (readers_.at(tensor) == 1) {
       if (&tensor.node()->op() != &reshape_op()) return tensor;
@@ -103,7 +105,7 @@ class JoinEpilogues {
            tensor.output() == 0 && !node.attributes().as<RowNormGradAttributes>().added;
   }
 
-  // On the CPU products have no such ends: they would be the same two walks.
+  // CUDA only: CPU products have no epilogues and would make the same two passes over memory.
   static bool is_product(const Tensor& tensor, AfterProduct epilogue) {
     const Node& node = *tensor.node();
     return &node.op() == &matmul_op() && node.device().kind == Device::Kind::cuda &&
@@ -136,9 +138,9 @@ class JoinEpilogues {
   const Graph& graph_;
   std::vector<NodePtr> order_;
   std::unordered_map<const Node*, std::size_t> position_;
-  std::unordered_map<Tensor, int> readers_;  // the graph itself counts as one
+  std::unordered_map<Tensor, int> readers_;  // see count_readers
   std::unordered_map<const Node*, Epilogue> epilogues_;
-  std::unordered_set<const Node*> joined_;  // the functions
+  std::unordered_set<const Node*> joined_;  // functions that have become epilogues
   Rewriter rewriter_;
 };
 

@@ -1,5 +1,5 @@
-// Most losses end in a mean, whose gradient in each row is known before the losses are: then one
-// walk over the logits gives both.
+// Most losses end in a mean, whose gradient for each row is known before the losses are. Then one
+// pass over the logits computes the losses and the gradients.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -37,7 +37,7 @@ class JoinLoss {
   }
 
  private:
-  // The one reader of a tensor, if it is of this op.
+  // The only reader of a tensor, if it is a node of this op.
   NodePtr only_reader(const Tensor& tensor, const Op& op) const {
     const auto found = readers_.find(tensor);
     if (found == readers_.end() || found->second.size() != 1) return {};
@@ -45,8 +45,8 @@ class JoinLoss {
     return reader && &reader->op() == &op ? reader : nullptr;
   }
 
-  // The backward op that can be joined with a forward one: nobody else has the logsumexp, and its
-  // gradient does not wait for any loss.
+  // The backward op that can be merged with a forward op, if there is one: it must be the only
+  // reader of the logsumexp, and the gradient of the losses must not depend on any loss.
   NodePtr partner(const NodePtr& forward) const {
     const NodePtr passed = only_reader(Tensor(forward, 1), stop_gradient_op());
     if (!passed) return {};
@@ -86,7 +86,7 @@ class JoinLoss {
     std::vector<Tensor> gradients;
     for (std::size_t i = 1; i < types.size(); ++i)
       gradients.emplace_back(joint, static_cast<int>(i));
-    // Nothing reads the logsumexp but the ops that go; the loss stands in for it.
+    // Only ops that are removed read the logsumexp (output 1), so any tensor may take its place.
     rewriter_.replace(forward, {Tensor(joint, 0), Tensor(joint, 0)});
     rewriter_.replace(backward, std::move(gradients));
     done_.insert(&backward);
@@ -101,8 +101,8 @@ class JoinLoss {
 
   const Graph& graph_;
   std::vector<NodePtr> order_;
-  std::unordered_map<Tensor, std::vector<NodePtr>> readers_;  // null: the graph itself
-  std::unordered_map<const Node*, NodePtr> backward_;         // of each forward op that is joined
+  std::unordered_map<Tensor, std::vector<NodePtr>> readers_;  // a null reader is the graph itself
+  std::unordered_map<const Node*, NodePtr> backward_;         // by forward op, if it can be merged
   std::unordered_set<const Node*> done_;
   Rewriter rewriter_;
 };

@@ -1,9 +1,9 @@
-// Most batch norms are followed by relu. A norm's kernel can do that before it writes, and its
-// gradient's can find again where relu let the gradient pass: a walk over memory less in forward,
-// and one in backward, which does not need relu's result.
+// Most batch norms are followed by relu. The norm's kernel can apply it before it writes, and the
+// kernel of the norm's gradient can recompute relu's mask. That saves one pass over memory in
+// forward and one in backward, which then does not need relu's result.
 //
-// At the end of a block a shortcut is added before relu. On a GPU, where all of this moves bytes
-// and does little else, the norm's kernel does the sum as well.
+// At the end of a residual block a shortcut is added before relu. On a GPU, where all of this is
+// bound by memory bandwidth, the norm's kernel computes the sum as well.
 #include <unordered_map>
 
 #include "ebb/ops.h"
@@ -50,7 +50,8 @@ class JoinRelu {
     }
   }
 
-  // relu(y + other), for the norm that comes after the other: what it adds is there.
+  // Matches relu(y + other), where y is the result of a batch norm and `other` is computed before
+  // it, so that the norm's kernel can read it.
   void match_sum(const Node& relu) {
     const Tensor& sum = relu.inputs()[0];
     const Node& add = *sum.node();
@@ -72,7 +73,7 @@ class JoinRelu {
       }
   }
 
-  // Whether a tensor is the result of a batch norm that nothing was joined with.
+  // Whether a tensor is the result of a batch norm without a fused relu or addition.
   static bool is_norm(const Tensor& y) {
     const Node& node = *y.node();
     if (&node.op() != &batch_norm_op() || y.output() != 0) return false;
@@ -80,15 +81,15 @@ class JoinRelu {
     return !a.relu && !a.added;
   }
 
-  // The batch norm whose result a node is the relu of.
+  // The batch norm whose result `node` applies relu to, if it does that.
   NodePtr normed(const Node& node) const {
     if (&node.op() != &relu_) return {};
     const Tensor& y = node.inputs()[0];
     return is_norm(y) ? y.node() : nullptr;
   }
 
-  // The batch norm that a batch_norm_grad belongs to, if all that it is given is what relu lets
-  // pass of a gradient, and that is for no one else.
+  // The batch norm of a batch_norm_grad, if that norm is followed by relu and the incoming gradient
+  // is relu's gradient, where(relu(y) <= 0, 0, g), without other readers.
   NodePtr masked(const Node& node) const {
     if (&node.op() != &batch_norm_grad_op()) return {};
     const auto& a = node.attributes().as<BatchNormGradAttributes>();
@@ -104,7 +105,7 @@ class JoinRelu {
     return norm && same(*norm, node) ? norm : nullptr;
   }
 
-  // Whether a gradient is that of a norm: y can be computed again from what it has.
+  // Whether `gradient` is the gradient of `norm`, so that it can recompute y from its inputs.
   static bool same(const Node& norm, const Node& gradient) {
     const auto& a = norm.attributes().as<BatchNormAttributes>();
     const auto& b = gradient.attributes().as<BatchNormGradAttributes>();
@@ -115,7 +116,7 @@ class JoinRelu {
            (!a.weight || norm.inputs()[1] == gradient.inputs()[4]);
   }
 
-  // A norm's bias, or the variable of float32 it is cast from: that lives until backward anyway.
+  // A norm's bias, or the float32 leaf that it is cast from, which is live until backward anyway.
   static const Tensor& kept_bias(const Node& norm) {
     const Tensor& bias = norm.inputs().back();
     const Node& source = *bias.node();
@@ -157,10 +158,10 @@ class JoinRelu {
   const Graph& graph_;
   std::vector<NodePtr> order_;
   std::unordered_map<const Node*, std::size_t> position_;
-  std::unordered_map<Tensor, int> readers_;            // the graph itself counts as one
-  std::unordered_map<const Node*, Tensor> forward_;    // norms, and what they add, if anything
-  std::unordered_map<const Node*, Tensor> joined_;     // relus and sums they do, and their results
-  std::unordered_map<const Node*, NodePtr> backward_;  // from gradients to the norms they are of
+  std::unordered_map<Tensor, int> readers_;            // see count_readers
+  std::unordered_map<const Node*, Tensor> forward_;    // norm → shortcut that it adds, or empty
+  std::unordered_map<const Node*, Tensor> joined_;     // fused relu or sum → result of its norm
+  std::unordered_map<const Node*, NodePtr> backward_;  // batch_norm_grad → its norm
   Rewriter rewriter_;
 };
 

@@ -1,6 +1,6 @@
-// A bias that was added to a residual has as its gradient the sum, over rows, of a norm's gradient
-// in its input: the kernel that writes those rows can sum them as it goes. On a GPU that is a walk
-// over memory less; on the CPU it would gain little, and change the order of the sum for it.
+// The gradient of a bias that was added to a residual stream is the sum over rows of a norm's
+// gradient with respect to its input. The kernel that writes those rows can also sum them. On a GPU
+// that saves one pass over memory; on the CPU it would gain little and change the order of the sum.
 #include <unordered_map>
 
 #include "ebb/ops.h"
@@ -18,7 +18,7 @@ namespace {
 
 using NodePtr = std::shared_ptr<Node>;
 
-// The gradient of a norm whose rows a node sums, if that is what it does.
+// The norm gradient whose rows `node` sums, or null if it does not do that.
 NodePtr summed_norm(const Node& node) {
   if (&node.op() != &sum_op() || node.device().kind != Device::Kind::cuda) return {};
   Tensor rows = node.inputs()[0];
@@ -32,7 +32,7 @@ NodePtr summed_norm(const Node& node) {
   return norm && rows.output() == 0 && rows.shape().back() == columns ? source : nullptr;
 }
 
-// The same gradient, and the sum as one output more.
+// The outputs of a copy of the norm gradient that has the sum as an additional last output.
 std::vector<Tensor> with_sum(const Node& norm, const Rewriter& rewriter) {
   RowNormGradAttributes attributes = norm.attributes().as<RowNormGradAttributes>();
   attributes.sum = true;
@@ -43,8 +43,8 @@ std::vector<Tensor> with_sum(const Node& norm, const Rewriter& rewriter) {
 
 Graph join_sums(const Graph& graph) {
   const std::vector<NodePtr> order = topological_order(graph);
-  std::unordered_map<const Node*, const Node*> norms;  // of sums
-  std::unordered_map<const Node*, Tensor> sums;        // of norms
+  std::unordered_map<const Node*, const Node*> norms;  // sum → norm gradient
+  std::unordered_map<const Node*, Tensor> sums;        // norm gradient → its new output
   for (const NodePtr& node : order)
     if (const NodePtr norm = summed_norm(*node)) {
       norms.emplace(node.get(), norm.get());

@@ -1,4 +1,4 @@
-// Where every tensor of a graph lies: which tensor owns its buffer, and with what strides.
+// For every tensor of a graph, the tensor that owns its buffer, and its strides and offset there.
 #pragma once
 
 #include <unordered_map>
@@ -10,11 +10,11 @@ namespace ebb {
 
 class LayoutMap {
  public:
-  // Adds a node's output; its inputs must have been added. Leaves need not be.
+  // Adds all outputs of the tensor's node; its inputs must have been added, except leaves.
   void add(const Tensor& tensor);
 
   Layout operator[](const Tensor& tensor) const;
-  Tensor root(const Tensor& tensor) const;  // the tensor whose buffer it is part of
+  Tensor root(const Tensor& tensor) const;  // the tensor that owns its buffer
 
  private:
   struct Entry {

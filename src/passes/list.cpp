@@ -13,7 +13,8 @@ namespace {
 
 constexpr auto on_cuda = Device::Kind::cuda;
 
-// Patterns are joined before `fuse_pointwise`, which would hide the elementwise ops in them.
+// The join_* passes run before `fuse_pointwise`, which would hide elementwise ops from their
+// patterns.
 const Pass table[] = {
     {.name = "join_loss",
      .summary = "a fused loss and its gradient become one op",

@@ -1,5 +1,5 @@
-// Where q, k and v are parts of one product, as in GPT-2, backward makes three gradients and copies
-// them side by side. attention_grad can write them so itself.
+// If q, k and v are slices of one matrix product, as in GPT-2, backward computes three gradients
+// and concatenates them. attention_grad can write the concatenated gradient itself.
 #include <unordered_map>
 
 #include "ebb/ops.h"
@@ -35,7 +35,7 @@ class PackGradients {
   }
 
  private:
-  // The attention_grad whose three results, token by token, are what a concat puts side by side.
+  // The attention_grad whose gradients of q, k and v the concat joins for each token, or null.
   NodePtr joined_attention(const Node& concat) const {
     if (&concat.op() != &concat_op() || concat.inputs().size() != 3) return {};
     NodePtr attention;
@@ -47,13 +47,14 @@ class PackGradients {
       attention = source.node();
     }
     const Shape &dq = attention->outputs()[0].shape, &dk = attention->outputs()[1].shape;
-    std::int64_t rows = 1;  // of the concat: they must be tokens
+    std::int64_t rows = 1;  // of the concat: one per token, that is batch × sequence
     for (int axis = 0; axis < concat.attributes().as<ConcatAttributes>().axis; ++axis)
       rows *= concat.outputs()[0].shape[axis];
     return dq[1] == dk[1] && rows == dq[0] * dq[1] ? attention : nullptr;
   }
 
-  // What a tensor has all elements of, in their order, if nobody else reads it.
+  // The tensor that `tensor` is a view of, if it has all elements in the same order and neither it
+  // nor the views have other readers; empty otherwise.
   Tensor source_of(const Tensor& tensor) const {
     std::vector<Tensor> views;
     Tensor source = tensor;
@@ -86,8 +87,8 @@ class PackGradients {
 
   const Graph& graph_;
   std::vector<NodePtr> order_;
-  std::unordered_map<Tensor, int> readers_;          // the graph itself counts as one
-  std::unordered_map<const Node*, NodePtr> joined_;  // from concats
+  std::unordered_map<Tensor, int> readers_;          // see count_readers
+  std::unordered_map<const Node*, NodePtr> joined_;  // concat → attention_grad
   Rewriter rewriter_;
 };
 

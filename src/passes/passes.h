@@ -1,4 +1,4 @@
-// Rewrites of a step's graph. Each is pure: a graph in, a graph out.
+// Rewrites of a graph. Each is a pure function from graph to graph.
 #pragma once
 
 #include "ebb/device.h"
@@ -6,39 +6,39 @@
 
 namespace ebb {
 
-// Joins elementwise ops with a single reader into that reader, another elementwise op or a
-// reduction, and copies generators (constants, masks, random numbers) into all of theirs. Changes
-// no bit of any result.
+// Fuses an elementwise op that has a single reader into that reader, if it is an elementwise op or
+// a reduction, and generators (constants, masks, random numbers) into all of their readers. Results
+// stay the same to the bit.
 Graph fuse_pointwise(const Graph& graph);
 
-// Joins a linear_cross_entropy with its backward op where the gradient of the losses does not
-// depend on them. The joint op takes its first variant.
+// Merges a linear_cross_entropy with its backward op if the gradient of the losses does not depend
+// on the losses. The merged op uses its first variant.
 Graph join_loss(const Graph& graph);
 
-// Joins sums and slopes of activations with the product or the norm's gradient before them. Norms:
-// changes no bit. Products, on CUDA alone: they are rounded after what is joined, not before it
-// too.
+// Makes additions and activation gradients epilogues of the norm gradient or matrix product before
+// them. Norm gradients: same bits. Products, on CUDA only: rounded once, after the epilogue,
+// instead of before and after it.
 Graph join_epilogues(const Graph& graph);
 
-// Has the gradient of a norm sum its rows where that is a bias's gradient, on CUDA alone. The sums
-// are of the same numbers in another order.
+// On CUDA only: the gradient of a norm also sums its rows where that sum is a bias's gradient. The
+// same numbers are added in another order.
 Graph join_sums(const Graph& graph);
 
-// Lets attention's backward op write the gradients of q, k and v side by side where nobody reads
-// them but a concat that would copy them so. Changes no bit.
+// Lets attention's backward op write the gradients of q, k and v into one packed tensor if their
+// only reader is a concat into that tensor. Same bits.
 Graph pack_gradients(const Graph& graph);
 
-// Has batch norms do the relu that follows them, and their gradients what relu's gradient does.
-// Changes no bit.
+// Fuses the relu after a batch norm into it, and relu's gradient into the batch norm's gradient.
+// Same bits.
 Graph join_relu(const Graph& graph);
 
-// Puts a copy before every kernel and every view that cannot take its input as it lies, and gives
-// outputs and updates buffers of their own. Afterwards the planner needs no copies.
+// Inserts a contiguous copy before every kernel and view that cannot take its input's layout, and
+// gives outputs and updates buffers of their own. The planner then needs no further copies.
 Graph insert_copies(const Graph& graph);
 
-// Joins small updates and small calls with one common reader into groups that one kernel does, on
-// devices of the kind `where`. After `insert_copies`. Changes no bit; a group can add 1 MiB to a
-// peak.
+// Groups small updates, and small calls with the same single reader, so that one kernel runs them,
+// on devices of the kind `where`. Must run after `insert_copies`. Same bits; a group can add 1 MiB
+// to peak memory.
 Graph group_small(const Graph& graph, Device::Kind where);
 
 }  // namespace ebb

@@ -1,7 +1,7 @@
-// Every tensor of the old graph gets one of the new, in the dtype the rules give it. A tensor is
-// *weak* when its dtype decides nothing: parameters, constants and random numbers, and what is
-// computed from such alone. The others are strong, and an op that follows its inputs takes the
-// widest dtype of the strong ones.
+// Every tensor of the old graph is replaced by a tensor in the dtype that the ops' rules give. A
+// tensor is *weak* if its dtype has no influence on the ops that read it: parameters, generated
+// numbers, scalar inputs and constants, and what is computed from weak tensors alone. All others
+// are strong. An op with Narrowing::follows takes the widest dtype of its strong inputs.
 #include "ebb/precision.h"
 
 #include <fmt/core.h>
@@ -65,7 +65,7 @@ class HalfPrecision::Rewriting {
 
  private:
   struct Renewed {
-    std::shared_ptr<Node> old;  // kept: its address is the key
+    std::shared_ptr<Node> old;  // kept alive, since its address is the key
     std::vector<Tensor> outputs;
     bool weak = false;
   };
@@ -97,16 +97,18 @@ class HalfPrecision::Rewriting {
     }
     const bool from_floating =
         std::ranges::any_of(node->inputs(), [](const Tensor& t) { return is_floating(t.dtype()); });
-    // What a cast gives was asked for by name; ones and zeros from a condition are good in any.
+    // A cast keeps the dtype that was asked for. A cast from bool is weak: 0 and 1 are exact in any
+    // dtype.
     if (&op == &cast_op())
       return renew(node, {}, node->inputs()[0].dtype() == b8 || (from_floating && all_weak));
     if (!from_floating || all_weak) return renew(node, {}, from_floating);
     follow(node);
   }
 
-  // An op takes the widest of its strong inputs. On halves it is done in float32 and rounded once
-  // when some input is generated, as such numbers would lose digits: 0.1 is not 0.1 in bfloat16.
-  // Elementwise ops are joined with the casts around them, so this costs nothing.
+  // Runs an op in the widest dtype of its strong inputs. If that is half precision and an input of
+  // an elementwise op is generated, the op runs in float32 and its result is rounded once, since a
+  // generated number such as 0.1 would lose digits in half precision. This costs no time:
+  // elementwise ops are fused with the casts around them.
   void follow(const std::shared_ptr<Node>& node) {
     DType widest = half_;
     bool generated = false;
@@ -122,7 +124,7 @@ class HalfPrecision::Rewriting {
       if (is_floating(output.dtype())) output = cast(output, half_);
   }
 
-  // The same op on its new inputs, the floating ones in `dtype`, or as they are without one.
+  // Applies the same op to the new inputs. With `dtype`, floating-point inputs are cast to it.
   void renew(const std::shared_ptr<Node>& node, std::optional<DType> dtype, bool weak) {
     std::vector<Tensor> inputs;
     const TraceScope path(node->path());
@@ -143,9 +145,9 @@ class HalfPrecision::Rewriting {
     new_[node.get()] = {node, std::move(outputs), weak};
   }
 
-  // `t` in another dtype. A view of a parameter becomes a view of the cast parameter. What is
-  // narrowed is shared by all readers, as they need it in memory; what is widened is not, as each
-  // reader can then widen as it reads.
+  // `t` in another dtype. A view of a parameter becomes a view of the cast parameter. All readers
+  // share a cast to half precision, since they need it in memory. A cast to float32 is not shared,
+  // so that it can be fused into each reader.
   Tensor converted(const Tensor& t, DType dtype) {
     const Node& node = *t.node();
     if (dtype == f32 && !node.op().is_view()) return cast(t, dtype);

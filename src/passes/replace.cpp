@@ -25,7 +25,7 @@ void check(const Replacements& replacements) {
   }
 }
 
-// New numbers for the blocks and regions of copies, so that none is shared with the originals.
+// Renumbers blocks and regions of copied nodes, so that copies share none with the originals.
 class NewMarks {
  public:
   explicit NewMarks(const std::optional<Marks>& fixed) : fixed_(fixed) {}
@@ -33,7 +33,7 @@ class NewMarks {
   Marks operator()(Marks marks) {
     if (fixed_) return *fixed_;
     if (marks.checkpoint != 0) marks.checkpoint = renumbered(regions_, marks.checkpoint);
-    // Calls of modules are numbered from below by modules themselves.
+    // The highest bit is set because modules number their calls upwards from 1.
     if (marks.block != 0) marks.block = 0x80000000u | renumbered(blocks_, marks.block);
     return marks;
   }

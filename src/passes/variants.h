@@ -1,4 +1,4 @@
-// Variants of ops (ebb/op.h) in a graph: which there are, and the graph with some chosen.
+// Variants of ops (ebb/op.h) in a graph: lists them, and rewrites the graph to use chosen ones.
 #pragma once
 
 #include <map>
@@ -9,17 +9,17 @@
 
 namespace ebb {
 
-// The variant that every call of an op takes, by the op's name.
+// For an op's name, the variant that all calls of the op use.
 using VariantChoice = std::map<std::string, std::string>;
 
-// A ValueError where a name is of no op, or of an op that has no variants.
+// Throws a ValueError if a name is not that of an op with variants.
 void check_names(const VariantChoice& choice);
 
-// For each op of the graph that has several, those that give the same bits, the fastest first: what
-// a planner may choose among by itself.
+// For each op of the graph with several variants, those that give the same bits, fastest first: the
+// planner may choose among them by itself.
 std::map<std::string, std::vector<std::string>> variants_to_choose_from(const Graph& graph);
 
-// The graph with these variants; calls of other ops stay as they are. A ValueError where a call
+// The graph with these variants; calls of other ops are not changed. Throws a ValueError if a call
 // does not have the variant chosen for its op.
 Graph with_variants(const Graph& graph, const VariantChoice& choice);
 

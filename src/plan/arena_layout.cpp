@@ -11,11 +11,12 @@ namespace ebb {
 namespace {
 
 struct Item {
-  int first, last;  // instructions, both included
+  int first, last;  // live range in instructions, both ends included
   std::int64_t size, offset;
 };
 
-// Where the next item may lie, over time: stretches [begin, end) of equal height.
+// The lowest free offset above all placed items, as a function of time: stretches [begin, end) of
+// instructions with equal height.
 class Skyline {
  public:
   explicit Skyline(int end) : stretches_{{0, end, 0}} {}
@@ -33,7 +34,7 @@ class Skyline {
   }
   const Stretch& operator[](std::size_t i) const { return stretches_[i]; }
 
-  // Puts an item that fits into stretch `i` on top of it.
+  // Puts an item on top of stretch `i`, which must contain the item's live range.
   void place(std::size_t i, const Item& item) {
     const Stretch under = stretches_[i];
     std::vector<Stretch> parts;
@@ -45,8 +46,8 @@ class Skyline {
     stretches_.insert(at + 1, parts.begin() + 1, parts.end());
   }
 
-  // Raises stretch `i` to its lower neighbour and joins them: nothing that is left fits below.
-  // Returns by how much.
+  // Raises stretch `i` to the height of its lower neighbour and merges the two, for when no
+  // unplaced item fits into the stretch. Returns the difference in height.
   std::int64_t lift(std::size_t i) {
     const std::int64_t left =
         i > 0 ? stretches_[i - 1].height : std::numeric_limits<std::int64_t>::max();
@@ -78,7 +79,7 @@ std::vector<std::int64_t> loads(const std::vector<Item>& items, int end) {
   return result;
 }
 
-// Items without a place yet, in the order in which a try prefers them.
+// The unplaced items, in the order in which an attempt prefers them.
 class Waiting {
  public:
   Waiting(const std::vector<Item>& items, std::vector<int> order, int end)
@@ -103,8 +104,9 @@ class Waiting {
     return result;
   }
 
-  // The first one that lives within [begin, end), or -1. Into a long stretch one of the first fits;
-  // into a short one few could, and those are the ones that start in it.
+  // The first item in order whose live range is within [begin, end), or -1. For a long stretch the
+  // order is scanned, since one of the first items usually fits. For a short stretch only the few
+  // items that start in it are compared.
   int first_within(int begin, int end) const {
     const auto fits = [&](int index) {
       return item(index).first >= begin && item(index).last < end;
@@ -135,13 +137,14 @@ class Waiting {
 
   const std::vector<Item>& items_;
   std::vector<int> order_, rank_;
-  std::vector<std::vector<int>> starting_;  // at each instruction, in order
+  std::vector<std::vector<int>> starting_;  // items by their first instruction, in order
 };
 
-// Fills a block of `capacity` bytes from the bottom (after Sekiyama et al., 2018): on the lowest
-// stretch of the skyline goes the first item of `order` that fits into it. Where none does, the
-// stretch is lifted, and what lies under it is wasted. A try fails at an instruction that wastes
-// more than the capacity leaves room for: then, the items that live there and had no place yet.
+// Fills a block of `capacity` bytes from the bottom (after Sekiyama et al., 2018): the first item
+// of `order` that fits into the lowest stretch of the skyline is placed on it. If none fits, the
+// stretch is lifted and the bytes below it are wasted. The attempt fails at the first instruction
+// whose live plus wasted bytes exceed the capacity; it then returns the unplaced items that are
+// live at that instruction. Returns nothing on success.
 std::optional<std::vector<int>> fill(std::vector<Item>& items, std::vector<int> order,
                                      std::vector<std::int64_t> load, std::int64_t capacity) {
   const int end = static_cast<int>(load.size()) - 1;
@@ -165,9 +168,9 @@ std::optional<std::vector<int>> fill(std::vector<Item>& items, std::vector<int> 
   return {};
 }
 
-// Gives an item the lowest offset at which it meets none of the others.
+// Gives an item the lowest offset at which it overlaps none of the others.
 void put_into_gap(Item& item, const std::vector<Item>& others) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> taken;  // [begin, end) while the item lives
+  std::vector<std::pair<std::int64_t, std::int64_t>> taken;  // [begin, end) while the item is live
   for (const Item& other : others)
     if (other.first <= item.last && item.first <= other.last)
       taken.emplace_back(other.offset, other.offset + other.size);
@@ -179,8 +182,8 @@ void put_into_gap(Item& item, const std::vector<Item>& others) {
   }
 }
 
-// Puts all items into the lowest gaps, one after the other: slower than filling, and better for the
-// thousands of items of long steps. Returns those that end above `capacity`.
+// Places items one after another, each into the lowest gap that holds it: slower than `fill`, but
+// better for long steps with thousands of items. Returns the items that end above `capacity`.
 std::vector<int> fill_gaps(std::vector<Item>& items, const std::vector<int>& order,
                            std::int64_t capacity) {
   std::vector<Item> placed;
@@ -194,8 +197,8 @@ std::vector<int> fill_gaps(std::vector<Item>& items, const std::vector<int>& ord
   return above;
 }
 
-// Items by importance. What a try had no good place for becomes more important, and is placed
-// earlier in the next.
+// An order of items by importance. Items that an attempt could not place well become more important
+// and are placed earlier in the next attempt.
 class Importance {
  public:
   template <class Key>
@@ -222,15 +225,16 @@ class Importance {
   double step_;
 };
 
-// What may be wasted, of the least possible size: as little as can be found. More than the worst
-// shall not be: there it is worth some time.
+// Waste is the part of the block above the lower bound (the most bytes live at once), as a share of
+// that bound. `wastes` are tried in ascending order. Before exceeding `worst_waste` the search
+// tries harder: more attempts, and gap filling.
 constexpr double wastes[] = {0.0, 0.001, 0.003, 0.01}, worst_waste = 0.01;
 constexpr double wastes_if_must_be[] = {0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2};
-constexpr double most_comparisons = 5e6;  // for each waste and order
+constexpr double most_comparisons = 5e6;  // of items, for each waste and order
 constexpr double most_tries = 40;
 constexpr int tries_for_worst = 80;
-constexpr double most_gap_comparisons = 1e9;  // for each order
-constexpr double small_share = 0.001;         // of the least possible size
+constexpr double most_gap_comparisons = 1e9;  // of items, for each order
+constexpr double small_share = 0.001;         // of the lower bound: smaller items are not searched
 
 std::int64_t top(const std::vector<Item>& items) {
   std::int64_t result = 0;
@@ -238,7 +242,7 @@ std::int64_t top(const std::vector<Item>& items) {
   return result;
 }
 
-// Gives all items offsets, if there are any.
+// Searches for offsets of all items with as little waste as it finds.
 void search(std::vector<Item>& items, int end) {
   if (items.empty()) return;
   const std::vector<std::int64_t> load = loads(items, end);
@@ -251,7 +255,7 @@ void search(std::vector<Item>& items, int end) {
     return static_cast<int>(std::clamp(comparisons / (count * count), 1.0, most_tries));
   };
 
-  // Long-lived buffers first, those that block most for longest, large ones.
+  // Three orders: longest live range first, largest size × live range first, largest size first.
   const auto length = [](const Item& i) { return static_cast<double>(i.last - i.first + 1); };
   const auto size = [](const Item& i) { return static_cast<double>(i.size); };
   const auto area = [&](const Item& i) { return length(i) * size(i); };
@@ -286,7 +290,8 @@ void search(std::vector<Item>& items, int end) {
   items = std::move(best);
 }
 
-// Large items decide, and are few: they are searched for alone, and small ones fill the gaps.
+// The few large items determine the size of the block: only they are searched for, and small items
+// are put into the gaps between them.
 void place(std::vector<Item>& items, int end) {
   const std::vector<std::int64_t> load = loads(items, end);
   const auto least = static_cast<double>(*std::max_element(load.begin(), load.end()));

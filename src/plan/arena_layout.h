@@ -1,4 +1,4 @@
-// Offsets for buffers that live over known stretches of the step, in one block of memory.
+// Offsets in one block of memory for buffers whose live ranges are known.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace ebb {
 
-// Gives every buffer that lies in the arena an offset, so that no two that are live at once
-// overlap. Returns the size of the block.
+// Sets the offset of every buffer in the arena so that no two buffers overlap while both are live.
+// Returns the size of the block.
 Bytes lay_out(std::span<Buffer> buffers);
 
 // The largest sum of sizes of arena buffers live at one instruction, and that instruction.

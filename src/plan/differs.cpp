@@ -10,11 +10,12 @@
 namespace ebb {
 namespace {
 
-// A number for everything that can be computed: two things have the same number if they are made in
-// the same way from the same leaves and inputs.
+// Value numbering: two tensors have the same number if and only if they are computed by the same
+// calls from the same leaves and inputs.
 using Number = std::size_t;
 
-// An operand: a number, and how it is read.
+// An operand of a call: the number of the tensor that owns the buffer, and the layout it is read
+// in.
 struct Read {
   Number number;
   Layout layout;
@@ -27,7 +28,7 @@ struct Read {
 
 class Numbers {
  public:
-  // The number of output 0 of the call; the others follow.
+  // The number of output 0 of the call; output i has this number plus i.
   Number of_call(const Op& op, const Attributes& attributes, std::vector<Read> inputs,
                  std::size_t outputs) {
     std::size_t hash = std::hash<std::string>()(attributes.text()) ^
@@ -103,7 +104,7 @@ class OfGraph {
   std::unordered_map<Tensor, Number> roots_;
 };
 
-// Numbers of a plan's values, and what variables hold at the end.
+// Numbers of a plan's values, and of the values that variables hold when the step ends.
 class OfPlan {
  public:
   OfPlan(const Plan& plan, Numbers& numbers) : of_(plan.values.size()) {
@@ -127,7 +128,8 @@ class OfPlan {
   }
 
   Number operator[](ValueId value) const { return of_[value.index()]; }
-  // What a variable holds at the end, by Node::id, for all leaves of the plan.
+  // For all leaves of the plan, by Node::id: the number of the value that the leaf holds at the
+  // end.
   std::unordered_map<std::uint64_t, Number> at_end() const { return written_; }
 
  private:

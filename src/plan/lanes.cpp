@@ -5,7 +5,7 @@
 namespace ebb {
 namespace {
 
-// Bytes that an instruction reads or writes.
+// A buffer that an instruction reads or writes.
 struct Touched {
   BufferId buffer;
   bool written;
@@ -19,7 +19,7 @@ std::vector<Touched> touched(const Instruction& instruction) {
   return all;
 }
 
-// Whether the order of two instructions matters.
+// Whether two instructions access the same bytes and at least one of them writes.
 class Conflicts {
  public:
   explicit Conflicts(const Plan& plan) : plan_(plan) {
@@ -43,8 +43,8 @@ class Conflicts {
   std::vector<std::vector<Touched>> touched_;
 };
 
-// For every instruction of the lane beside, the first instruction of the main lane that starts when
-// it has ended, by the planner's clock. It shares the device, and is given twice its time.
+// For every instruction of the second lane: the first instruction of the plan that starts after it
+// has ended, by predicted times. The predicted time is doubled, since the lanes share the device.
 std::vector<InstructionId> expected_ends(const Plan& plan) {
   std::vector<InstructionId> ends(plan.instructions.size());
   std::vector<std::pair<double, InstructionId>> running;  // end in ms, instruction; in order
@@ -81,11 +81,11 @@ std::vector<std::int64_t> live_bytes(const Plan& plan) {
 
 void mark_beside(Plan& plan) {
   const LaneId compute(0), beside = plan.lanes.add({Lane::Kind::beside});
-  std::vector<bool> wanted(plan.buffers.size());  // used by the main lane later on
+  std::vector<bool> wanted(plan.buffers.size());  // used later by the first lane
   for (std::size_t i = plan.instructions.size(); i-- > 0;) {
     Instruction& instruction = plan.instructions[InstructionId(i)];
     const auto free = [&](const Operand& output) { return !wanted[output.buffer.index()]; };
-    // Products and their like fill the device by themselves.
+    // Only elementwise work moves: products, attention and convolutions fill the device alone.
     if (instruction.work == Work::elementwise && !instruction.outputs.empty() &&
         std::all_of(instruction.outputs.begin(), instruction.outputs.end(), free)) {
       instruction.lane = beside;
@@ -93,7 +93,8 @@ void mark_beside(Plan& plan) {
     }
     for (const Touched& use : touched(instruction)) wanted[use.buffer.index()] = true;
   }
-  // The second lane begins with something to wait for: what runs before that is of the first.
+  // The second lane must begin by waiting for the first (see order_lanes), so instructions before
+  // the first one of the first lane stay in that lane.
   for (Instruction& instruction : plan.instructions) {
     if (instruction.lane != beside) break;
     instruction.lane = compute;
@@ -118,7 +119,8 @@ void stretch_lives(Plan& plan, Bytes limit) {
 void order_lanes(Plan& plan) {
   const Conflicts conflict(plan);
   std::vector<InstructionId> beside, main;  // the instructions of each lane so far
-  InstructionId main_done, beside_done;     // what the second lane has waited for, and the first
+  // The last instruction of the first lane that the second has waited for, and the reverse.
+  InstructionId main_done, beside_done;
   for (const InstructionId i : plan.instructions.ids()) {
     Instruction& instruction = plan.instructions[i];
     const bool is_beside = plan.runs_beside(instruction);
@@ -132,7 +134,7 @@ void order_lanes(Plan& plan) {
     }
     (is_beside ? beside : main).push_back(i);
     if (is_beside && beside.size() == 1 && instruction.waits.empty())
-      instruction.waits = {main_done = main.back()};  // a lane begins by waiting
+      instruction.waits = {main_done = main.back()};  // the second lane always begins by waiting
   }
 }
 

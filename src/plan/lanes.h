@@ -1,6 +1,6 @@
-// Two lanes of instructions for a device that can run kernels beside one another. In the second are
-// those that nothing in the step waits for: updates, and the sums that only updates read. They fill
-// multiprocessors that the others leave idle.
+// Two lanes of instructions for a device that can run kernels concurrently. The second lane has the
+// instructions on whose results the first does not depend: updates, and sums that only updates
+// read. They use multiprocessors that the first lane leaves idle.
 #pragma once
 
 #include <vector>
@@ -9,16 +9,16 @@
 
 namespace ebb {
 
-// Adds the second lane, and puts its instructions there.
+// Adds the second lane and moves instructions to it.
 void mark_beside(Plan& plan);
 
-// Lets buffers that instructions of the second lane use live on while those may still run, wherever
-// no more than `limit` bytes are live at once. Otherwise the next instruction that takes their
-// place would wait.
+// Extends the live ranges of buffers that the second lane uses to the time when its instructions
+// are expected to end, as far as at most `limit` bytes are live at once. Without this, the next
+// instruction of the first lane that reuses their memory would have to wait.
 void stretch_lives(Plan& plan, Bytes limit);
 
-// What each instruction has to wait for in the other lane (`Instruction::waits`), with all buffers
-// in their places.
+// Sets the instructions of the other lane that each instruction has to wait for
+// (`Instruction::waits`). All buffers must have their offsets.
 void order_lanes(Plan& plan);
 
 }  // namespace ebb

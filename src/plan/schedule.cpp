@@ -31,8 +31,8 @@ class EarlyUpdates {
     for (std::size_t i = 0; i < order_.size(); ++i) offer(i);
     std::vector<NodePtr> result;
     while (result.size() < order_.size()) {
-      // Two updates that read each other's old value hold each other: the first of them goes then,
-      // and its value is copied over at the end instead.
+      // Two updates that read each other's variable wait for each other. Then the first of them
+      // runs, and its value is copied into the variable at the end instead.
       const std::size_t next = ready_.empty() ? take_held() : take_ready();
       done_.insert(next);
       result.push_back(order_[next]);
@@ -45,10 +45,10 @@ class EarlyUpdates {
  private:
   std::size_t at(const Tensor& t) const { return index_.at(t.node().get()); }
 
-  // Updates, and what serves one update alone: its gradient, and what that is made from and nobody
-  // else reads. All of backward leads to updates, so more than that would be no choice at all. What
-  // is made from nothing, or is one number, may serve many updates: the first of them waits for it,
-  // and keeping it costs next to nothing.
+  // Eager nodes are updates and nodes that serve one update alone: its gradient, and in turn the
+  // inputs of such a node that have no other reader. All of backward leads to updates, so a wider
+  // rule would make every node eager. Nodes without inputs and scalars may serve several updates:
+  // keeping their results costs almost no memory.
   void find_eager(const Graph& graph) {
     std::unordered_set<std::size_t> updates;
     for (const Update& update : graph.updates) updates.insert(at(update.value));
@@ -67,7 +67,7 @@ class EarlyUpdates {
                        [](const TensorType& type) { return type.shape.elements() == 1; });
   }
 
-  // An update waits for the other readers of its variable, so that it can write over the old value.
+  // An update waits for all other readers of its variable, so that it can overwrite the old value.
   void hold_until_read(const Graph& graph) {
     std::unordered_map<std::size_t, std::vector<std::size_t>>
         readers;  // of a leaf, directly or through views
@@ -87,7 +87,7 @@ class EarlyUpdates {
     }
   }
 
-  // Eager nodes first, then in order of creation.
+  // Eager nodes first; otherwise in topological order of the graph.
   using Entry = std::pair<bool, std::size_t>;  // (not eager, index)
   void offer(std::size_t i) {
     if (waiting_[i] == 0 && held_by_[i] == 0 && !done_.contains(i) && offered_.insert(i).second)
@@ -107,7 +107,7 @@ class EarlyUpdates {
   std::vector<NodePtr> order_;
   std::unordered_map<const Node*, std::size_t> index_;
   std::vector<std::vector<std::size_t>> users_,
-      holds_;  // holds_[r]: updates that wait until r has read
+      holds_;  // holds_[r]: updates that wait until node r has read their variable
   std::vector<bool> wanted_, eager_;
   std::vector<int> waiting_, held_by_;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready_;

@@ -10,10 +10,10 @@ namespace ebb {
 
 using Order = std::vector<std::shared_ptr<Node>>;
 
-// Every node, inputs before users. With UpdateTiming::early, a node whose results are only updates
-// of variables runs as soon as its inputs exist and everyone else has read the old values; so does
-// what is computed for such nodes alone, gradients of parameters among it. A gradient is then gone
-// before the next one is made.
+// All nodes in topological order. With UpdateTiming::early, a node whose only results are updates
+// runs as soon as its inputs exist and all other readers of the old values have run. Nodes that
+// serve one such node alone, such as the gradient of a parameter, also run as soon as they can: a
+// gradient is then freed before the next one is computed.
 Order schedule(const Graph& graph, UpdateTiming timing);
 
 }  // namespace ebb

@@ -5,7 +5,7 @@
 
 namespace ebb {
 
-// Sets peaks, categories and predicted times from buffers in their places and from instructions.
+// Sets peaks, bytes by category and predicted times of a plan whose buffers have their offsets.
 void add_up(Plan& plan);
 
 }  // namespace ebb

@@ -12,11 +12,11 @@ std::byte* Arena::data() const { return storage_ ? storage_->data() : nullptr; }
 
 void Arena::reserve(Bytes size) {
   if (size <= this->size()) return;
-  storage_.reset();  // the old block goes before the new one comes: never both at once
+  storage_.reset();  // frees the old block first, so that both never exist at once
   holder_ = nullptr;
   ++generation_;
   storage_ = allocate_arena(device_, size, machine_, report_);
-  storage_->populate();  // a run that starts does not run out of memory later
+  storage_->populate();  // touches all pages now, so that a later run cannot run out of memory
 }
 
 }  // namespace ebb

@@ -4,7 +4,7 @@
 
 namespace ebb::workloads {
 
-// The share of rows of `logits` (N, C) whose largest entry is at the label.
+// The accuracy: the share of rows of `logits` (N, C) whose argmax is the label, `labels` (N).
 inline Tensor share_right(const Tensor& logits, const Tensor& labels) {
   return mean(cast(equal(argmax(logits, -1), cast(labels, i64)), f32));
 }

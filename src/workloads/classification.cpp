@@ -1,4 +1,4 @@
-// Workloads that classify: bert on labelled text, resnet and mlp on images.
+// Classification workloads: bert on labelled text, resnet and mlp on images.
 #include <fmt/core.h>
 
 #include "ebb/data/generated.h"
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The last items of a source are held out for testing.
+// Splits a source: its last items are held out for testing.
 void split_source(Workload& workload, const data::DatasetPtr& source, const std::string& name) {
   const std::int64_t count = source->size(), cut = count - held_out(count, name);
   workload.train = data::Subset::range(source, 0, cut);
@@ -42,8 +42,8 @@ data::ImageSetPtr part_of(const data::ImageSet& whole, std::int64_t begin, std::
   return part;
 }
 
-// CIFAR-10's or MNIST's folder. Where only one of the two sets is there, as MNIST's training files
-// are often left out, the last of its images are held out.
+// Reads a folder with CIFAR-10 or MNIST. If only one of training and test set is there (MNIST's
+// training files are often left out), its last images are held out for testing.
 ImageShape images_from(Workload& workload, const fs::path& folder, bool augment) {
   const auto has = [&](const char* name) {
     return fs::exists(folder / name) || fs::exists(folder / (std::string(name) + ".gz"));
@@ -55,7 +55,7 @@ ImageShape images_from(Workload& workload, const fs::path& folder, bool augment)
     return cifar ? data::read_cifar10(folder, split) : data::read_mnist(folder, split);
   };
   data::ImageSetPtr train, test;
-  if (has_train == has_test) {  // both, or neither: an error says which file is missing
+  if (has_train == has_test) {  // both; or neither, and reading throws an error naming the file
     train = read(data::Split::train), test = read(data::Split::test);
     workload.train_part.source = fmt::format("{}, the training set", folder.string());
     workload.test_part.source = fmt::format("{}, the test set", folder.string());
@@ -75,7 +75,7 @@ ImageShape images_from(Workload& workload, const fs::path& folder, bool augment)
   return {train->channels, train->height, train->width, train->classes};
 }
 
-// Files, or generated images with a known best accuracy.
+// Images from files, or generated images whose best possible accuracy is known.
 ImageShape image_data(Workload& workload, const Options& options, bool augment) {
   if (options.data) return images_from(workload, *options.data, augment);
   data::GaussianImageOptions source;

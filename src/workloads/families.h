@@ -5,17 +5,17 @@
 
 namespace ebb::workloads {
 
-// Whether text in this file is taken byte by byte.
+// Whether each byte of this file is a token.
 bool read_as_bytes(const std::filesystem::path& file);
 
-// Items of `count` that are held out for testing: the last tenth, at least one and at most 2000.
-// An error that names `source` where nothing is left to train on.
+// How many of `count` items are held out for testing: a tenth, at least 1 and at most 2000. Throws
+// an error that names `source` if nothing would be left to train on.
 std::int64_t held_out(std::int64_t count, const std::string& source);
 
-// An error where a part has fewer items than are needed.
+// Throws an error if a part has fewer items than needed.
 void require_items(const DataPart& part, std::int64_t needed, const std::string& what_for);
 
-// Adds what is used as it is asked for: all but sizes, which have defaults of their own.
+// Copies the options that are used as given: all but sizes, for which workloads have defaults.
 void add_asked(const Options& asked, Options& used);
 
 std::unique_ptr<Workload> make_lm(const Options& options);

@@ -1,4 +1,4 @@
-// Workloads that predict the next token: lm, gpt2 and llama.
+// Language modelling workloads, which predict the next token: lm, gpt2 and llama.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ TextData generated(const Options& options, std::int64_t sequence, std::int64_t v
           Limit{Limit::Kind::loss, text->best_loss()}};
 }
 
-// The first of these files in a folder, if there is one.
+// The first of these files that exists in the folder.
 std::optional<fs::path> first_existing(const fs::path& folder,
                                        std::initializer_list<const char*> names) {
   for (const char* name : names)
@@ -62,8 +62,9 @@ TextData windows(const data::TokenStream& train, const data::TokenStream& test,
           train.vocabulary()};
 }
 
-// Where a text of `size` tokens is cut in two: what follows is held out, the last tenth and at
-// most 2000 windows, but at least one. Windows are of `sequence` tokens and the one after.
+// The position at which a text of `size` tokens is split: the tokens after it are held out for
+// testing. That is the last tenth, at most 2000 windows and at least one. A window has `sequence`
+// tokens plus the next token as its last target.
 std::int64_t cut_of(const std::string& name, std::int64_t size, std::int64_t sequence) {
   constexpr std::int64_t most_windows = 2000;
   const std::int64_t window = sequence + 1;
@@ -75,7 +76,7 @@ std::int64_t cut_of(const std::string& name, std::int64_t size, std::int64_t seq
   return size - std::clamp(size / 10, window, most_windows * sequence + 1);
 }
 
-// One text for both.
+// Trains and tests on parts of one text.
 TextData divided(const data::TokenStream& text, std::int64_t cut, std::int64_t sequence) {
   const auto source = [&](std::int64_t begin, std::int64_t end) {
     return fmt::format("{}, tokens {} to {}", text.name(), begin, end);
@@ -103,7 +104,8 @@ TextData from_folder(const fs::path& folder, std::int64_t sequence, std::int64_t
                  sequence, train->string(), test->string());
 }
 
-// A folder of words in PTB's form, a token file (.bin, little-endian int32), or any file as bytes.
+// Reads a folder of text files in the format of the Penn Treebank (a token per word), a token file
+// (.bin, little-endian int32), or any other file (a token per byte).
 TextData from_files(const fs::path& path, std::int64_t sequence,
                     std::optional<std::int64_t> vocabulary) {
   constexpr std::int64_t longest = std::numeric_limits<std::int32_t>::max();
@@ -124,7 +126,7 @@ TextData text_data(const Options& options, std::int64_t sequence, std::int64_t v
                       : generated(options, sequence, vocabulary);
 }
 
-// The one probability that `Options::dropout` gave to all places of a model.
+// The dropout probability of a model: `Options::dropout` sets all of its dropouts to one value.
 double dropout_of(const models::LanguageModelConfig& c) { return c.dropout; }
 double dropout_of(const models::Gpt2Config& c) { return c.dropout.residual; }
 double dropout_of(const models::LlamaConfig& c) { return c.attention_dropout; }

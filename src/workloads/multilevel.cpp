@@ -73,7 +73,7 @@ optim::Optimizer LevelOptions::over(const optim::Optimizer& own) const {
 
 namespace {
 
-// What a level came to have: defaults filled in, and what has no effect on it left empty.
+// The options that a level uses: defaults are filled in, options without effect are left empty.
 LevelOptions used_by(const mlo::Problem& problem, const MultilevelOptions& asked) {
   const mlo::Config& config = problem.config();
   const auto said = asked.levels.find(problem.name());

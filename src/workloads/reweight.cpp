@@ -1,6 +1,6 @@
-// Data reweighting (Shu et al., 2019, as in Betty's tutorial): below, a classifier on long-tailed
-// images with weighted losses; above, the net that gives the weights, by the classifier's loss on a
-// small balanced set.
+// Data reweighting (Shu et al., 2019, as in Betty's tutorial). The lower level trains a classifier
+// on long-tailed images with weighted losses. The upper level trains the net that gives the
+// weights, by the classifier's loss on a small balanced set.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -48,7 +48,7 @@ Images from_cifar(const MultilevelOptions& o) {
   return result;
 }
 
-// The last 2000 items are for testing; classes are equally likely there.
+// The last 2000 images are for testing; their classes are equally likely.
 Images generated(const MultilevelOptions& o) {
   constexpr std::int64_t tests = 2000;
   data::GaussianImageOptions source;
@@ -74,7 +74,7 @@ Images generated(const MultilevelOptions& o) {
   return result;
 }
 
-// A classifier of any kind: the module, and how it is called.
+// A classifier of any type: the module, and the function that computes its logits.
 struct Classifier {
   std::unique_ptr<nn::ModuleBase> module;
   std::function<Tensor(const Tensor&)> logits;
@@ -132,7 +132,8 @@ struct ClassifierProblem : mlo::Problem {
   mlo::StepOutput training_step(const Batch& b) override {
     const Tensor losses =
         cast(cross_entropy(classifier_.logits(b.x()), b.y(), {.reduction = Reduction::none}), f32);
-    // The weights are a function of the losses' values; gradients go through the weights alone.
+    // The weights depend on the losses' values only: no gradient flows back from them to the
+    // losses.
     const Tensor weights = weights_(cast(stop_gradient(losses), weights_.dtype()));
     return mlo::StepOutput(mean(losses * cast(weights, f32)), {{"unweighted_loss", mean(losses)}});
   }

@@ -12,13 +12,13 @@
 namespace ebb::workloads {
 namespace {
 
-// When a setting that a workload knows is used.
+// The condition under which a workload uses a setting.
 enum class When : std::uint8_t {
   always,
-  generated,      // real data fixes it
-  not_bytes,      // a file read as bytes has 256 tokens
-  hidden_layers,  // a perceptron of one layer has none
-  no_hidden,      // width and hidden are two names of one size
+  generated,      // only with generated data: files determine it
+  not_bytes,      // not with a file read as bytes, which has 256 tokens
+  hidden_layers,  // only if the perceptron has hidden layers: one layer has none
+  no_hidden,      // as hidden_layers, and only if `hidden`, the same size, is not given too
 };
 
 struct Use {
@@ -26,7 +26,7 @@ struct Use {
   When when = When::always;
 };
 
-// A workload, or one with a certain classifier.
+// The settings of a workload, or of a workload with a certain classifier.
 struct Row {
   std::string_view workload, classifier;
   std::vector<Use> uses;
@@ -112,7 +112,7 @@ bool given(const Options& o, Setting setting) {
   return false;
 }
 
-// Why a condition does not hold; empty where it does.
+// Why a condition does not hold; empty if it holds.
 std::string unmet(When when, const Options& o) {
   switch (when) {
     case When::always:
@@ -155,7 +155,8 @@ bool uses(const Options& options, const Row& row, Setting setting) {
 std::optional<Misfit> misfit(const Options& options, const Row& row) {
   for (int s = 0; s < setting_count; ++s) {
     const Setting setting = static_cast<Setting>(s);
-    // Studies ask every workload for the plain loss; where there is no other, that is what it has.
+    // Studies ask every workload for the plain loss. A workload without a fused loss has no other,
+    // so this is no misfit.
     if (!given(options, setting) || setting == Setting::fused_loss) continue;
     const Use* use = use_of(row, setting);
     if (!use)

@@ -23,7 +23,7 @@ Json json_of(const T& value) {
 Json json_of(const std::filesystem::path& path) {
   const std::string& text = path.native();
   if (is_utf8(text)) return text;
-  std::vector<int> bytes;  // JSON has no bytes that are not UTF-8, and paths may hold any
+  std::vector<int> bytes;  // JSON strings must be UTF-8, but a path may have any bytes
   for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
   return bytes;
 }
@@ -90,7 +90,7 @@ void read(const Json& json, std::optional<T>& value) {
 
 // --- Whole specifications
 
-// A level of a specification and what is known of it, to be visited as one.
+// The options of a level and its optimizer's rule, to be visited together.
 template <class Options, class Rule>
 struct LevelOf {
   Options& options;
@@ -112,7 +112,7 @@ void visit(const LevelOf<Options, Rule>& level, Field&& field) {
 
 using SavedLevel = LevelOf<const LevelOptions, const std::string>;
 
-// Empty where nothing is said for it.
+// The entry of that name, or an empty one.
 template <class T>
 const T& found_or_empty(const std::map<std::string, T>& all, const std::string& name) {
   static const T empty{};
@@ -180,7 +180,7 @@ TrainSpec spec_of(const Json& object) {
   return spec;
 }
 
-// The option that a field follows from: "optimizer" for "optimizer.rule".
+// The option that determines a field: "optimizer" for "optimizer.rule".
 std::string option_of(std::string field) {
   constexpr std::string_view rule = ".rule";
   if (field.ends_with(rule)) field.resize(field.size() - rule.size());

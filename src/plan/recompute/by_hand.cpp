@@ -9,7 +9,7 @@
 namespace ebb {
 namespace {
 
-// Region of every step, 0 for none. Backward belongs to no region.
+// The region of every step; 0: none. Steps of backward belong to no region.
 using Regions = std::vector<std::uint32_t>;
 
 const Marks& marks_of(const Question& q, std::size_t step) {
@@ -24,8 +24,9 @@ Regions regions(const Question& q, const RegionOf& region_of) {
   return result;
 }
 
-// Values made in a region and read in forward only there: all that the region does not hand on.
-// Of each region's values one in so many is kept, as the caller or the region itself says; 0: none.
+// The values to free: those that are made in a region and that no step of forward outside it reads.
+// Of these, every n-th value of a region is kept; n is `keep_one_in`, by default the mark of the
+// region's steps; 0 keeps none.
 std::vector<int> inside(const Question& q, const Regions& region,
                         std::optional<std::int64_t> keep_one_in = {}) {
   std::vector<int> values;
@@ -43,14 +44,15 @@ std::vector<int> inside(const Question& q, const Regions& region,
         });
     if (handed_on) continue;
     const std::int64_t one_in = keep_one_in.value_or(marks_of(q, producer).keep_one_in);
-    // The last of so many: the first is next to what enters the region, which is kept.
+    // Keeps the last of every n values, not the first: the first is close to the region's inputs,
+    // which are kept anyway.
     if (one_in > 0 && ++counts[here] % one_in == 0) continue;
     values.push_back(static_cast<int>(v));
   }
   return values;
 }
 
-// Values that a region reads from outside: what it is computed again from.
+// The values that regions read from outside: regions are recomputed from these.
 std::vector<int> entering(const Question& q, const Regions& region) {
   std::vector<int> values;
   for (std::size_t v = 0; v < q.model.values.size(); ++v) {
@@ -90,13 +92,12 @@ class Blocks : public Strategy {
   }
 };
 
-// n blocks in √n groups of neighbours. A model without blocks is cut into √n pieces of as many
-// steps.
+// n consecutive blocks in √n groups. Without blocks, the n steps of forward are cut into √n groups.
 class Sqrt : public Strategy {
  public:
   std::string_view name() const override { return "sqrt"; }
   Runs decide(const Question& q) const override {
-    std::map<std::uint32_t, std::uint32_t> order;  // block → how many come before it
+    std::map<std::uint32_t, std::uint32_t> order;  // block → number of blocks before it
     std::uint32_t forward = 0;
     for (std::size_t s = 0; s < q.model.steps.size(); ++s) {
       if (q.model.steps[s].backward) continue;
@@ -122,7 +123,7 @@ class Sqrt : public Strategy {
   }
 };
 
-// Every block's nodes (or, in a model without blocks, all of forward's) but one in so many.
+// Frees the values inside each block (without blocks: all of forward), except every n-th.
 class Segment : public Strategy {
  public:
   explicit Segment(std::int64_t segment) : segment_(segment) {}
@@ -138,13 +139,14 @@ class Segment : public Strategy {
   std::int64_t segment_;
 };
 
-// Cheap ops compute little for each byte they move: norms, activations, whatever is elementwise.
+// Frees the outputs of cheap ops, which compute little per byte moved: norms, activations and other
+// elementwise work.
 class Selective : public Strategy {
  public:
   std::string_view name() const override { return "selective"; }
   Runs decide(const Question& q) const override {
     std::vector<int> freed;
-    std::vector<char> available(q.model.values.size());  // freed, but made from what is kept
+    std::vector<char> available(q.model.values.size());  // freed, but recomputable from kept values
     for (std::size_t v = 0; v < q.model.values.size(); ++v) {
       const int last = last_in_forward(q.model, static_cast<int>(v));
       if (last < 0) continue;
@@ -170,7 +172,7 @@ class Selective : public Strategy {
   }
 };
 
-// Goes through the steps and computes again what is missing.
+// Goes through the steps in order and recomputes inputs that have been freed.
 class AfterForward {
  public:
   AfterForward(const StepModel& model, const std::vector<int>& values,
@@ -195,9 +197,8 @@ class AfterForward {
       for (int value : step.inputs) ++state_[static_cast<std::size_t>(value)].position;
       for (int value : step.inputs) settle(value);
       for (int value : step.outputs) settle(value);
-      // What was computed on the way stays as long as readers are to come; in a region it all
-      // stays, for what backward has yet to ask for, which may go through the region from either
-      // end.
+      // Values recomputed on the way are kept only while readers are left. In regions all are kept:
+      // backward may need them later, since it may go through a region from either end.
       for (int value : made_again_)
         if (over(value) && !by_region_) state_[static_cast<std::size_t>(value)].present = false;
       made_again_.clear();
@@ -208,7 +209,7 @@ class AfterForward {
  private:
   struct State {
     bool present = true;
-    int position = 0;  // the last of its positions that has passed
+    int position = 0;  // index of the last of its `positions` that has run
   };
 
   bool over(int value) const {
@@ -221,8 +222,8 @@ class AfterForward {
                     (state.position != freed_at_[static_cast<std::size_t>(value)] && !over(value));
   }
 
-  // The steps that the inputs of this one need, in the order of the first time. What cannot be
-  // computed again at this point is read as it was made, and lives until now.
+  // The steps that must run again before `step` for its inputs, in topological order. A value that
+  // can no longer be recomputed, because a variable has changed, stays live until now instead.
   std::vector<int> missing(int step) {
     std::vector<int> result, stack = {step};
     while (!stack.empty()) {
@@ -251,11 +252,11 @@ class AfterForward {
   }
 
   const StepModel& model_;
-  std::vector<int> freed_at_;  // position of every value, or -1
+  std::vector<int> freed_at_;  // by value: index in `positions` after which it is freed, or -1
   std::vector<bool> held_;
   bool by_region_;
   std::vector<State> state_;
-  std::vector<int> reached_;  // of every step: the step for whose inputs it was reached last
+  std::vector<int> reached_;  // for every step, the last step that `missing` reached it from
   std::vector<int> made_again_;
   Runs runs_;
 };

@@ -1,4 +1,4 @@
-// Strategies that follow a rule the user names, whatever the budget.
+// Strategies that follow a fixed rule chosen by the user and ignore the budget.
 #pragma once
 
 #include "plan/recompute/strategy.h"

@@ -6,11 +6,12 @@ namespace ebb {
 namespace {
 
 constexpr int most_changes = 8;
-constexpr int reach = 16;  // runs from the first to the last that may be changed
+constexpr int reach = 16;  // all changes of one kick begin within this many runs
 
 }  // namespace
 
 Runs Kicks::operator()(Runs runs) {
+  if (runs.empty()) return runs;
   Runs next;
   const int first = below(static_cast<int>(runs.size()));
   for (int count = 1 + below(most_changes); count > 0; --count) {
@@ -21,7 +22,7 @@ Runs Kicks::operator()(Runs runs) {
   return runs;
 }
 
-// Inserts runs, takes some out, or moves some.
+// Inserts, removes or moves some runs.
 void Kicks::change(Runs& runs, int at) {
   const int kind = below(10);
   if (kind < 4) return insert(runs, at);
@@ -38,8 +39,8 @@ void Kicks::change(Runs& runs, int at) {
     std::rotate(begin - std::min(by, at), begin, end);
 }
 
-// Runs a step before one that reads from it, or a little earlier; perhaps one that it reads from
-// too, and so on.
+// Inserts the producer of an input of run `at`, directly before it or a little earlier; then, with
+// probability 1/2 each time, also a producer of an input of the step inserted last.
 void Kicks::insert(Runs& runs, int at) {
   int reader = runs[static_cast<std::size_t>(at)];
   while (at > 0 && below(2) == 0) --at;

@@ -1,4 +1,4 @@
-// Random changes of a list of runs, to search again from somewhere else.
+// Random changes of a list of runs, from which a local search starts again.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ class Kicks {
  public:
   explicit Kicks(Simulation& simulation) : model_(simulation.model()), simulation_(simulation) {}
 
-  // A few changes near each other. What comes out is allowed.
+  // Makes a few changes close to one another. The result is a valid list (see Runs).
   Runs operator()(Runs runs);
 
  private:
@@ -22,7 +22,7 @@ class Kicks {
 
   const StepModel& model_;
   Simulation& simulation_;
-  std::mt19937_64 random_{20};  // the same plan every time
+  std::mt19937_64 random_{20};  // fixed seed: planning is deterministic
 };
 
 }  // namespace ebb

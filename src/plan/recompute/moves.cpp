@@ -7,7 +7,7 @@
 namespace ebb {
 namespace {
 
-constexpr std::size_t longest_chain = 96;  // of steps for one value; longer is never cheap
+constexpr std::size_t longest_chain = 96;  // steps to recompute one value; more are never cheap
 
 }  // namespace
 
@@ -25,7 +25,7 @@ std::vector<double> above(const Simulation& simulation, const Runs& runs, std::i
 }
 
 Runs applied(const Runs& runs, const std::vector<const Move*>& moves) {
-  std::vector<std::pair<int, int>> inserts;  // before a run, a step
+  std::vector<std::pair<int, int>> inserts;  // (run, step to insert before it)
   for (const Move* move : moves)
     for (int step : move->steps) inserts.emplace_back(move->before, step);
   std::sort(inserts.begin(), inserts.end());
@@ -110,8 +110,9 @@ void MoveFinder::consider(int copy, int after, int before) {
   if (again.score > 0.0) ++count_;
 }
 
-// What computing the move's value again takes, and its score: 0 when it cannot be done, when
-// nothing is held that could be, or when it would be below `least_score`.
+// Finds the steps that recompute the move's value, and the score. The score is 0 if there are too
+// many steps, if it would be below `least_score`, or if with Missing::hold no recomputable input is
+// kept longer, so that the move equals that with Missing::again.
 void MoveFinder::price(Move& move, Missing missing, double least_score) {
   const std::vector<Copy>& copies = simulation_.copies();
   move.steps.clear(), move.longer.clear(), move.sources.clear();

@@ -1,5 +1,5 @@
-// Changes of a list of runs that lower memory where there is too much of it, with what each would
-// free and cost. Estimates: the simulation has the last word.
+// Changes of a list of runs that free memory where it exceeds a target, with an estimate of what
+// each frees and costs. The exact effect is found by simulation.
 #pragma once
 
 #include <vector>
@@ -8,39 +8,39 @@
 
 namespace ebb {
 
-// Computes a value again just before a run that reads it, instead of keeping it until then.
+// Recomputes a value just before a run that reads it, instead of keeping it until then.
 struct Move {
-  int before = 0;          // run
-  std::vector<int> steps;  // that run then
-  int copy = 0;            // that is freed: between the runs `after` and `before`, both excluded
-  int after = 0;
-  std::vector<int> longer;   // copies that are held until then instead, from their last reader
-  std::vector<int> sources;  // copies that must still be there, as they are now
-  double score = 0.0;        // bytes freed where they are too many, for each millisecond
+  int before = 0;            // the run that reads it
+  std::vector<int> steps;    // to be inserted before that run
+  int copy = 0;              // freed between the runs `after` and `before`, both excluded
+  int after = 0;             // the last run before `before` that makes or reads the copy
+  std::vector<int> longer;   // copies to keep live from their last reader to `before` instead
+  std::vector<int> sources;  // copies that `steps` read and that are live until `before` anyway
+  double score = 0.0;        // bytes freed × excess over the target, per millisecond
 };
 
-// How far each run is above the target. Of a run and those computed again before the next one only
-// the highest counts, so that a sum does not grow with the number of runs.
+// By how many bytes each run exceeds the target. Per original step, that is a first run and the
+// recomputations after it, only the largest excess counts: the sum does not grow with their number.
 std::vector<double> above(const Simulation& simulation, const Runs& runs, std::int64_t target);
 
-// Inserts the steps of all of them.
+// The list with the steps of all moves inserted.
 Runs applied(const Runs& runs, const std::vector<const Move*>& moves);
 
 class MoveFinder {
  public:
   explicit MoveFinder(const Simulation& simulation);
 
-  // The moves that free bytes where `runs`, simulated last, are above `target`, best first. They
-  // stand until the next call.
+  // The moves that free memory where `runs`, which must have been simulated last, exceeds `target`,
+  // best score first. The pointers are valid until the next call.
   std::vector<const Move*> find(const Runs& runs, std::int64_t target);
 
  private:
-  // Inputs that are not there any more are computed again too, or held longer.
+  // Inputs that are no longer live are recomputed too, or kept longer.
   enum class Missing : bool { again, hold };
   void consider(int copy, int after, int before);
   void price(Move& move, Missing missing, double least_score);
   std::int64_t bytes(int copy) const;
-  double weight(int after, int before) const;  // bytes above the target, summed over runs
+  double weight(int after, int before) const;  // excess, summed over the runs between
 
   bool possible(int value) const {
     return last_anchor_[static_cast<std::size_t>(value)] >= anchors_;
@@ -48,16 +48,16 @@ class MoveFinder {
 
   const StepModel& model_;
   const Simulation& simulation_;
-  std::vector<int> last_anchor_;  // of every value: until when it can be made again; -1: never
+  std::vector<int> last_anchor_;  // by value: recomputable up to this many anchors; -1: not at all
   std::vector<double> above_;     // prefix sums over runs
-  // While going through the runs: the newest copy of every value, the last run that touched each
-  // copy, and how many anchors have run.
+  // While going through the runs: the newest copy of every value, the last run that made or read
+  // each copy, and how many anchors have run.
   std::vector<int> newest_, touched_;
   int anchors_ = 0;
-  std::vector<int> seen_;  // of every step: number of the search that reached it last
+  std::vector<int> seen_;  // for every step, the number of the search that reached it last
   int search_ = 0;
   std::vector<int> stack_;
-  std::vector<Move> moves_;  // the first `count_`; the others lend their memory
+  std::vector<Move> moves_;  // the first `count_` are valid; the rest keep memory for reuse
   std::size_t count_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Numbers at positions 0 to n - 1: add to a range, ask for the largest of a range. Both take
-// logarithmic time.
+// Numbers at positions 0 to n - 1 in a segment tree: adds to a range and finds the maximum of a
+// range in O(log n).
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class RangeMax {
     most_[node] = std::max(most_[2 * node], most_[2 * node + 1]);
   }
 
-  // `most_` of a node counts what was added to the node itself, not to those above it.
+  // `most_[node]` includes what was added to the node or below it, but not to its ancestors.
   void add(std::size_t node, std::size_t low, std::size_t high, std::size_t begin, std::size_t end,
            std::int64_t amount) {
     if (end <= low || high <= begin) return;

@@ -19,7 +19,7 @@ class Rebuild {
     Graph result{graph.inputs, {}, {}};
     for (const Tensor& output : graph.outputs) result.outputs.push_back(first_.at(output));
     for (const Update& update : graph.updates) {
-      const auto found = first_.find(update.value);  // a variable may be updated by itself
+      const auto found = first_.find(update.value);  // not there if a leaf is the new value
       result.updates.push_back(
           {update.target, found == first_.end() ? update.value : found->second});
     }
@@ -40,8 +40,7 @@ class Rebuild {
     }
   }
 
-  // The copy of a tensor that readers get now; views are made anew on the newest copy of what they
-  // look at.
+  // The newest copy of a tensor. A view is made again when its source has a newer copy.
   Tensor current(const Tensor& old) {
     if (is_leaf(old.node()->op())) return old;
     if (!old.node()->op().is_view()) return current_.at(old);
@@ -55,7 +54,7 @@ class Rebuild {
     Tensor source;
     std::vector<Tensor> outputs;
   };
-  std::span<const std::shared_ptr<Node>> nodes_;  // of the steps
+  std::span<const std::shared_ptr<Node>> nodes_;  // the node of each step
   const StepModel& model_;
   std::unordered_map<Tensor, Tensor> first_, current_;
   std::unordered_map<const Node*, View> views_;

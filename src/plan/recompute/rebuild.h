@@ -1,4 +1,4 @@
-// From decisions back to a graph: the steps that run again become nodes of their own.
+// From a list of runs back to a graph in which every recomputation is a node of its own.
 #pragma once
 
 #include "ebb/plan.h"
@@ -6,8 +6,8 @@
 
 namespace ebb {
 
-// The same graph with a node for every run, made in their order: sorting by age gives the order in
-// which they run. `nodes` are those of the model's steps.
+// The same graph with one node per run. Nodes are created in the order of the runs, so that
+// `topological_order` returns them in that order. `nodes` are the nodes of the model's steps.
 Graph rebuild(const Graph& graph, std::span<const std::shared_ptr<Node>> nodes,
               const StepModel& model, const Runs& runs);
 

@@ -11,26 +11,28 @@
 namespace ebb {
 namespace {
 
-// Moves in one batch must be nearly as good as its best, since scores change with every batch.
+// A batch contains only moves with at least this share of the best score, since scores change after
+// each batch.
 constexpr double as_good = 0.7;
 
-// How far a run is moved to change the order.
+// The most places by which `reorder` moves a run.
 constexpr int nearby = 4;
 
-// Work is bounded by the number of simulations, each linear in the step, and by the number of runs
-// simulated: planning time grows with the size of the model, not faster.
+// Limits of the search: numbers of rounds and kicks, and work, counted in simulated runs. They keep
+// planning time at most linear in the size of the model.
 constexpr int most_rounds = 400;
 constexpr double lowest_work_a_step = 8000.0, most_lowest_work = 1e7, quick_lowest_work = 3e6;
 constexpr double exchange_work = 3e6;
 constexpr double wander_work = 3e6;
 constexpr int most_kicks = 1000;
 
-// Kicks in vain after which the search starts from elsewhere, and how much longer than the last a
-// list may take to be kicked next.
+// After more than `patience` kicks without improvement the search continues from another list. A
+// list becomes the next one to kick if it takes less than `tolerance` times as long as the current
+// one.
 constexpr int patience = 15;
 constexpr double tolerance = 1.03;
 
-// The runs of steps that have run before.
+// The indices of recomputations: runs of steps that have run before.
 std::vector<int> repeated(const StepModel& model, const Runs& runs) {
   std::vector<int> result;
   std::vector<char> done(model.steps.size());
@@ -69,13 +71,13 @@ double Search::ms_of(Runs runs) {
   return simulate(runs) ? simulation_.ms() : std::numeric_limits<double>::infinity();
 }
 
-// Bytes above the target, summed up, of what was simulated last.
+// The sum of `above` over `runs`, which must have been simulated last.
 double Search::excess(const Runs& runs, std::int64_t target) const {
   const std::vector<double> bytes = above(simulation_, runs, target);
   return std::accumulate(bytes.begin(), bytes.end(), 0.0);
 }
 
-// The best moves that do not build on each other, as many as the bytes above the target ask for.
+// The best moves that do not depend on one another, as many as reaching the target takes.
 std::vector<const Move*> Search::choose(const std::vector<const Move*>& moves, std::int64_t target,
                                         Batch batch) {
   const auto copy = [&](int c) -> const Copy& {
@@ -104,8 +106,9 @@ std::vector<const Move*> Search::choose(const std::vector<const Move*>& moves, s
   return chosen;
 }
 
-// Frees values until the peak is at most `target`; false when nothing helps any more, or when
-// `enough` work is done. Moves that do not help are refused from then on, until no others are left.
+// Frees values until the peak is at most `target`. Returns false if no move helps any more or work
+// reaches `enough`. A move that does not reduce the excess is refused from then on; refused moves
+// are tried again when no others are left.
 bool Search::descend(Runs& runs, std::int64_t target, Batch batch, std::set<Name> refused,
                      double enough) {
   if (!simulate(runs)) return false;
@@ -113,7 +116,7 @@ bool Search::descend(Runs& runs, std::int64_t target, Batch batch, std::set<Name
     return Name{simulation_.copies()[static_cast<std::size_t>(move->copy)].value,
                 runs[static_cast<std::size_t>(move->before)]};
   };
-  bool again = !refused.empty();  // whether those refused are worth another look
+  bool again = !refused.empty();  // whether refused moves may be tried again
   const int rounds = batch == Batch::many ? most_rounds : static_cast<int>(2 * runs.size());
   for (int round = 0; round < rounds && work_ < enough && simulation_.peak() > target; ++round) {
     std::vector<const Move*> moves = finder_.find(runs, target);
@@ -138,7 +141,8 @@ bool Search::descend(Runs& runs, std::int64_t target, Batch batch, std::set<Name
   return simulation_.peak() <= target;
 }
 
-// Moves the fullest run, or another one to the other side of it. True when that has helped.
+// Moves the run with the highest memory by a few places, or a neighbour across it. Returns whether
+// that has reduced the excess.
 bool Search::reorder(Runs& runs, std::int64_t target) {
   const std::vector<std::int64_t>& profile = simulation_.profile();
   const int fullest =
@@ -165,7 +169,8 @@ bool Search::reorder(Runs& runs, std::int64_t target) {
   return false;
 }
 
-// Runs that the limit leaves room to do without, together: the dearest first.
+// Recomputations that can all be removed within the limit, by estimate; the most expensive are
+// considered first.
 std::vector<int> Search::fitting(const Runs& runs, std::int64_t limit) {
   const auto step = [&](int r) -> const ModelStep& {
     return model_.steps[static_cast<std::size_t>(runs[static_cast<std::size_t>(r)])];
@@ -179,7 +184,8 @@ std::vector<int> Search::fitting(const Runs& runs, std::int64_t limit) {
   std::vector<int> result;
   RangeMax bytes(simulation_.profile());
   for (int r : candidates) {
-    // What the run before has made is held until now instead.
+    // Without run r, the outputs of the step's previous run are kept until r: calls function(first
+    // run of the extension, bytes) for each of them.
     const auto for_held = [&](const auto& function) {
       const int before = simulation_.first_made(run_before[static_cast<std::size_t>(r)]);
       for (int o = 0; o < static_cast<int>(step(r).outputs.size()); ++o) {
@@ -199,7 +205,7 @@ std::vector<int> Search::fitting(const Runs& runs, std::int64_t limit) {
   return result;
 }
 
-// Does without runs that turn out not to be needed.
+// Removes recomputations that the limit does not require.
 void Search::take_back(Runs& runs, std::int64_t limit) {
   for (bool helped = true; helped && simulate(runs);) {
     const double before = simulation_.ms();
@@ -221,7 +227,8 @@ Search::Found Search::found(Runs runs, std::int64_t limit) {
   return {std::move(runs), above, ms};
 }
 
-// Does without one of the runs and lets others make up for it, as long as that gains time.
+// Removes one recomputation, replaces it by others through a descent, and keeps the result if it is
+// faster; repeats until no exchange helps or the work is done.
 Search::Found Search::exchange(Found best, std::int64_t limit) {
   const double enough = work_ + exchange_work;
   std::vector<int> again = repeated(model_, best.runs);
@@ -248,7 +255,7 @@ Search::Found Search::exchange(Found best, std::int64_t limit) {
   return best;
 }
 
-// Kicks and descends over and over.
+// Iterated local search: changes the list at random and descends again, over and over.
 Search::Found Search::wander(Found best, std::int64_t limit) {
   Kicks kick(simulation_);
   Found current = best;
@@ -291,10 +298,10 @@ Runs Search::greedy(std::int64_t limit) {
   return runs;
 }
 
-// Lowers the peak by steps until the limit is kept: large ones as long as they can be made, then
-// smaller ones. Each step starts where the last ended; or all at `start`, with the first as far as
-// half of the bytes: so much is asked for at once that values go which none of the small steps
-// would free.
+// Lowers the peak until the limit is kept, by 8 % of the peak at a time; whenever a descent fails,
+// the percentage is halved. Each descent starts from the best list so far. With `start`, each
+// starts from there and the first asks for half of the peak: so low a target frees values that no
+// sequence of small steps would.
 Search::Found Search::lowered(Found best, std::int64_t limit, double enough, const Runs* start) {
   for (double share = start ? 0.5 : 0.08; share > 0.0008 && best.above > limit && work_ < enough;) {
     Runs runs = start ? *start : best.runs;
@@ -307,7 +314,8 @@ Search::Found Search::lowered(Found best, std::int64_t limit, double enough, con
   return best;
 }
 
-// From every start, the lowest first, as work is bounded.
+// Lowers the peak from every start. The starts with the lowest peaks come first, since work is
+// bounded.
 Search::Found Search::lowest(std::int64_t limit, std::span<const Runs> starts) {
   const double thorough =
       std::min(most_lowest_work, lowest_work_a_step * static_cast<double>(model_.steps.size()));

@@ -1,5 +1,5 @@
-// The least time within a limit: descend by the moves that free most for their time, do without
-// runs that turn out not to be needed, exchange runs for others, and again from somewhere near.
+// Searches for the least time within a memory limit: descends by the moves that free most per
+// millisecond, removes unneeded runs, exchanges runs for others, and repeats from random changes.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@ class Search {
  public:
   explicit Search(const StepModel& model, Effort effort = Effort::thorough);
 
-  // Runs whose peak is at most `limit` bytes, or nothing. `starts` are lists to begin from, besides
-  // keeping all.
+  // Runs whose peak is at most `limit` bytes, or nothing if it finds none. `starts` are lists to
+  // start from besides `keep_all`.
   std::optional<Runs> solve(std::int64_t limit, std::span<const Runs> starts = {});
 
-  // The fewest bytes it reaches, whatever the time. `solve` finds nothing where the limit is lower,
-  // but for rare luck.
+  // Runs with the lowest peak that the search reaches, regardless of time. For a lower limit
+  // `solve` almost always finds nothing.
   Runs least(std::span<const Runs> starts = {});
 
   std::int64_t peak_of(Runs runs);
   double ms_of(Runs runs);
 
-  // One value after the other until the limit is kept: the simplest of these searches.
+  // Applies one move at a time until the limit is kept: the simplest of these searches.
   Runs greedy(std::int64_t limit);
 
  private:
   bool simulate(Runs& runs);
   enum class Batch : bool { single, many };
-  // A value that is computed again, and the step it is computed for.
+  // Identifies a move: the recomputed value, and the step that it is recomputed for.
   using Name = std::pair<int, int>;
   bool descend(Runs& runs, std::int64_t target, Batch batch, std::set<Name> refused = {},
                double enough = std::numeric_limits<double>::infinity());
@@ -48,7 +48,7 @@ class Search {
 
   struct Found {
     Runs runs;
-    std::int64_t above;  // the peak, or the limit where that is higher
+    std::int64_t above;  // the larger of peak and limit
     double ms;
     bool operator<(const Found& other) const {
       return above != other.above ? above < other.above : ms < other.ms;
@@ -64,8 +64,8 @@ class Search {
   Effort effort_;
   Simulation simulation_;
   MoveFinder finder_;
-  Runs kept_;          // keep all
-  double work_ = 0.0;  // runs simulated
+  Runs kept_;          // the list without recomputation
+  double work_ = 0.0;  // number of runs simulated so far
 };
 
 }  // namespace ebb

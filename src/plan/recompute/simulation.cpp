@@ -43,7 +43,7 @@ void Simulation::flatten() {
   for (const ModelValue& value : model_.values) {
     bytes_.push_back(value.bytes);
     in_arena_.push_back(value.in_arena);
-    // What lies outside or waits to be copied out is read as first made.
+    // Of a value outside the arena, or copied to a variable at the end, the first copy is read.
     newest_counts_.push_back(value.in_arena && !value.copied_out);
   }
 }
@@ -79,7 +79,7 @@ bool Simulation::run(Runs& runs) {
   return true;
 }
 
-// Which copies every run reads and makes.
+// Finds the copies that every run reads and makes. False if the list is not valid.
 bool Simulation::follow(const Runs& runs) {
   read_begin_.resize(runs.size() + 1), made_begin_.resize(runs.size() + 1);
   std::size_t reads = 0, made_in_all = inputs_.size();
@@ -128,7 +128,7 @@ bool Simulation::follow(const Runs& runs) {
   return anchors_done == anchors_;
 }
 
-// The last reader of every copy. False when nobody reads what some runs make.
+// Finds the last reader of every copy. False if there are dead runs, whose results are not read.
 bool Simulation::find_readers(const Runs& runs) {
   alive_.resize(runs.size());
   bool all_alive = true;
@@ -152,8 +152,8 @@ bool Simulation::find_readers(const Runs& runs) {
   return all_alive;
 }
 
-// Takes out the runs whose results nobody reads, and closes the gaps in what was noted of the
-// others. Which copy each of those reads stays the same: one that is newer would have been read.
+// Removes dead runs from the list and from all arrays. The remaining runs still read the same
+// copies: a copy that was the newest when one of them read it is not dead.
 void Simulation::take_out_dead(Runs& runs) {
   moved_copies_.resize(copies_.size()), moved_runs_.resize(runs.size());
   for (std::size_t i = 0; i < inputs_.size(); ++i) moved_copies_[i] = static_cast<int>(i);
@@ -184,7 +184,7 @@ void Simulation::take_out_dead(Runs& runs) {
     if (copy.last >= 0) copy.last = moved_runs_[static_cast<std::size_t>(copy.last)];
 }
 
-// Live bytes from run to run, with outputs written over inputs that die as lowering does it.
+// Sums up live bytes run by run. Outputs overwrite inputs that die there, as in lowering.
 void Simulation::sweep(const Runs& runs) {
   profile_.resize(runs.size());
   peak_ = 0;
@@ -212,20 +212,20 @@ void Simulation::sweep(const Runs& runs) {
       return false;
     };
     for (std::size_t o = 0; o < made.size(); ++o) {
-      bool over = !made[o].in_arena;  // takes no bytes either
+      bool over = !made[o].in_arena;  // outside the arena it takes no new bytes either
       for (std::size_t i = s.overwrites; i < s.overwrites_end && !over; ++i)
         if (overwrites_[i].output == static_cast<int>(o)) over = take_over(overwrites_[i].input);
       if (!over) live += size(made[o]);
     }
     profile_[r] = live + s.workspace;
     peak_ = std::max(peak_, profile_[r]);
-    // What nobody reads later goes now.
+    // Free the copies whose last reader is this run.
     const auto release = [&](const Copy& copy) {
       if (!copy.taken_over && copy.last == static_cast<int>(r)) live -= size(copy);
     };
     for (int c : read) release(copies_[static_cast<std::size_t>(c)]);
     for (const Copy& copy : made) release(copy);
-    if (r == 0)  // inputs that nobody reads
+    if (r == 0)  // inputs without a reader are live during the first run only
       for (std::size_t c = 0; c < inputs_.size(); ++c)
         if (copies_[c].last < 0) live -= size(copies_[c]);
   }

@@ -15,14 +15,14 @@ void insert_once(std::vector<T>& list, const T& item) {
 }  // namespace
 
 StepModel::StepModel(const Plan& plan, int graph_instructions) : graph_steps(graph_instructions) {
-  // Which value every buffer holds at the moment; -1: a variable's or constant's own.
+  // The value that every buffer holds now; -1: the leaf's value from before the step.
   std::vector<int> held(plan.buffers.size(), -1);
   for (const Port& input : plan.inputs) {
     held[input.buffer.index()] = static_cast<int>(values.size());
     values.push_back(
         {.bytes = plan.buffers[input.buffer].size.count, .producer = -1, .positions = {}});
   }
-  // Steps that read a buffer's first content, for the buffers of variables.
+  // For buffers of leaves: the steps that read the value from before the step.
   std::vector<std::vector<int>> readers(plan.buffers.size());
 
   for (const Instruction& instruction : plan.instructions) {
@@ -40,8 +40,9 @@ StepModel::StepModel(const Plan& plan, int graph_instructions) : graph_steps(gra
       else
         insert_once(step.inputs, value);
     }
-    // What reads backward's results belongs to backward, but for code that says it is a part of a
-    // model: a second pass of the model with parameters that were made from gradients.
+    // Steps that read results of backward count as backward, unless they are in a block or a
+    // checkpointed region: a second pass of the model with parameters computed from gradients is
+    // forward.
     if (instruction.marks.block == 0 && instruction.marks.checkpoint == 0)
       for (int value : step.inputs) {
         const int producer = values[static_cast<std::size_t>(value)].producer;

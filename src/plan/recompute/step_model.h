@@ -1,5 +1,5 @@
-// A planned step as the solver sees it: steps in their order, the values that pass between them,
-// bytes and milliseconds. All in dense arrays, since strategies simulate it many times.
+// The model of a training step that recomputation strategies work on: its instructions ("steps") in
+// order, the values that pass between them, bytes and milliseconds, all in dense arrays.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace ebb {
 
-// What one instruction makes: a value lies in a buffer of its own until nobody reads it any more.
+// An output of one instruction, or an input. It has a buffer of its own until its last reader.
 struct ModelValue {
-  std::int64_t bytes = 0;      // of the arena, when it lies there
-  int producer = -1;           // step; -1: an input of the program, there from the beginning
-  bool in_arena = true;        // as first made; a value made again always lies in the arena
-  bool copied_out = false;     // waits for the end of the step, when it is copied into its variable
-  std::vector<int> positions;  // steps that make or read it, ascending: producer first
+  std::int64_t bytes = 0;      // of its buffer
+  int producer = -1;           // step; -1: an input of the program, live from the beginning
+  bool in_arena = true;        // of its first copy; recomputed copies are always in the arena
+  bool copied_out = false;     // copied into its variable when the training step ends
+  std::vector<int> positions;  // the producer, then the steps that read it, ascending
 };
 
-// `output` (a slot) may lie where value `input` lay, when the step is the last to read it.
+// Output number `output` of a step may overwrite the value `input` if the step is its last reader.
 struct Overwrite {
   int output = 0;
   int input = 0;
@@ -32,7 +32,7 @@ struct ModelStep {
   std::int64_t workspace = 0;
   double ms = 0.0;
   bool recomputable = true;
-  // Last step before which it may run again: later, a variable it reads has its new value.
+  // The last step before which it may run again: after that, a variable that it reads has changed.
   int valid_until = 0;
   bool backward = false;  // part of a gradient or an update
 };
@@ -40,14 +40,14 @@ struct ModelStep {
 struct StepModel {
   // `plan` must have been lowered without recomputation.
   StepModel(const Plan& plan, int graph_instructions);
-  StepModel() = default;  // built by hand in tests; call finish() then
+  StepModel() = default;  // for tests, which fill in the arrays and then call finish()
 
-  // Fills in positions from steps and values.
+  // Sets the positions of all values.
   void finish();
 
   std::vector<ModelStep> steps;
   std::vector<ModelValue> values;
-  // Steps from here on copy values into variables at the end; no node of the graph stands for them.
+  // Steps from this one on copy new values into variables; they have no node in the graph.
   int graph_steps = 0;
 
   double keep_all_ms() const;

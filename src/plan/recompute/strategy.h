@@ -1,5 +1,5 @@
-// Ways to choose what is computed again. All answer the same question, so that they can be compared
-// on the same step.
+// Strategies that choose what to recompute. All answer the same question, so that they can be
+// compared on the same training step.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 namespace ebb {
 
 struct Question {
-  const Plan& plan;  // keeps all
+  const Plan& plan;  // without recomputation
   const StepModel& model;
-  std::int64_t limit;  // bytes the arena may take; strategies set by hand do not look at it
+  std::int64_t limit;  // of live bytes in the arena; strategies with a fixed rule ignore it
   Effort effort = Effort::thorough;
 };
 
@@ -22,23 +22,23 @@ class Strategy {
  public:
   virtual ~Strategy() = default;
   virtual std::string_view name() const = 0;
-  // Whoever finds nothing that keeps the limit gives something that does not.
+  // The runs that the strategy chooses. If it finds none within the limit, the result exceeds it.
   virtual Runs decide(const Question& question) const = 0;
 };
 
 std::unique_ptr<const Strategy> make_strategy(const Recompute& recompute);
 
-// What the strategies set by hand say: places from which a search may start.
+// The results of some strategies with a fixed rule, from which a search may start.
 std::vector<Runs> hand_made(const Question& question);
 
-// Which of its positions is the value's last in forward, where backward reads it too and it can be
-// computed again; or -1.
+// The index in `positions` of the value's last use in forward before backward reads it, if it can
+// be recomputed; -1 otherwise.
 int last_in_forward(const StepModel& model, int value);
 
-// Frees these values after forward. They are computed again when backward first needs them, with
-// whatever has died by then of what they are made from, and stay from then on.
-// With `held`, the values lie in regions that are computed again from those: they are kept for it,
-// and what of a region has been computed again stays for the rest of it.
+// Frees these values after their last use in forward. When backward first needs one, it is
+// recomputed, with those of its inputs that are no longer live, and kept until its last reader.
+// With `held`, the values are in regions that are recomputed from the values `held`. Those stay
+// available for that, and so does everything that has been recomputed in a region.
 Runs freed_after_forward(const StepModel& model, const std::vector<int>& values,
                          const std::optional<std::vector<int>>& held = {});
 
