@@ -91,7 +91,7 @@ TEST_P(CudaBits, BudgetsChangeNone) {
   const std::string& name = GetParam();
   for (Precision precision : {Precision::fp32, Precision::mixed_fp16, Precision::split_bf16}) {
     const Training free = train(name, precision, {});
-    EXPECT_LT(free.least, free.peak);
+    EXPECT_LE(free.least, free.peak);  // the same where there is nothing to recompute
     for (const double share : {0.0, 0.5}) {
       const Bytes budget =
           free.least + Bytes{static_cast<std::int64_t>(

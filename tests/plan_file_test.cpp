@@ -182,7 +182,7 @@ TEST(PlanFile, ErrorsNameThePlace) {
     EXPECT_NE(error.find(part), std::string::npos) << pointer << ": " << error;
   };
   expect("/format", "ebb", "not a plan");
-  expect("/version", 2, "version 2");
+  expect("/version", 1, "version 1");
   expect("/machine/kind", "cuda", "kind was \"cuda\" and is \"cpu\" here");
   expect("/machine/threads", threads() + 1, "threads");
   expect("/plan/instructions/0/op", "mul7", "there is no such op");

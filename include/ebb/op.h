@@ -1,8 +1,8 @@
-// The record that defines an op: all that autodiff, the planner, the runtime and the tests need to
-// know of it, in one place. An op is a pure function; its kernels are pure too and never allocate.
+// The record that defines an op: everything that autodiff, planner, runtime and tests need to know
+// about it. An op is a pure function; its kernels are pure too and never allocate.
 //
 // An op's file fills in an `OpSpec<Attributes>`; `TypedOp` erases the type of the attributes, so
-// that the rest of the system deals with `const Op&` alone. docs/adding-an-op.md walks through one.
+// that the rest of the library uses `const Op&` only. docs/adding-an-op.md adds one step by step.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ namespace ebb {
 class Op;
 class GroupOp;
 
-// One application of an op, as its record sees it before there is a node.
+// One application of an op before its node exists: what `infer` is given.
 struct Call {
   const Op& op;
   std::span<const TensorType> inputs;
@@ -36,12 +36,12 @@ struct Call {
   DType dtype(int input) const { return inputs[static_cast<std::size_t>(input)].dtype; }
   int count() const { return static_cast<int>(inputs.size()); }
 
-  // Errors that name the op, the module path and the inputs that came.
+  // Throw errors that name the op, the module path and the types of the inputs.
   [[noreturn]] void fail_shape(const std::string& what) const;
   [[noreturn]] void fail_dtype(const std::string& what) const;
   [[noreturn]] void fail_value(const std::string& what) const;
 
-  // An axis given from the front or, negative, from the back; checked against `rank`.
+  // `axis` as a number in [0, rank); a negative axis counts from the back. Throws if out of range.
   int axis(std::int64_t axis, int rank) const;
   void require_rank(int input, int rank) const;
   void require_floating(int input) const;
@@ -49,7 +49,7 @@ struct Call {
   void require_same_dtype(int first, int second) const;
 };
 
-// Numbers of inputs or outputs, as a set: {0, 2}.
+// A set of indices of inputs or outputs: {0, 2}.
 class IndexSet {
  public:
   IndexSet() = default;
@@ -68,17 +68,17 @@ class IndexSet {
   friend bool operator==(const IndexSet&, const IndexSet&) = default;
 
  private:
-  std::vector<bool> has_;  // up to the largest number
+  std::vector<bool> has_;  // up to the largest index
 };
 
-// What the gradient rule reads besides the gradients of the outputs. Only these stay alive for
-// backward.
+// Inputs and outputs that the gradient rule reads besides the gradients of the outputs. Only these
+// are kept alive for backward.
 struct Saved {
   IndexSet inputs;
   IndexSet outputs;
 };
 
-// What a gradient rule is given. Reading an input or output that `saved` does not declare is an
+// The argument of a gradient rule. Reading an input or output that `saved` does not declare is an
 // error.
 class GradientCall {
  public:
@@ -91,12 +91,12 @@ class GradientCall {
   const TensorType& output_type(int i) const;
   int input_count() const;
 
-  // The gradient of the loss in output i: zeros when nothing depends on that output.
+  // Gradient of the loss with respect to output i: zeros if the loss does not depend on it.
   Tensor grad(int i = 0) const;
   bool has_grad(int i) const;
   bool needs(int i) const {
     return needed_.contains(i);
-  }  // whether anyone asks for input i's gradient
+  }  // whether the gradient of input i is used
 
  private:
   const Node& node_;
@@ -105,44 +105,60 @@ class GradientCall {
   IndexSet needed_;
 };
 
-// How a value lies in its buffer: strides and offset in elements.
+// Strides and offset of a value in its buffer, in elements.
 struct Layout {
   Strides strides;
   std::int64_t offset = 0;
 };
 
-// One tensor as a kernel meets it.
+// Type and layout of one operand of a kernel.
 struct Arg {
   TensorType type;
   Strides strides;
-  std::int64_t offset = 0;  // elements from the beginning of its buffer, which is well aligned
+  std::int64_t offset = 0;  // in elements from the beginning of its aligned buffer
 
   const Shape& shape() const { return type.shape; }
   DType dtype() const { return type.dtype; }
   bool contiguous() const { return is_contiguous(type.shape, strides); }
 };
 
-// What a kernel is bound to, once, when a program is compiled.
+class TuningUse;
+
+// Why a kernel is bound.
+enum class Purpose : std::uint8_t {
+  describe,  // to learn its workspace and time for a plan; does not use the device
+  tune,      // to query and time library algorithms that are missing from the tuning
+  run,       // to run it
+};
+
+// The device of a call, and the tuning of that device's libraries.
+struct Target {
+  Device device;
+  bool tf32 = false;  // products of float32 may round their factors to TF32 (see PlanOptions)
+  Purpose purpose = Purpose::describe;
+  TuningUse* tuning = nullptr;  // null: no algorithm is known
+};
+
+// One call of an op, as a kernel is bound to it.
 struct KernelRequest {
   const Op& op;
   std::span<const Arg> inputs;
   std::span<const Arg> outputs;  // always contiguous
-  Device device;
-  bool tf32 = false;  // products of float32 may round their factors to TF32 (see PlanOptions)
+  Target target;
 
   const Arg& in(int i) const { return inputs[static_cast<std::size_t>(i)]; }
   const Arg& out(int i = 0) const { return outputs[static_cast<std::size_t>(i)]; }
   [[noreturn]] void no_kernel(DType dtype) const;  // names op, device and dtype
 };
 
-// Where a kernel notes bad data that only running can show: an index out of range. Kernels cannot
-// throw from their threads; the runtime looks here afterwards and raises the error.
+// Where a kernel records invalid data, that is an index out of range. Kernels cannot throw from
+// their threads, so the runtime checks this record after the kernel and throws the error.
 struct Fault {
   std::atomic<bool> raised = false;
   std::int64_t position = 0, value = 0, limit = 0;
 
   void out_of_range(std::int64_t at, std::int64_t index, std::int64_t size) {
-    if (raised.exchange(true)) return;  // the first is enough
+    if (raised.exchange(true)) return;  // only the first fault is reported
     position = at, value = index, limit = size;
   }
 };
@@ -151,7 +167,7 @@ namespace cuda {
 struct Control;
 }
 
-// What a kernel is given each time it runs.
+// The arguments of a kernel for one run.
 struct KernelArgs {
   std::span<std::byte* const> inputs;
   std::span<std::byte* const> outputs;
@@ -159,12 +175,12 @@ struct KernelArgs {
   RandomState random;
   Fault* fault = nullptr;
 
-  // On a CUDA device, where all pointers above are the device's. Kernels run on `stream` (a
-  // cudaStream_t) and find the random state and the fault slot in `control`, in the device's
-  // memory: a recorded step can then be replayed with other numbers.
+  // For CUDA devices, where all pointers above are device pointers. Kernels run on `stream` (a
+  // cudaStream_t) and read the random state and write faults in `control`, which is in device
+  // memory: so a captured CUDA graph can be replayed with another random state.
   void* stream = nullptr;
   cuda::Control* control = nullptr;
-  int instruction = 0;  // its number in the plan, for the fault slot
+  int instruction = 0;  // its index in the plan, to be recorded with a fault
 
   template <class T>
   const T* in(int i) const {
@@ -180,91 +196,96 @@ struct KernelArgs {
   }
 };
 
-// A kernel bound to its shapes: how much workspace it needs, and what runs.
-struct Kernel {
-  std::function<void(const KernelArgs&)> run;
-  Bytes workspace = {};
-};
-
-// What most of an op's operations are: each kind runs at a rate of its own.
+// The kind of most of an op's arithmetic. A device has a separate rate for each kind (Rates).
 enum class Work : std::uint8_t { elementwise, product, attention, convolution };
 inline constexpr int work_count = 4;
 std::string_view name(Work work);
 
-// Work and traffic of one call, for the planner's clock. Operations are counted in units of their
-// kind (see WorkRate): what is no plain addition or product counts by the time it takes beside one.
+// Arithmetic and memory traffic of one call, from which its time is predicted. Elementwise
+// functions other than addition count as their time divided by that of an addition (see WorkRate).
 struct Cost {
   double flops = 0.0;
-  Bytes moved = {};  // read plus written, each once
+  Bytes moved = {};  // bytes read plus bytes written, each counted once
   Work work = Work::elementwise;
 };
 
-// Output `output` may be written over input `input` (same bytes, both contiguous).
+// A kernel for given shapes: a function and the size of its workspace. With the same tuning the
+// workspace is the same for every Purpose; `run` may only be called after binding for Purpose::run.
+struct Kernel {
+  std::function<void(const KernelArgs&)> run;
+  Bytes workspace = {};
+  // Measured time of the library calls in the kernel (see Tuning), and the cost of everything else
+  // in it. 0: not measured; the time is predicted from the op's cost.
+  double library_ms = 0.0;
+  Cost beside = {};
+};
+
+// Output `output` may share the buffer of input `input` (same size, both contiguous).
 struct InPlace {
   int output = 0;
   int input = 0;
 };
 
-// What training in half precision does to an op (passes/precision.h).
+// The dtype in which an op runs when training in half precision (ebb/precision.h).
 enum class Narrowing : std::uint8_t {
-  follows,  // it takes what its inputs have; arithmetic inside kernels is in float32 anyway
-  sought,   // it is done on halves: products, whose time and results are worth it
-  refused,  // it is done on float32: results that need the range or the digits
+  follows,  // the widest dtype of its inputs; kernels compute in float32 internally anyway
+  sought,   // half precision: products, which gain the most time and memory
+  refused,  // float32: the result needs the range or the precision
 };
 
-// One way to do a call of an op: another kernel for the same function.
+// One of several implementations of the same op.
 struct Variant {
   std::string_view name;
-  Attributes attributes;  // of the call done this way
-  bool same_bits = true;  // as the first variant; then the planner may choose it by itself
+  Attributes attributes;  // of a call that uses this variant
+  bool same_bits = true;  // as the first variant: the planner may then choose it by itself
 };
 
 struct PointwiseRow;
 
-// The definition of an op with attributes of type A. Function pointers left null take the default
-// named.
+// The definition of an op with attributes of type A. A null function pointer means the default that
+// its comment names.
 template <class A>
 struct OpSpec {
   std::string_view name;
   std::string_view summary;  // one line for the table of ops
 
-  // Checks the call and gives the type of each output.
+  // Checks the call and returns the type of each output.
   std::vector<TensorType> (*infer)(const Call&, const A&) = nullptr;
 
-  // Gradients of the inputs; an empty tensor where there is none. Default: that of `reference`.
+  // Gradients of the inputs; an empty tensor means no gradient. Default: that of `reference`.
   std::vector<Tensor> (*gradient)(const GradientCall&, const A&) = nullptr;
   Saved saved = {};
 
-  // The same function in more primitive ops: specification, test oracle, and gradient by default.
+  // The same function in more primitive ops: specification, test oracle and default gradient.
   std::vector<Tensor> (*reference)(std::span<const Tensor>, const A&) = nullptr;
 
   std::vector<InPlace> in_place = {};
 
-  // For an op that only looks at its first input in another way: how output `output` lies in the
-  // input's buffer, or nothing when that layout cannot be expressed (the input is then copied
-  // first).
+  // Makes the op a view of its first input: returns the layout of output `output` in the input's
+  // buffer, or nothing if strides cannot express it (`insert_copies` then copies the input first).
+  // Default: the op is no view.
   std::optional<Layout> (*view)(const TensorType& input, const Layout&, int output,
                                 const A&) = nullptr;
 
-  // Whether the kernel takes this input as it lies. Default: only contiguous.
+  // Whether the kernel can read this input with its strides. Default: only if contiguous.
   bool (*accepts)(const Arg&, int input, const A&) = nullptr;
 
   Kernel (*cpu)(const KernelRequest&, const A&) = nullptr;
   Kernel (*cuda)(const KernelRequest&, const A&) = nullptr;
 
-  // Default: `operations` for each element of the outputs, and every input and output moved once.
+  // Default: `operations` per output element; every input and output is moved once.
   Cost (*cost)(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                const A&) = nullptr;
   double operations = 1.0;
 
-  // The op that does several small calls of this one at once (src/ops/group). Default: there is
-  // none.
+  // The op that runs several small calls of this op in one kernel (src/ops/group). Default: calls
+  // are not grouped.
   const GroupOp& (*group)() = nullptr;
 
-  // The ways to do a call on a device, the fastest first. Default: there is one way.
+  // The variants of a call on a device, fastest first. Default: there is only one implementation.
   std::vector<Variant> (*variants)(std::span<const TensorType> inputs, Device, const A&) = nullptr;
 
-  bool recomputable = true;  // running it again in the same step gives the same bits
+  bool recomputable = true;  // whether a second run in the same step gives the same bits
   Narrowing narrowing = Narrowing::follows;
   const PointwiseRow* pointwise = nullptr;
 };
@@ -272,7 +293,7 @@ struct OpSpec {
 Cost default_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                   double operations = 1.0);
 
-// A gradient rule for ops whose output does not depend smoothly on any input.
+// The gradient rule of ops that are not differentiable in any input, such as comparisons.
 template <class A>
 std::vector<Tensor> zero_gradient(const GradientCall& call, const A&) {
   return std::vector<Tensor>(static_cast<std::size_t>(call.input_count()));
@@ -302,22 +323,22 @@ class Op {
   virtual std::optional<Layout> view(const TensorType&, const Layout&, int output,
                                      const Attributes&) const = 0;
   virtual bool accepts(const Arg&, int input, const Attributes&) const = 0;
-  // The pairs of a node with these attributes, which may be several calls.
+  // The pairs of a node with these attributes; a GroupOp's node stands for several calls.
   virtual std::vector<InPlace> in_place(const Attributes&) const { return in_place_; }
-  // Attributes of this op, with the values that `fields` gives.
+  // Attributes of this op with the values in `fields`.
   virtual Attributes read_attributes(AttributeFields& fields) const = 0;
   virtual Kernel bind(const KernelRequest&, const Attributes&) const = 0;
   virtual Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                     const Attributes&) const = 0;
 
-  // The ways to do a call, the fastest first; none where there is only one.
+  // The variants of a call, fastest first; empty if there is only one implementation.
   virtual std::vector<Variant> variants(std::span<const TensorType>, Device,
                                         const Attributes&) const {
     return {};
   }
   bool has_variants() const { return has_variants_; }
 
-  // Whether `gradient` is a rule of the op's own rather than its reference's.
+  // Whether the op has its own gradient rule rather than that of its reference.
   bool has_own_gradient() const { return has_gradient_; }
 
  protected:
@@ -374,7 +395,7 @@ class TypedOp final : public Op {
     return attributes;
   }
   Kernel bind(const KernelRequest& request, const Attributes& a) const override {
-    const auto kernel = request.device.kind == Device::Kind::cpu ? spec_.cpu : spec_.cuda;
+    const auto kernel = request.target.device.kind == Device::Kind::cpu ? spec_.cpu : spec_.cuda;
     if (!kernel) request.no_kernel(request.outputs.empty() ? f32 : request.out().dtype());
     return kernel(request, a.as<A>());
   }
@@ -392,21 +413,21 @@ class TypedOp final : public Op {
   OpSpec<A> spec_;
 };
 
-// Adds a node to the graph: checks the call, infers the outputs, computes nothing.
+// Adds a node to the graph: checks the call and infers the types of the outputs; computes nothing.
 std::vector<Tensor> apply(const Op& op, std::vector<Tensor> inputs, Attributes attributes = {});
 
 // The same for an op with one output.
 Tensor apply1(const Op& op, std::vector<Tensor> inputs, Attributes attributes = {});
 
-// The same for an op without inputs, which must be told where it runs.
+// The same for an op without inputs, whose device cannot be inferred.
 Tensor create(const Op& op, Device device, Attributes attributes);
 
-// An axis of `x` given from the front or, negative, from the back. `rank` is x's own unless the
-// axis is of a result with another one.
+// `axis` as a number in [0, rank); a negative axis counts from the back. The default rank is that
+// of `x`; give another if the axis refers to a result of another rank.
 int wrap_axis(const Op& op, const Tensor& x, std::int64_t axis, std::optional<int> rank = {});
 
-// The call that applying `op` to `x` alone would be, for functions that check more before they
-// apply it.
+// The Call of applying `op` to `x` alone, for functions that check more than `infer` before they
+// apply the op.
 Call call_on(const Op& op, const Tensor& x);
 
 // Every op of the library.

@@ -1,4 +1,4 @@
-// A plan: what runs in which order, and where every byte lies. It is plain data, in tables.
+// A plan: the order of all instructions and the place of every byte, as plain data in tables.
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@
 #include "ebb/rates.h"
 #include "ebb/recompute.h"
 #include "ebb/storage.h"
+#include "ebb/tuning.h"
 
 namespace ebb {
 
@@ -47,47 +48,47 @@ struct Space {
   PageSize pages = PageSize::standard;
 };
 
-// A queue of instructions. Those of one lane run in their order; lanes run beside one another.
+// A queue of instructions. Those of one lane run in order; different lanes run concurrently.
 struct Lane {
   enum class Kind : std::uint8_t {
-    compute,  // everything, if there is no other lane
-    beside,   // what nothing else in the step waits for: updates, and sums that only they read
+    compute,  // all instructions that are in no other lane
+    beside,   // updates, and sums that only updates read: nothing in lane `compute` waits for them
   };
   Kind kind = Kind::compute;
 };
 
-// A constant or a variable of the graph, which owns its bytes between runs.
+// A constant or a variable of the graph. It owns its bytes, which persist between runs.
 struct Leaf {
   enum class Kind : std::uint8_t { constant, variable };
   Kind kind = Kind::variable;
   std::string path;
   TensorType type;
   ValueId value;           // what it holds when the step begins
-  std::uint64_t node = 0;  // Node::id, by which plans of one process know that they share it
+  std::uint64_t node = 0;  // Node::id: the same leaf has the same one in all plans of a process
 };
 
-// What one instruction computes, or what a leaf or an input holds when the step begins.
+// A result of one instruction, or what a leaf or an input holds when the step begins.
 struct Value {
   TensorType type;
   InstructionId maker;  // none for leaves and inputs
 };
 
-// Where the bytes of a buffer are.
+// Where the bytes of a buffer are. Exactly one of `space`, `leaf` and `output` is set.
 struct Place {
-  SpaceId space;  // with `offset`; or
-  Bytes offset = {};
-  LeafId leaf;      // the leaf that owns them; or
-  int output = -1;  // the output of the program that owns them
+  SpaceId space;      // in the arena: at `offset` in this space
+  Bytes offset = {};  // only with `space`
+  LeafId leaf;        // in the memory of this constant or variable
+  int output = -1;    // in the memory of this output of the program
 };
 
-// A range of memory with one purpose over part of the step.
+// A range of memory and its live range, in instructions.
 struct Buffer {
   Bytes size = {};
   Category category = Category::activations;
-  InstructionId first, last;  // instructions during which it is live, both included
+  InstructionId first, last;  // live range, both ends included
   Place place;
-  std::string path;     // module path of what is stored
-  std::string_view op;  // what makes it
+  std::string path;     // module path of the node that uses it first
+  std::string_view op;  // that node's op
 
   bool in_arena() const { return static_cast<bool>(place.space); }
 };
@@ -95,7 +96,7 @@ struct Buffer {
 // Whether two buffers have bytes of the arena in common.
 bool share_bytes(const Buffer& a, const Buffer& b);
 
-// A tensor as an instruction sees it: a value, and where it lies in a buffer.
+// A tensor that an instruction reads or writes: a value, and its strides and offset in a buffer.
 struct Operand {
   ValueId value;
   BufferId buffer;
@@ -115,63 +116,67 @@ struct Port {
 struct Instruction {
   const Op* op = nullptr;
   Attributes attributes;
-  std::string path;  // of the module whose code it is
+  std::string path;  // of the module that added the node
   Marks marks;
   std::vector<Operand> inputs, outputs;
-  BufferId workspace;                 // none if it needs none
-  std::vector<InPlace> overwritable;  // pairs that fit, where the input is not needed any more
+  BufferId workspace;                 // none if the kernel needs no workspace
+  std::vector<InPlace> overwritable;  // pairs that may share a buffer if the input dies here
   Work work = Work::elementwise;
   double predicted_ms = 0.0;
-  bool recomputed = false;  // runs again what an earlier instruction has computed
+  bool recomputed = false;  // repeats the work of an earlier instruction
   LaneId lane{0};
-  std::vector<InstructionId> waits;  // instructions of other lanes that must have ended before
+  std::vector<InstructionId> waits;  // instructions of other lanes that must have ended first
 };
 
 enum class Release : std::uint8_t {
-  at_end,  // every buffer lives until the step ends: what a program without liveness needs
-  early,   // a buffer is free after its last reader, and ops write over inputs that die
+  at_end,  // all buffers but workspaces live until the step ends, as without liveness analysis
+  early,   // a buffer is freed after its last reader, and ops may write over inputs that die
 };
 
 // When variables are updated.
 enum class UpdateTiming : std::uint8_t {
-  last,   // in the order the graph was built: all gradients first, then all updates
-  early,  // as soon as a gradient exists, so that gradients do not pile up
+  last,   // in the order in which the graph was built: all gradients, then all updates
+  early,  // each as soon as its gradient exists, so that few gradients are live at once
 };
 
 // How long the automatic strategy searches.
 enum class Effort : std::uint8_t {
-  quick,     // the first plan that keeps the budget, with what was not needed taken back
-  thorough,  // also tries to exchange decisions: fractions of a second
+  quick,     // the fastest of a few descents to the budget, without unneeded recomputation
+  thorough,  // improves that plan by local search: takes fractions of a second
 };
 
 struct PlanOptions {
   Release release = Release::early;
   UpdateTiming updates = UpdateTiming::early;
-  Recompute recompute = {};          // with a budget, left at its default, it becomes automatic
-  std::optional<Bytes> budget = {};  // for `Plan::peak`; one that cannot be kept is a BudgetError
+  Recompute recompute = {};          // with a budget, the default stands for `automatic`
+  std::optional<Bytes> budget = {};  // limit of `Plan::peak`; BudgetError if no plan keeps it
   Rates rates = {};                  // of the device the plan is for
   Effort effort = Effort::thorough;
-  PageSize pages = PageSize::standard;  // what the arena is counted in
-  // Products and convolutions of float32 on a GPU's tensor cores: factors are rounded to 11 bits,
-  // sums stay float32. Several times as fast.
+  PageSize pages = PageSize::standard;  // the arena is rounded up to whole pages
+  // Runs float32 products and convolutions on a GPU's tensor cores: factors are rounded to 11
+  // significant bits, sums stay float32. Several times as fast.
   bool tf32 = false;
-  // On a GPU, 2 runs what nothing in the step waits for (updates, and sums that only they read)
-  // beside the rest. Changes no bit and no peak.
+  // Measured algorithms of the device's libraries. Null: none are known, and every workspace gets
+  // its upper bound. Compiling for a device of this machine measures them first (see `tune`).
+  std::shared_ptr<const Tuning> tuning = {};
+  // On a GPU, 2 runs updates, and sums that only updates read, on a second stream. This changes
+  // neither results nor peak memory.
   int lanes = 2;
 };
 
-// A tensor that is freed and computed again when it is next needed.
+// One recomputation: an instruction that runs again instead of having its outputs kept.
 struct Decision {
-  std::string path, op;  // of the instruction that makes it
-  Bytes bytes;
-  InstructionId freed_after, needed_by;
-  double recompute_ms = 0.0;  // of that instruction alone
+  std::string path, op;  // of the instruction
+  Bytes bytes;           // of the outputs that are read after the second run
+  InstructionId computed_at, recomputed_at;
+  double recompute_ms = 0.0;  // of the instruction alone, without its inputs'
 };
 
 struct Plan {
   Device device;  // of every instruction and buffer
   bool tf32 = false;
-  std::vector<std::string> passes;  // that the planned graph went through, in order
+  std::vector<std::string> passes;  // names of the passes that the graph went through, in order
+  Tuning tuning;                    // entries for the library calls of its instructions, if known
   Table<Space> spaces;
   Table<Lane> lanes;
   Table<Leaf> leaves;
@@ -180,28 +185,28 @@ struct Plan {
   Table<Instruction> instructions;
   std::vector<Port> inputs, outputs;
 
-  Bytes live_peak;        // largest sum of live transient bytes: the least any arena could be
+  Bytes live_peak;        // most transient bytes live at once: a lower bound of any arena
   Bytes persistent;       // constants, variables and outputs, in whole pages
   Bytes peak;             // arena() + persistent
-  CategoryBytes at_peak;  // what is live at the step's fullest moment, persistent bytes included
+  CategoryBytes at_peak;  // bytes live at `peak_instruction`, persistent ones included
   InstructionId peak_instruction{0};
 
   double predicted_ms = 0.0;           // of one step
   double predicted_keep_all_ms = 0.0;  // the same without any recomputation
-  std::vector<Decision> decisions;     // what is computed again, largest first
+  std::vector<Decision> decisions;     // recomputations, largest tensors first
 
-  double made_in_ms = 0.0;  // passes and planning; nothing else that compiling a program does
+  double made_in_ms = 0.0;  // time of passes, tuning where needed, and planning
 
-  Bytes arena() const;  // all spaces: what holds the buffers that live only during a step
+  Bytes arena() const;  // all spaces together: the memory of buffers that live only in a step
   bool runs_beside(const Instruction& instruction) const {
     return lanes[instruction.lane].kind == Lane::Kind::beside;
   }
   double fragmentation() const;  // arena() ÷ live_peak
   double overhead() const;       // predicted_ms ÷ predicted_keep_all_ms
-  int recomputed_nodes() const;  // instructions that run something again
+  int recomputed_nodes() const;  // number of instructions with `recomputed`
 };
 
-// A budget that can be kept, and what its plan costs.
+// A budget that a plan keeps, and the time of that plan.
 struct KeptBudget {
   Bytes bytes;
   double overhead = 1.0;  // Plan::overhead()
@@ -209,36 +214,36 @@ struct KeptBudget {
 
 inline constexpr double fast_overhead = 1.5;
 struct LeastBudgets {
-  KeptBudget least;  // the smallest that can be kept
-  KeptBudget fast;   // the smallest found whose overhead is at most `fast_overhead`
+  KeptBudget least;  // the smallest budget found that a plan keeps
+  KeptBudget fast;   // the smallest one found whose overhead is at most `fast_overhead`
 };
 
-// A budget that no plan of this graph keeps.
+// Thrown when no plan was found that keeps the budget.
 class BudgetError : public MemoryError {
  public:
   BudgetError(Bytes budget, const LeastBudgets& kept);
-  Bytes budget, least;  // what was asked for, and the smallest budget that would do
-  LeastBudgets kept;    // that, and the smallest fast one
+  Bytes budget, least;  // the budget asked for, and the smallest one that can be kept
+  LeastBudgets kept;    // the smallest one, and the smallest fast one
 };
 
-// The constants and variables that a plan's leaves stand for, in their order.
+// The nodes of the constants and variables in `plan.leaves`, in the same order.
 using Leaves = std::vector<std::shared_ptr<Node>>;
 Leaves leaves_of(const Plan& plan, const Graph& graph);
 
-// Lays out a graph whose kernels can read every input as it lies (see passes).
+// Plans a graph that has gone through `insert_copies`: every kernel can read its inputs' layouts.
 Plan make_plan(const Graph& graph, const PlanOptions& options = {});
 
-// A plan, or the smallest budget that one could keep.
+// A plan, or the smallest budget that can be kept.
 struct PlanResult {
   std::optional<Plan> plan;
-  std::optional<KeptBudget> least;  // where there is no plan for want of memory
+  std::optional<KeptBudget> least;  // set if there is no plan because the budget is too small
 };
-// The same without an exception for a budget that cannot be kept. Where no plan can be faster than
-// `faster_than` milliseconds, none is made.
+// Like make_plan, but a budget that cannot be kept is no exception. If even keeping all tensors
+// takes `faster_than` milliseconds or more, both fields of the result are empty.
 PlanResult try_plan(const Graph& graph, const PlanOptions& options,
                     double faster_than = std::numeric_limits<double>::infinity());
 
-// The smallest budget `make_plan` can keep for this graph, and beside it the smallest fast one.
+// The smallest budget that `make_plan` can keep for this graph; and with it, the smallest fast one.
 Bytes least_budget(const Graph& graph, const PlanOptions& options);
 LeastBudgets least_budgets(const Graph& graph, const PlanOptions& options,
                            std::optional<KeptBudget> known_least = {});

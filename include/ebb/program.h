@@ -1,4 +1,4 @@
-// Compiled graphs. A program runs in one arena, laid out before it runs; running allocates nothing.
+// Compiled graphs. A program runs in one arena whose layout is planned; running allocates nothing.
 #pragma once
 
 #include <functional>
@@ -22,47 +22,49 @@ class Storage;
 
 struct CompileOptions {
   PlanOptions plan = {};
-  std::optional<PassList> passes = {};  // that run, in this order; none: all of them
-  // The variant that all calls of an op take, by the op's name. Ops that are not named take those
-  // of the fastest plan.
+  std::optional<PassList> passes = {};  // the passes to run, in this order; none: all of them
+  // For an op's name, the variant that all calls of that op use. The planner chooses the variants
+  // of all other ops, for the fastest plan.
   std::map<std::string, std::string> variants = {};
-  // Gives the plan of a graph instead of the planner: one from a file, say (io::load_plan).
+  // Called with a short message when libraries are about to be tuned (see `tune`, ebb/probe.h).
+  std::function<void(const std::string&)> tell = {};
+  // Returns the plan to use instead of making one, for example from a file (io::load_plan).
   std::function<Plan(const Graph&)> planner = {};
   std::uint64_t seed = 0;                  // of initial values and of random nodes
-  std::shared_ptr<Arena> arena = nullptr;  // to run in, shared with others; null: one of its own
-  MachineOptions machine = {};             // of that arena
+  std::shared_ptr<Arena> arena = nullptr;  // an arena shared with other programs; null: its own
+  MachineOptions machine = {};             // of the arena's memory
 };
 
-// What the program for this graph would be: passes and planning. Takes no memory for tensors, and
-// variables need no values.
+// The plan of the program for this graph: runs passes and planner. Allocates no tensors; variables
+// need no values.
 Plan plan_program(const Graph& graph, const CompileOptions& options = {});
-// The same without an exception for a budget that cannot be kept.
+// Like plan_program, but a budget that cannot be kept is no exception.
 PlanResult try_plan_program(const Graph& graph, const CompileOptions& options);
 
-// The smallest budget a program for this graph can keep, and beside it the smallest fast one.
+// The smallest budget that a program for this graph can keep; and with it, the smallest fast one.
 Bytes least_budget(const Graph& graph, const CompileOptions& options);
 LeastBudgets least_budgets(const Graph& graph, const CompileOptions& options);
 
 class Program {
  public:
   Program(const Graph& graph, const CompileOptions& options = {});
-  Program(const Graph& graph, Plan plan, const CompileOptions& options);  // by `plan_program`
+  Program(const Graph& graph, Plan plan, const CompileOptions& options);  // from `plan_program`
   ~Program();
   Program(Program&&) noexcept;
   Program& operator=(Program&&) noexcept;
 
-  // Gives the bytes of graph input i for the next run: an evaluated tensor, or a number for a
-  // scalar.
+  // Sets graph input i for the next run: to a tensor that has been evaluated, or to a number if the
+  // input is a float64 scalar.
   void feed(int i, const Tensor& value);
   void feed(int i, double value);
-  // Tells ahead what input i will be fed next: on a GPU its bytes are brought near, so that feeding
-  // it does not wait. The tensor must not change meanwhile.
+  // Announces the tensor that input i will be fed next. For a GPU it is copied to pinned host
+  // memory, so that feeding it is asynchronous. It must not change until then.
   void expect(int i, const Tensor& value);
-  // Runs once. Every input must have been fed since the run before. `meanwhile` is called while a
-  // GPU is at work, elsewhere afterwards: the time to get and to expect what comes next.
+  // Runs once. Every input must have been fed since the previous run. `meanwhile` is called while
+  // a GPU runs the step, on the CPU after it: use it to load and expect the next batch.
   void run(const std::function<void()>& meanwhile = {});
-  // After a run that ended by an exception: whether all variables still have the values that they
-  // had before it.
+  // After a run that threw an exception: whether all variables still have their values from before
+  // that run.
   bool intact() const;
   // Feeds the inputs in order, then runs.
   void run(std::span<const Tensor> inputs);
@@ -70,18 +72,18 @@ class Program {
     run(std::span<const Tensor>(inputs.begin(), inputs.size()));
   }
 
-  // Runs once, and tells the milliseconds that each instruction of the plan took.
+  // Runs once and returns the milliseconds of each instruction of the plan.
   std::vector<double> timed_run();
 
-  // The value output i had after the last run: a copy on the host that later runs leave alone.
+  // Output i of the last run, as a copy on the host that later runs do not change.
   Tensor output(int i) const;
-  // The same for an output that is one float64, without making a tensor.
+  // The same for an output that is a float64 scalar, without making a tensor.
   double scalar(int i) const;
 
   const Plan& plan() const;
-  const Leaves& leaves() const;  // of the plan
-  // What the operating system holds in memory of all that the plan counts: arena, outputs,
-  // constants and variables. At most plan().peak, and equal to it once every page has been touched.
+  const Leaves& leaves() const;  // nodes of plan().leaves
+  // Resident memory of all that the plan counts: arena, outputs, constants and variables. At most
+  // plan().peak, and equal to it once every page has been touched.
   Bytes resident() const;
 
   // Random nodes draw from (seed, step); each run advances the step.
@@ -94,11 +96,11 @@ class Program {
   std::unique_ptr<State> state_;
 };
 
-// Computes tensors now. The results are constants.
+// Computes tensors now and returns them as constants.
 std::vector<Tensor> eval(std::span<const Tensor> tensors, std::uint64_t seed = 0);
 Tensor eval(const Tensor& tensor, std::uint64_t seed = 0);
 
-// The value of a tensor as a constant on a device. Computes it first if need be.
+// The value of a tensor as a constant on a device. Computes it first if it has no value yet.
 Tensor to_device(const Tensor& tensor, Device device);
 
 }  // namespace ebb

@@ -26,9 +26,11 @@ class Storage {
   // Reserves address space for up to `limit` bytes without memory, until resize() is called. Only
   // on the host, like resizing.
   static std::shared_ptr<Storage> growable(Device device, Bytes limit);
-  ~Storage();
+  virtual ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
+
+  static std::int64_t allocations();  // made so far, by all of the process
 
   // The bytes that the operating system, or the driver of a device, takes for `size` bytes: whole
   // pages.
@@ -38,11 +40,11 @@ class Storage {
   // Holds `size` bytes from now on, at most limit(), at the same address. Bytes within both sizes
   // are kept; new pages are zero, removed pages are returned to the operating system at once.
   // Throws MemoryError, and changes nothing, if there is not enough memory.
-  void resize(Bytes size);
+  virtual void resize(Bytes size) = 0;
 
   // Makes the operating system provide every page now instead of at the first write, so that memory
   // cannot run out later. Throws MemoryError when there is not enough.
-  void populate();
+  virtual void populate() = 0;
 
   std::byte* data() const { return data_; }  // an address on the device
   Bytes size() const { return size_; }
@@ -55,13 +57,15 @@ class Storage {
   void read(std::span<std::byte> bytes) const;
 
   // The resident part; everything on a device.
-  Bytes resident() const;
+  virtual Bytes resident() const = 0;
+
+ protected:
+  Storage(Device device, Bytes limit, PageSize pages);
+  PageSize pages() const { return pages_; }
+  void set_data(std::byte* data) { data_ = data; }
+  void set_size(Bytes size, Bytes reserved);
 
  private:
-  enum class Memory : std::uint8_t { at_once, on_resize };
-  Storage(Device device, Bytes limit, PageSize pages, Memory memory);
-  void set_reserved(Bytes reserved);  // once those pages, and no others, can be used
-
   Device device_;
   PageSize pages_;
   Bytes size_, reserved_, limit_;

@@ -208,6 +208,9 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
     compile.variants["linear_cross_entropy_joint"] = walks == "1" ? "one_walk" : "two_walks";
   compile.passes = passes_without(all_pass_names(), options.without);
   compile.plan.rates = rates;
+  if (!named_device(options.device))
+    compile.plan.tuning = std::make_shared<const Tuning>(io::load_tuning(options.device));
+  compile.tell = [](const std::string& what) { std::cerr << "ebb: " << what << std::endl; };
   compile.plan.tf32 = options.tf32;
   compile.plan.lanes = options.lanes.value_or(compile.plan.lanes);
   return compile;

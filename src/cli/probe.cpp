@@ -9,6 +9,7 @@
 #include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
+#include "core/backend.h"
 #include "ebb/io/device_file.h"
 
 namespace ebb::cli {
@@ -28,12 +29,16 @@ class Probe : public Verb {
           return fmt::format("\"{}\" is neither cpu nor cuda", text);
         })
         .show_default();
-    add_option(app, "--save", save_, "Write the description here, for --device").type_name("FILE");
+    add_option(app, "--save", save_,
+               "Write the description here, for --device; and beside it what is known of a GPU's "
+               "libraries")
+        .type_name("FILE");
   }
 
   int run() override {
-    const Rates rates = measure_rates(*named_device(device_));
-    if (save_) io::save_device(rates, *save_);
+    const Device device = *named_device(device_);
+    const Rates rates = measure_rates(device);
+    if (save_) save(rates, device);
     if (json()) {
       fmt::print("{}\n", io::describe_device(rates));
       return success;
@@ -54,6 +59,14 @@ class Probe : public Verb {
   }
 
  private:
+  // With what is known of the device's libraries: all that plans made elsewhere depend on.
+  void save(const Rates& rates, Device device) const {
+    io::save_device(rates, *save_);
+    if (!backend_of(device).can_be_tuned(device)) return;
+    const auto tuning = known_tuning(device);
+    if (!tuning->libraries.empty()) io::save_tuning(*tuning, *save_);
+  }
+
   std::string device_ = "cpu";
   std::optional<std::filesystem::path> save_;
 };

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "core/backend.h"
+
 namespace ebb {
 namespace {
 
@@ -74,7 +76,7 @@ std::string to_string(const MachineReport& report) {
 std::shared_ptr<Storage> allocate_arena(Device device, Bytes size, const MachineOptions& options,
                                         MachineReport& report) {
   auto storage = Storage::allocate(device, size, options.pages());
-  if (device.kind == Device::Kind::cuda) {  // whose driver decides about its pages
+  if (!backend_of(device).chooses_pages()) {
     const Grant refused{Grant::Outcome::refused, "the arena is on " + to_string(device)};
     report.huge_pages = options.huge_pages ? refused : Grant{};
     report.locked_memory = options.lock_memory ? refused : Grant{};

@@ -61,7 +61,7 @@ void Call::require_same_dtype(int first, int second) const {
 
 void KernelRequest::no_kernel(DType dtype) const {
   throw DTypeError(fmt::format("[{}] there is no kernel for dtype {} on device {}", op.name(),
-                               name(dtype), to_string(device)));
+                               name(dtype), to_string(target.device)));
 }
 
 std::string_view name(Work work) {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/json.h"
+#include "data/file.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
 #include "ebb/probe.h"
@@ -133,6 +134,27 @@ Rates rates_here(Device device) {
     }
   }
   return rates;
+}
+
+fs::path tuning_file(const fs::path& device_file) {
+  return fs::path(device_file).replace_extension(".tuning.json");
+}
+
+Tuning load_tuning(const fs::path& device_file) {
+  const fs::path path = tuning_file(device_file);
+  std::error_code none;
+  if (!fs::exists(path, none)) return {};
+  try {
+    return parse_tuning(data::File(path).text(max_json_file), path.string());
+  } catch (const ValueError& error) {
+    throw FileError(error.what());
+  }
+}
+
+void save_tuning(const Tuning& tuning, const fs::path& device_file) {
+  AtomicFile file(tuning_file(device_file));
+  file.write(tuning_text(tuning) + "\n");
+  file.commit();
 }
 
 }  // namespace ebb::io

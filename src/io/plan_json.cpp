@@ -203,6 +203,7 @@ class Reading {
     plan_.tf32 = file_.flag("tf32");
     for (const Json& pass : file_.array("passes"))
       plan_.passes.push_back(Row({{"pass", pass}}, "passes").text("pass"));
+    plan_.tuning = parse_tuning(json_text(file_.find("tuning")), "tuning");
     // Rows refer to tables that are read later: what counts is how long they will be.
     values_ = file_.array("values").size();
     buffers_ = file_.array("buffers").size();
@@ -223,8 +224,8 @@ class Reading {
     file_.each("instructions", [&](const Row& r) { plan_.instructions.add(instruction(r)); });
     file_.each("decisions", [&](const Row& r) {
       plan_.decisions.push_back({r.text("path"), r.text("op"), r.bytes("bytes"),
-                                 r.id<Instruction>("freed_after", instructions_),
-                                 r.id<Instruction>("needed_by", instructions_), r.real("ms")});
+                                 r.id<Instruction>("computed_at", instructions_),
+                                 r.id<Instruction>("recomputed_at", instructions_), r.real("ms")});
     });
     return std::move(plan_);
   }
@@ -331,11 +332,12 @@ OrderedJson plan_json(const Plan& plan, const Order& order) {
     decisions.push_back({{"path", d.path},
                          {"op", d.op},
                          {"bytes", d.bytes.count},
-                         {"freed_after", d.freed_after.number()},
-                         {"needed_by", d.needed_by.number()},
+                         {"computed_at", d.computed_at.number()},
+                         {"recomputed_at", d.recomputed_at.number()},
                          {"ms", d.recompute_ms}});
   return {{"tf32", plan.tf32},
           {"passes", plan.passes},
+          {"tuning", parse_ordered_json(tuning_text(plan.tuning))},
           {"spaces", spaces},
           {"lanes", lanes},
           {"leaves", leaves},

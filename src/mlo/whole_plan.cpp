@@ -40,8 +40,8 @@ class Joining {
       whole_.instructions.add(std::move(instruction));
     }
     for (Decision decision : plan.decisions) {
-      decision.freed_after = decision.freed_after + from;
-      decision.needed_by = decision.needed_by + from;
+      decision.computed_at = decision.computed_at + from;
+      decision.recomputed_at = decision.recomputed_at + from;
       whole_.decisions.push_back(std::move(decision));
     }
     if (plan.live_peak > whole_.live_peak) {

@@ -15,7 +15,7 @@ namespace {
 
 [[noreturn]] void fail(const std::string& what) { throw ValueError("[plan] " + what); }
 
-// Memory, types and values of a plan, instruction by instruction.
+// Follows a plan instruction by instruction, with the value that every buffer holds.
 class Check {
  public:
   explicit Check(const Plan& plan) : plan_(plan), held_(plan.buffers.size()) {}
@@ -43,7 +43,7 @@ class Check {
   void tables() {
     if (plan_.lanes.empty()) fail("there is no lane");
     std::vector<int> owners(plan_.leaves.size()), results(plan_.outputs.size());
-    std::vector<Bytes> ends(plan_.spaces.size());  // of the buffers in each space
+    std::vector<Bytes> ends(plan_.spaces.size());  // largest end of a buffer in each space
     for (const BufferId b : plan_.buffers.ids()) {
       const Buffer& each = buffer(b);
       const std::string name = fmt::format("buffer {}", b.number());
@@ -90,7 +90,7 @@ class Check {
     }
   }
 
-  // What a buffer holds when the step begins.
+  // Sets the value that a buffer holds when the step begins.
   void set(BufferId id, ValueId value, const TensorType& type, const std::string& name) {
     if (plan_.values[value].maker || plan_.values[value].type != type)
       fail(name + " must have a value of its own type that no instruction makes");
@@ -106,7 +106,7 @@ class Check {
       fail(fmt::format("{}: an {} of rank {} has {} strides", place(at), what, o.type.shape.rank(),
                        o.layout.strides.size()));
     if (o.type.shape.elements() == 0) return;
-    // In floating point, where nothing overflows: sums of products below 2^104.
+    // In floating point, since int64 could overflow: the sums are of products below 2^104.
     double last = static_cast<double>(o.layout.offset);
     for (int i = 0; i < o.type.shape.rank(); ++i)
       last += static_cast<double>(o.type.shape[i] - 1) * static_cast<double>(o.layout.strides[i]);
@@ -167,7 +167,7 @@ class Check {
     }
   }
 
-  // Whether output o may be written over input k, which lies in the same buffer.
+  // Whether output o may overwrite input k, which is in the same buffer.
   static bool in_place(const Instruction& instruction, std::size_t o, std::size_t k) {
     const Operand &in = instruction.inputs[k], &out = instruction.outputs[o];
     const std::vector<InPlace> pairs = instruction.op->in_place(instruction.attributes);
@@ -180,7 +180,7 @@ class Check {
   }
 
   void scratch(InstructionId i, const Instruction& instruction) {
-    const Bytes needed = workspace_of(plan_, instruction);
+    const Bytes needed = kernel_of(plan_, instruction, Purpose::describe, tuning_).workspace;
     const BufferId own = instruction.workspace;
     if (!own) {
       if (needed.count > 0)
@@ -200,17 +200,18 @@ class Check {
     write(own, {});
   }
 
-  // Buffers that are live at once do not overlap (apart()), so that nothing else is lost.
+  // No other buffer's value is lost, because buffers that are live at once do not overlap
+  // (apart()).
   void write(BufferId id, ValueId value) { held(id) = value; }
 
-  // No two buffers that are live at once overlap.
+  // Checks that no two buffers overlap while both are live.
   void apart() const {
     std::vector<BufferId> by_begin;
     for (const BufferId b : plan_.buffers.ids())
       if (buffer(b).in_arena() && buffer(b).size.count > 0) by_begin.push_back(b);
     std::stable_sort(by_begin.begin(), by_begin.end(),
                      [&](BufferId a, BufferId b) { return buffer(a).first < buffer(b).first; });
-    std::map<std::pair<SpaceId, std::int64_t>, BufferId> live;  // by place
+    std::map<std::pair<SpaceId, std::int64_t>, BufferId> live;  // by space and offset
     for (const BufferId b : by_begin) {
       const Buffer& own = buffer(b);
       std::erase_if(live, [&](const auto& entry) { return buffer(entry.second).last < own.first; });
@@ -222,11 +223,13 @@ class Check {
     }
   }
 
-  // Instructions that touch the same bytes, one of them writing, run in their order.
+  // Checks that instructions which access the same bytes, at least one of them writing, are ordered
+  // by their lanes and waits.
   void lanes() const {
     if (plan_.lanes.size() == 1) return;
     const std::size_t count = plan_.lanes.size();
-    // Of every instruction, the last one of each lane that has ended when it begins.
+    // For every instruction and lane: the last instruction of that lane that is known to have ended
+    // when the instruction begins.
     std::vector<std::vector<InstructionId>> ended(plan_.instructions.size());
     std::vector<InstructionId> newest(count);
     for (const InstructionId i : plan_.instructions.ids()) {
@@ -268,8 +271,9 @@ class Check {
   }
 
   const Plan& plan_;
-  std::vector<ValueId> held_;              // by every buffer at the moment
-  std::unordered_set<std::int32_t> made_;  // numbers of values
+  TuningUse tuning_{plan_.tuning};
+  std::vector<ValueId> held_;              // the value that every buffer holds now
+  std::unordered_set<std::int32_t> made_;  // numbers of the values that exist so far
 };
 
 }  // namespace

@@ -18,12 +18,21 @@
 namespace ebb {
 namespace {
 
+const Tuning& nothing_known() {
+  static const Tuning none;
+  return none;
+}
+
 Bytes buffer_size(const TensorType& type) { return round_up(type.bytes(), buffer_alignment); }
 
 class Lowering {
  public:
   Lowering(const Graph& graph, const Order& order, const PlanOptions& options)
-      : graph_(graph), release_(options.release), rates_(options.rates), order_(order) {
+      : graph_(graph),
+        release_(options.release),
+        rates_(options.rates),
+        tuning_(options.tuning ? *options.tuning : nothing_known()),
+        order_(order) {
     plan_.tf32 = options.tf32;
     space_ = plan_.spaces.add({.size = {}, .pages = options.pages});
     plan_.lanes.add({Lane::Kind::compute});
@@ -50,6 +59,7 @@ class Lowering {
     finish_lifetimes();
     for (const Tensor& output : graph_.outputs)
       plan_.outputs.push_back(port(output, buffers_of_.at(output)));
+    plan_.tuning = tuning_.used();
     return {std::move(plan_), std::move(nodes_), graph_instructions};
   }
 
@@ -66,7 +76,7 @@ class Lowering {
             node->path(), node->op().name(), to_string(node->device()), to_string(plan_.device)));
   }
 
-  // Instruction numbers after which a buffer's root is not read again.
+  // The last instruction that reads each root (the tensor that owns a buffer), also through views.
   void find_last_reads() {
     InstructionId position(0);
     for (const auto& node : order_) {
@@ -80,7 +90,7 @@ class Lowering {
     return found != last_read_.end() && found->second > position;
   }
 
-  // The number that the next instruction gets.
+  // The id that the next instruction gets.
   InstructionId position() const { return InstructionId(plan_.instructions.size()); }
 
   BufferId new_buffer(const Node& node, Bytes size, Category category) {
@@ -93,7 +103,7 @@ class Lowering {
                               .op = node.op().name()});
   }
 
-  // Inputs of the program, constants and variables.
+  // The buffer of an input, a constant or a variable; added at the first call.
   BufferId add_leaf(const Tensor& leaf) {
     if (const auto found = buffers_of_.find(leaf); found != buffers_of_.end()) return found->second;
     const Node& node = *leaf.node();
@@ -177,13 +187,14 @@ class Lowering {
     return new_buffer(node, buffer_size(output.type()), node.category());
   }
 
-  // Whether the pair's input is a whole transient buffer of the output's size that this instruction
-  // reads in no other way. If nobody reads it later either, the output may lie there.
+  // Whether the pair's input fills a buffer in the arena, has the output's size, and is read by
+  // this instruction in no other layout. If it is not read later either, the output may overwrite
+  // it.
   bool fits_over(const Node& node, const Instruction& instruction, const InPlace& pair) const {
     if (pair.input >= static_cast<int>(node.inputs().size())) return false;
     const Operand& operand = instruction.inputs[static_cast<std::size_t>(pair.input)];
     const Tensor root = layouts_.root(node.inputs()[static_cast<std::size_t>(pair.input)]);
-    if (update_of_.contains(root)) return false;  // still to be copied into its variable
+    if (update_of_.contains(root)) return false;  // may be copied into its variable at the end
     return plan_.buffers[operand.buffer].in_arena() &&
            whole_and_equal(operand, root, node.outputs()[static_cast<std::size_t>(pair.output)]) &&
            read_only_as(instruction, operand);
@@ -196,7 +207,7 @@ class Lowering {
            operand.arg().contiguous() && root.type().bytes() == output.bytes();
   }
 
-  // Whether the instruction reads the operand's buffer in this one layout only.
+  // Whether the instruction reads the operand's buffer in this layout only.
   static bool read_only_as(const Instruction& instruction, const Operand& operand) {
     return std::all_of(instruction.inputs.begin(), instruction.inputs.end(),
                        [&](const Operand& other) {
@@ -206,8 +217,8 @@ class Lowering {
                        });
   }
 
-  // Whether a node may write its result straight into a variable: nobody reads the old value later,
-  // and the node itself reads it, if at all, where its op allows writing over it.
+  // Whether a node may write its result directly into a variable: the old value has no later
+  // reader, and if the node itself reads it, the op allows that input to be overwritten.
   bool updates_in_place(const Node& node, const Instruction& instruction, const Variable& target) {
     if (read_after(target, position())) return false;
     const BufferId own = add_leaf(target);
@@ -225,22 +236,24 @@ class Lowering {
     return aliases;
   }
 
-  // What the planner has to know of an instruction besides its operands.
+  // Sets kind of work, predicted time and workspace of an instruction.
   void describe(Instruction& instruction, const Node& node) {
     const Cost cost = cost_of(instruction, node);
     instruction.work = cost.work;
     instruction.predicted_ms = rates_.predict_ms(cost, computed_in(node, cost.work));
-    const Bytes workspace = workspace_of(plan_, instruction);
-    if (workspace.count > 0)
+    const Kernel kernel = kernel_of(plan_, instruction, Purpose::describe, tuning_);
+    if (kernel.library_ms > 0.0)
+      instruction.predicted_ms = kernel.library_ms + rates_.predict_ms(kernel.beside, f32);
+    if (kernel.workspace.count > 0)
       instruction.workspace =
-          new_buffer(node, round_up(workspace, buffer_alignment), Category::workspace);
+          new_buffer(node, round_up(kernel.workspace, buffer_alignment), Category::workspace);
   }
 
   static Cost cost_of(const Instruction& instruction, const Node& node) {
     std::vector<TensorType> inputs;
     for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
     Cost cost = node.op().cost(inputs, node.outputs(), node.attributes());
-    // What is written over an input is not fetched again to be written.
+    // An output that overwrites an input is not counted again: its cache lines are already loaded.
     for (const Operand& output : instruction.outputs)
       if (std::any_of(instruction.inputs.begin(), instruction.inputs.end(),
                       [&](const Operand& input) { return input.buffer == output.buffer; }))
@@ -248,13 +261,14 @@ class Lowering {
     return cost;
   }
 
-  // Products are done on their factors, which a loss's result does not show the type of.
+  // The dtype of the arithmetic. Products compute in the dtype of their factors, which may differ
+  // from that of the result: the fused loss reads halves and returns float32.
   static DType computed_in(const Node& node, Work work) {
     if (work != Work::elementwise && !node.inputs().empty()) return node.inputs()[0].dtype();
     return node.outputs().empty() ? f32 : node.outputs()[0].dtype;
   }
 
-  // Updates whose value could not be computed in place are copied over at the end.
+  // New values that could not be computed in place are copied into their variables at the end.
   void copy_leftover_updates() {
     for (const Update& update : graph_.updates) {
       if (settled_.contains(update.value) ||
@@ -292,16 +306,17 @@ class Lowering {
   const Graph& graph_;
   Release release_;
   const Rates& rates_;
+  TuningUse tuning_;
   const Order& order_;
   LayoutMap layouts_;
-  std::unordered_map<Tensor, InstructionId> last_read_;  // of a root
+  std::unordered_map<Tensor, InstructionId> last_read_;  // by root
   std::unordered_map<Tensor, int> output_of_;
   std::unordered_map<Tensor, Variable> update_of_;
   std::unordered_set<Tensor> settled_;
   std::unordered_map<Tensor, BufferId> buffers_of_;
   std::unordered_map<Tensor, ValueId> values_of_;
   Plan plan_;
-  std::vector<std::shared_ptr<Node>> nodes_;  // of the instructions
+  std::vector<std::shared_ptr<Node>> nodes_;  // the node of each instruction
   SpaceId space_;
 };
 

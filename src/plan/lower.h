@@ -1,4 +1,4 @@
-// From a graph to instructions on buffers.
+// Lowering: from a graph to instructions that read and write buffers.
 #pragma once
 
 #include "ebb/plan.h"
@@ -7,9 +7,9 @@
 namespace ebb {
 
 struct Lowered {
-  Plan plan;  // instructions, buffers and lifetimes; offsets and totals are not set yet
-  std::vector<std::shared_ptr<Node>> nodes;  // of the instructions, in their order
-  int graph_instructions = 0;                // those after them copy values into variables
+  Plan plan;  // instructions, buffers and live ranges; offsets and totals are not set yet
+  std::vector<std::shared_ptr<Node>> nodes;  // the node of each instruction
+  int graph_instructions = 0;  // instructions after this many copy new values into variables
 };
 
 Lowered lower(const Graph& graph, const Order& order, const PlanOptions& options);

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/backend.h"
 #include "ops/leaf/leaf.h"
 #include "plan/arena_layout.h"
 #include "plan/lanes.h"
@@ -20,7 +21,7 @@
 namespace ebb {
 namespace {
 
-// Places for work in two lanes, in no more bytes than it takes in one.
+// Lays out buffers for two lanes, in no more bytes than one lane takes.
 Bytes lay_out_lanes(Plan& plan, Bytes live, Bytes in_one_lane) {
   mark_beside(plan);
   Table<Buffer> placed = plan.buffers;
@@ -31,19 +32,19 @@ Bytes lay_out_lanes(Plan& plan, Bytes live, Bytes in_one_lane) {
   return size;
 }
 
-// Places of buffers, and totals.
+// Sets offsets of buffers, lanes and totals.
 void finish(Plan& plan, const PlanOptions& options) {
   Bytes size = lay_out(plan.buffers.rows());
   const int count = static_cast<int>(plan.instructions.size());
-  if (options.lanes > 1 && plan.device.kind == Device::Kind::cuda)
+  if (std::min(options.lanes, backend_of(plan.device).lanes()) > 1)
     size = lay_out_lanes(plan, live_peak(plan.buffers.rows(), count).bytes, size);
   Space& space = plan.spaces[SpaceId(0)];
   space.size = Storage::reservation(plan.device, size, space.pages);
   add_up(plan);
 }
 
-// The graph, whose tensors together must be few enough bytes that no sum of planning overflows: all
-// sums are of its tensors and of workspaces for them.
+// Returns the graph. Throws if its tensors together exceed 2^56 bytes: below that, the planner's
+// sums over tensors and their workspaces do not overflow.
 const Graph& countable(const Graph& graph) {
   constexpr Bytes most{std::int64_t{1} << 56};
   Bytes total;
@@ -58,7 +59,7 @@ const Graph& countable(const Graph& graph) {
   return graph;
 }
 
-// Plans of one graph that differ in what is computed again.
+// Makes plans of one graph that differ in their recomputation.
 class Planner {
  public:
   Planner(const Graph& graph, const PlanOptions& options)
@@ -81,9 +82,9 @@ class Planner {
                                                          : realise(strategy_->decide(question(0)));
   }
 
-  // The smallest fast budget at or above that of the least plan: the least itself where the user
-  // has named a strategy, which has one plan. Its distance to the least is doubled until a quick
-  // search finds a fast plan, then halved.
+  // The smallest budget found, at or above the least one, whose plan has at most `fast_overhead`.
+  // The distance to the least budget is doubled until a quick search finds a fast plan, then
+  // bisected. Only the automatic strategy is searched; for all others the least budget is returned.
   KeptBudget fast(const KeptBudget& least) {
     if (least.overhead <= fast_overhead || recompute_.mode != Recompute::Mode::automatic)
       return least;
@@ -96,20 +97,21 @@ class Planner {
       const double most = fast_overhead * model_.keep_all_ms();
       return runs && search.ms_of(*runs) <= most ? runs : std::nullopt;
     };
-    constexpr std::int64_t finest = 64;  // parts of the range
-    std::int64_t bad = 0, good = std::max<std::int64_t>(1, range / finest);
+    const std::int64_t finest = std::max<std::int64_t>(1, range / 64);  // where bisection ends
+    std::int64_t bad = 0, good = finest;
     std::optional<Runs> best;
     while (!(best = runs_at(good)) && good < range) bad = good, good = std::min(2 * good, range);
-    while (best && good - bad > range / finest) {
+    while (best && good - bad > finest) {
       const std::int64_t middle = (good + bad) / 2;
       if (auto runs = runs_at(middle))
         best = std::move(runs), good = middle;
       else
         bad = middle;
     }
-    // The budget's own plan has another layout, perhaps with gaps, and is the one that counts.
+    // Confirm by planning for that budget: its plan may have another layout, with more
+    // fragmentation.
     Bytes budget = realise(best.value_or(keep_all(model_))).peak;
-    for (int attempt = 0; attempt < 4; ++attempt, budget += Bytes{range / finest}) {
+    for (int attempt = 0; attempt < 4; ++attempt, budget += Bytes{finest}) {
       const PlanResult result = within(budget);
       if (result.plan && result.plan->overhead() <= fast_overhead)
         return {budget, result.plan->overhead()};
@@ -129,15 +131,16 @@ class Planner {
     return options.recompute;
   }
 
-  // Fragmentation is only known after the layout: what it takes is taken off the limit, and more
-  // each time, as another plan may be cut up worse.
+  // Fragmentation is known only after the layout. When a plan exceeds the budget because of it, the
+  // limit of live bytes is lowered by the excess and planning repeated; later attempts subtract a
+  // multiple of the excess, since another plan may fragment more.
   PlanResult within(Bytes budget) {
     const std::int64_t limit = budget.count - persistent().count;
     std::int64_t live_limit = limit;
     for (int attempt = 1; attempt <= 6 && live_limit > 0; ++attempt) {
       Plan plan = realise(strategy_->decide(question(live_limit)));
       if (plan.peak <= budget) return {std::move(plan), {}};
-      if (plan.live_peak.count > live_limit) break;  // as low as the strategy goes
+      if (plan.live_peak.count > live_limit) break;  // the strategy cannot go lower
       live_limit = plan.live_peak.count - attempt * (plan.arena().count - limit);
     }
     Plan plan = least();
@@ -145,9 +148,9 @@ class Planner {
     return {{}, kept(plan)};
   }
 
-  // The last bytes cost the most time, and steps that are full everywhere are hard to lay out. So
-  // a faster plan may take up to 2 % more than the lowest plan's arena, but at most 10 % of what
-  // that saves.
+  // The last bytes saved cost the most time, and steps whose memory is full throughout are hard to
+  // lay out. So a faster plan may exceed the lowest plan's arena by up to 2 % of it, but by no more
+  // than 10 % of what the lowest plan saves compared with keeping all.
   Plan least_found() {
     constexpr std::int64_t of_taken = 50, of_saved = 10;
     Search search(model_, options_.effort);
@@ -201,7 +204,7 @@ class Planner {
   void note(Plan& plan, const Simulation& simulation, int before, int now) const {
     Instruction& instruction = plan.instructions[InstructionId(now)];
     instruction.recomputed = true;
-    Bytes bytes;  // that somebody reads
+    Bytes bytes;  // of the outputs that are read later
     for (int c = simulation.first_made(now); c < simulation.first_made(now + 1); ++c) {
       const Copy& copy = simulation.copies()[static_cast<std::size_t>(c)];
       if (copy.last > now)
@@ -219,7 +222,7 @@ class Planner {
   std::unique_ptr<const Strategy> strategy_;
 };
 
-// For a budget that is yet to be found.
+// Options for finding a budget: with any budget set, the default strategy becomes automatic.
 PlanOptions as_if_bounded(PlanOptions options) {
   if (!options.budget) options.budget = Bytes{};
   return options;

@@ -4,16 +4,14 @@
 
 namespace ebb {
 
-Kernel bind(const Plan& plan, const Instruction& instruction) {
+Kernel kernel_of(const Plan& plan, const Instruction& instruction, Purpose purpose,
+                 TuningUse& tuning) {
   std::vector<Arg> inputs, outputs;
   for (const Operand& operand : instruction.inputs) inputs.push_back(operand.arg());
   for (const Operand& operand : instruction.outputs) outputs.push_back(operand.arg());
-  return instruction.op->bind({*instruction.op, inputs, outputs, plan.device, plan.tf32},
-                              instruction.attributes);
-}
-
-Bytes workspace_of(const Plan& plan, const Instruction& instruction) {
-  return bind(plan, instruction).workspace;
+  return instruction.op->bind(
+      {*instruction.op, inputs, outputs, {plan.device, plan.tf32, purpose, &tuning}},
+      instruction.attributes);
 }
 
 }  // namespace ebb

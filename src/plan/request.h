@@ -1,14 +1,13 @@
-// What an instruction of a plan asks of its op: the kernel, and the workspace that it will need.
+// Binds the kernels of a plan's instructions.
 #pragma once
 
 #include "ebb/plan.h"
 
 namespace ebb {
 
-// Bytes of scratch memory that the instruction's kernel needs.
-Bytes workspace_of(const Plan& plan, const Instruction& instruction);
-
-// The kernel itself. A device that has to be there must be there.
-Kernel bind(const Plan& plan, const Instruction& instruction);
+// The instruction's kernel, bound for one purpose. Purpose::run and Purpose::tune need the device;
+// Purpose::describe does not, and its result gives only workspace and time.
+Kernel kernel_of(const Plan& plan, const Instruction& instruction, Purpose purpose,
+                 TuningUse& tuning);
 
 }  // namespace ebb

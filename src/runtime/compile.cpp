@@ -1,4 +1,4 @@
-// From a graph to its plan: passes, and variants of ops where there is a choice.
+// From a graph to its plan: runs the passes, chooses variants of ops, and plans.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +6,9 @@
 #include <functional>
 #include <limits>
 
+#include "core/backend.h"
 #include "ebb/error.h"
+#include "ebb/probe.h"
 #include "ebb/program.h"
 #include "ops/leaf/leaf.h"
 #include "passes/variants.h"
@@ -51,13 +53,25 @@ void check(const Graph& graph, const CompileOptions& options) {
                       node->attributes().as<LeafAttributes>().name));
 }
 
-PlanOptions plan_options(const CompileOptions& options) {
-  PlanOptions result = options.plan;
-  result.pages = options.machine.pages();
-  return result;
+// All extensions of `choice` by one variant for each of the choosable ops.
+std::vector<VariantChoice> all_choices(
+    const std::map<std::string, std::vector<std::string>>& choosable, const VariantChoice& choice) {
+  std::vector<VariantChoice> choices{choice};
+  for (const auto& [op, variants] : choosable) {
+    std::vector<VariantChoice> longer;
+    for (const VariantChoice& shorter : choices)
+      for (const std::string& variant : variants) longer.emplace_back(shorter)[op] = variant;
+    choices = std::move(longer);
+  }
+  return choices;
 }
 
-// A graph after its passes, whose variants are still to be chosen.
+std::optional<Device> device_of(const Graph& graph) {
+  const auto order = topological_order(graph);
+  return order.empty() ? std::nullopt : std::optional(order.front()->device());
+}
+
+// A graph after its passes, before the variants of its ops are chosen.
 class Step {
  public:
   Step(const Graph& graph, const CompileOptions& options) {
@@ -73,13 +87,18 @@ class Step {
     for (const auto& [op, variant] : options.variants) choosable_.erase(op);
     fastest_ = options.variants;
     for (const auto& [op, variants] : choosable_) fastest_[op] = variants.front();
+    planning_ = options.plan;
+    planning_.pages = options.machine.pages();
+    if (!planning_.tuning) find_tuning(options);
   }
 
-  // The variants that are the fastest where memory does not matter.
+  const PlanOptions& planning() const { return planning_; }
+
+  // The variants that are fastest if memory does not matter.
   const VariantChoice& fastest() const { return fastest_; }
 
-  // Goes through the choices one op at a time: from the fastest, `better` says whether another is
-  // taken in its place.
+  // Coordinate search over variants: starts from the fastest ones and changes one op at a time.
+  // `better` is called with each candidate and returns whether it replaces the best one so far.
   void improve(const std::function<bool(const VariantChoice&)>& better) const {
     VariantChoice best = fastest_;
     for (const auto& [op, variants] : choosable_)
@@ -90,16 +109,17 @@ class Step {
       }
   }
 
-  // With all passes or, where the budget cannot be kept so, without those that raise the peak.
-  PlanResult plan(const VariantChoice& choice, const PlanOptions& planning,
+  // Plans with all passes; if that cannot keep the budget, without the passes that raise the peak.
+  PlanResult plan(const VariantChoice& choice,
                   double faster_than = std::numeric_limits<double>::infinity()) const {
-    PlanResult result = plan(whole_, choice, planning, faster_than);
+    PlanResult result = plan(whole_, choice, faster_than);
     if (result.plan || !result.least || !lean_) return result;
-    return plan(*lean_, choice, planning, faster_than);
+    return plan(*lean_, choice, faster_than);
   }
 
-  // The graph with the smallest budget. A quick search tells which variants it has.
-  Graph leanest(PlanOptions planning) const {
+  // The graph with the variants that have the smallest budget, found by quick searches.
+  Graph leanest() const {
+    PlanOptions planning = planning_;
     const Graph& graph = lean_ ? lean_->graph : whole_.graph;
     Graph best = with_variants(graph, fastest_);
     planning.effort = Effort::quick;
@@ -118,29 +138,41 @@ class Step {
  private:
   struct Passed {
     Graph graph;
-    PassList passes;  // it went through
+    PassList passes;  // that it went through
   };
 
-  static PlanResult plan(const Passed& passed, const VariantChoice& choice,
-                         const PlanOptions& planning, double faster_than) {
-    PlanResult result = try_plan(with_variants(passed.graph, choice), planning, faster_than);
+  // Planning itself does not use the device. If the device is in this machine, its libraries are
+  // tuned first, for all variants and pass lists that may be planned.
+  void find_tuning(const CompileOptions& options) {
+    const std::optional<Device> device = device_of(whole_.graph);
+    if (!device || !backend_of(*device).can_be_tuned(*device)) return;
+    for (const VariantChoice& choice : all_choices(choosable_, fastest_))
+      for (const Passed* passed : {&whole_, lean_ ? &*lean_ : nullptr})
+        if (passed)
+          planning_.tuning = tune(with_variants(passed->graph, choice), planning_, options.tell);
+  }
+
+  PlanResult plan(const Passed& passed, const VariantChoice& choice, double faster_than) const {
+    PlanResult result = try_plan(with_variants(passed.graph, choice), planning_, faster_than);
     if (result.plan) result.plan->passes = passed.passes;
     return result;
   }
 
   Passed whole_;
-  std::optional<Passed> lean_;  // none where no pass has raised the peak
+  std::optional<Passed> lean_;  // without passes that raise the peak; none if they changed nothing
   std::map<std::string, std::vector<std::string>> choosable_;
   VariantChoice fastest_;
+  PlanOptions planning_;
 };
 
-// The fastest plan within the budget over all variants, or the least budget of any.
-PlanResult fastest_plan(const Step& step, const PlanOptions& planning) {
-  PlanResult best = step.plan(step.fastest(), planning);
-  if (!planning.budget) return best;
+// The fastest plan found within the budget over all variants; if there is none, the smallest budget
+// found.
+PlanResult fastest_plan(const Step& step) {
+  PlanResult best = step.plan(step.fastest());
+  if (!step.planning().budget) return best;
   step.improve([&](const VariantChoice& choice) {
     const double ms = best.plan ? best.plan->predicted_ms : std::numeric_limits<double>::infinity();
-    PlanResult other = step.plan(choice, planning, ms);
+    PlanResult other = step.plan(choice, ms);
     const bool better = best.plan
                             ? other.plan && other.plan->predicted_ms < ms
                             : other.plan || (other.least && other.least->bytes < best.least->bytes);
@@ -150,20 +182,7 @@ PlanResult fastest_plan(const Step& step, const PlanOptions& planning) {
   return best;
 }
 
-// Every way to choose one variant for each op.
-std::vector<VariantChoice> all_choices(
-    const std::map<std::string, std::vector<std::string>>& choosable) {
-  std::vector<VariantChoice> choices{{}};
-  for (const auto& [op, variants] : choosable) {
-    std::vector<VariantChoice> longer;
-    for (const VariantChoice& choice : choices)
-      for (const std::string& variant : variants) longer.emplace_back(choice)[op] = variant;
-    choices = std::move(longer);
-  }
-  return choices;
-}
-
-// The plan that somebody else has made, if it is of this graph and of these options.
+// The plan from `options.planner`. Throws if it does not fit the graph or the options.
 Plan given_plan(const Graph& graph, const CompileOptions& options) {
   Plan plan = options.planner(graph);
   for (const Space& space : plan.spaces)
@@ -174,7 +193,7 @@ Plan given_plan(const Graph& graph, const CompileOptions& options) {
                                  plan.tf32 ? "for products in" : "without"));
   const Graph passed = run_passes(graph, plan.passes);
   std::optional<std::string> difference;
-  for (const VariantChoice& choice : all_choices(variants_to_choose_from(passed))) {
+  for (const VariantChoice& choice : all_choices(variants_to_choose_from(passed), {})) {
     const std::optional<std::string> found = differs(plan, with_variants(passed, choice));
     if (!found) return plan;
     if (!difference) difference = found;
@@ -188,7 +207,7 @@ PlanResult try_plan_program(const Graph& graph, const CompileOptions& options) {
   check(graph, options);
   if (options.planner) return {given_plan(graph, options), {}};
   const auto begin = std::chrono::steady_clock::now();
-  PlanResult result = fastest_plan(Step(graph, options), plan_options(options));
+  PlanResult result = fastest_plan(Step(graph, options));
   if (result.plan)
     result.plan->made_in_ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
@@ -198,19 +217,21 @@ PlanResult try_plan_program(const Graph& graph, const CompileOptions& options) {
 Plan plan_program(const Graph& graph, const CompileOptions& options) {
   PlanResult result = try_plan_program(graph, options);
   if (result.plan) return std::move(*result.plan);
-  const PlanOptions planning = plan_options(options);
+  const Step step(graph, options);
   throw BudgetError(*options.plan.budget,
-                    least_budgets(Step(graph, options).leanest(planning), planning, result.least));
+                    least_budgets(step.leanest(), step.planning(), result.least));
 }
 
 Bytes least_budget(const Graph& graph, const CompileOptions& options) {
   check(graph, options);
-  return least_budget(Step(graph, options).leanest(plan_options(options)), plan_options(options));
+  const Step step(graph, options);
+  return least_budget(step.leanest(), step.planning());
 }
 
 LeastBudgets least_budgets(const Graph& graph, const CompileOptions& options) {
   check(graph, options);
-  return least_budgets(Step(graph, options).leanest(plan_options(options)), plan_options(options));
+  const Step step(graph, options);
+  return least_budgets(step.leanest(), step.planning());
 }
 
 }  // namespace ebb

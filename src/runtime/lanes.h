@@ -1,4 +1,4 @@
-// Starts the instructions of a plan on a GPU, each in its lane (plan/lanes.h).
+// Launches the instructions of a plan on a GPU, each on the stream of its lane (plan/lanes.h).
 #pragma once
 
 #include <optional>
@@ -18,12 +18,12 @@ class Lanes {
  public:
   explicit Lanes(const Plan& plan);
 
-  // Everything, so that what is started in the main lane afterwards waits for both.
+  // Launches all kernels. At the end the main stream waits for the other one.
   void start(const Plan& plan, std::span<const Kernel> kernels,
              std::span<const KernelArgs> args) const;
 
  private:
-  std::vector<int> mark_of_;  // of every instruction that somebody waits for, or -1
+  std::vector<int> mark_of_;  // by instruction: its event's number if another waits for it, or -1
   InstructionId last_beside_;
   std::optional<cuda::Marks> marks_;
 };

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <numeric>
 
-#include "core/cuda/cuda.h"
+#include "core/backend.h"
 #include "ebb/error.h"
 #include "ebb/ops.h"
 #include "ebb/program.h"
@@ -19,36 +19,27 @@
 namespace ebb {
 namespace {
 
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name"))
-      if (const auto colon = line.find(": "); colon != std::string::npos)
-        return line.substr(colon + 2);
-  return "CPU";
-}
-
-// The node that computes `result`, which may be a view of what it made.
+// The node that computes `result`, which may be a view of that node's output.
 const Node& maker(const Tensor& result) {
   const Node* node = result.node().get();
   while (node->op().is_view()) node = node->inputs()[0].node().get();
   return *node;
 }
 
-// How often another process has taken a core from this one.
+// The number of involuntary context switches of this process so far.
 long interruptions() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_nivcsw;
 }
 
-// Times ops, and notes whether the machine was quiet meanwhile.
+// Times ops and records whether the machine was quiet: no other processes took its cores.
 class Stopwatch {
  public:
-  // Seconds that the op which makes `result` takes.
+  // Seconds that the op that computes `result` takes.
   double seconds(const Tensor& result) {
-    // Reduced to one number, so that the result itself lies in the arena as it does in a step; by
-    // an op of its own, which does not compute the result itself.
+    // The output is the sum of the result, so that the result itself is in the arena as it is in a
+    // training step. Without optional passes, the sum stays a separate op.
     CompileOptions options;
     options.passes = required_passes();
     Program program({.inputs = {}, .outputs = {sum(result)}, .updates = {}}, options);
@@ -63,7 +54,7 @@ class Stopwatch {
                    [=](const std::vector<double>& times) { return times[which]; });
   }
 
-  // Seconds an instruction takes that does next to nothing, among others of its kind.
+  // Seconds that an instruction on one number takes, as the mean over a sequence of them.
   double launch(const Tensor& number) {
     constexpr int count = 128;
     Tensor last = number;
@@ -76,7 +67,7 @@ class Stopwatch {
                    });
   }
 
-  // Operations a second of whatever makes `result`, when all else is known.
+  // Operations per second of the op that computes `result`, given the rates of memory traffic.
   double rate_of(const Tensor& result, const Rates& known) {
     const Node& node = maker(result);
     std::vector<TensorType> inputs;
@@ -87,7 +78,7 @@ class Stopwatch {
     return cost.flops / std::max(whole - moving, 0.5 * whole);
   }
 
-  // Bytes a second when so many elements are read and written.
+  // Bytes per second, read plus written, of an elementwise op on `numbers`.
   double bandwidth(const Tensor& numbers) {
     return 2.0 * static_cast<double>(numbers.type().bytes().count) / seconds(-numbers);
   }
@@ -95,8 +86,8 @@ class Stopwatch {
   bool quiet() const { return quiet_; }
 
  private:
-  // Of the fastest run, when ten have not been disturbed. A machine that is never quiet is given a
-  // third of a second.
+  // The time of the fastest run, in seconds. Stops after ten runs without an involuntary context
+  // switch, or after a third of a second; in the latter case the machine does not count as quiet.
   template <class Of>
   double fastest(Program program, const Of& of) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::milliseconds(333);
@@ -109,19 +100,19 @@ class Stopwatch {
       quiet_ &= undisturbed >= 10;
       break;
     }
-    return 1e-3 * std::max(best, 1e-6);  // a clock's tick is no time at all
+    return 1e-3 * std::max(best, 1e-6);  // at least 1 ns: below the clock's resolution it may be 0
   }
 
   bool quiet_ = true;
 };
 
-// What is large enough to fill a device, and small enough to take no time.
+// Sizes of the measured ops: large enough to fill a device, small enough to be measured quickly.
 struct Sizes {
-  std::int64_t copied;       // elements: far more than any cache holds
-  std::int64_t elementwise;  // elements; on a CPU they stay in the second-level cache
+  std::int64_t copied;       // elements: far more than fit any cache
+  std::int64_t elementwise;  // elements; on a CPU they fit the second-level cache
   std::int64_t product;      // rows and columns
   Shape attention, images, filters;
-  ImageLayout layout;  // of images, as models have them on such a device
+  ImageLayout layout;  // of images, as models use it on such a device
 };
 const Sizes cpu_sizes{.copied = 1 << 24,
                       .elementwise = 1 << 16,
@@ -138,7 +129,7 @@ const Sizes cuda_sizes{.copied = 1 << 28,
                        .filters = {128, 128, 3, 3},
                        .layout = ImageLayout::channels_last};
 
-// Values with buffers of their own, not computed while others are timed.
+// Makes constants, which have memory of their own and are not computed while ops are timed.
 struct Numbers {
   Device device;
   Tensor operator()(const Shape& shape, DType dtype) const {
@@ -151,8 +142,9 @@ WorkRate for_each_type(const Measure& measure) {
   return {measure(f32), measure(bf16), measure(f16), measure(f64)};
 }
 
-// The largest amount that is moved much faster than what comes from memory. Systems tell the sizes
-// of their caches, but not how much of them others use.
+// Finds the largest amount that is moved much faster than from main memory, that is at more than
+// the geometric mean of both bandwidths. It is measured because the operating system reports the
+// sizes of caches, but not how much of them other processes use.
 void find_cache(Rates& rates, const Numbers& number, Stopwatch& watch) {
   const auto bandwidth_at = [&](Bytes moved) {
     return watch.bandwidth(number({moved.count / 2 / 4}, f32));
@@ -167,16 +159,16 @@ void find_cache(Rates& rates, const Numbers& number, Stopwatch& watch) {
 }
 
 Rates measure_with(Device device, Stopwatch& watch) {
-  const bool cuda = device.kind == Device::Kind::cuda;
-  const Sizes& sizes = cuda ? cuda_sizes : cpu_sizes;
+  const bool many_threads = backend_of(device).overlaps();
+  const Sizes& sizes = many_threads ? cuda_sizes : cpu_sizes;
   const Numbers number{device};
   Rates rates;
   rates.kind = device.kind;
   rates.bandwidth = watch.bandwidth(number({sizes.copied}, f32));
   rates.launch_us = 1e6 * watch.launch(number({1}, f32));
-  rates.overlaps = cuda;
+  rates.overlaps = backend_of(device).overlaps();
   rates.cache = {};
-  if (!cuda) find_cache(rates, number, watch);
+  if (!rates.overlaps) find_cache(rates, number, watch);
 
   rates[Work::elementwise] = for_each_type(
       [&](DType dtype) { return watch.rate_of(gelu(number({sizes.elementwise}, dtype)), rates); });
@@ -196,8 +188,9 @@ Rates measure_with(Device device, Stopwatch& watch) {
   return rates;
 }
 
-// On a machine that others use, threads wait for each other most of the time. One thread is
-// measured then, and all are taken to do as much at once; memory is shared.
+// On a machine with other load, threads wait for one another most of the time. So one thread is
+// measured, and rates of arithmetic and caches are multiplied by the number of threads; the
+// bandwidth of main memory, which threads share, is not.
 Rates measure_one_thread(Device device) {
   const int all = threads();
   set_threads(1);
@@ -213,18 +206,14 @@ Rates measure_one_thread(Device device) {
 }  // namespace
 
 Rates measure_rates(Device device) {
-  const bool cuda = device.kind == Device::Kind::cuda;
-  if (cuda) cuda::require(device);
+  const Backend& backend = backend_of(device);
+  backend.require(device);
   Stopwatch watch;
   Rates rates = measure_with(device, watch);
-  if (!cuda && !watch.quiet() && threads() > 1) rates = measure_one_thread(device);
-  if (cuda) {
-    rates.name = cuda::properties(device).name;
-    rates.memory = cuda::memory_info(device).total;
-  } else {
-    rates.name = fmt::format("{}, {} threads", processor_name(), threads());
-    rates.memory = {static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE)};
-  }
+  const bool shares_processor = !backend.runs_beside_host();
+  if (shares_processor && !watch.quiet() && threads() > 1) rates = measure_one_thread(device);
+  rates.name = backend.name(device);
+  rates.memory = backend.memory(device);
   return rates;
 }
 

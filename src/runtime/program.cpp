@@ -3,17 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 
-#include "core/cuda/cuda.h"
+#include "core/backend.h"
 #include "ebb/arena.h"
 #include "ebb/error.h"
 #include "ebb/ops.h"
 #include "ebb/storage.h"
 #include "ops/leaf/leaf.h"
 #include "plan/request.h"
-#include "runtime/lanes.h"
+#include "runtime/runner.h"
 #include "runtime/uploads.h"
 
 namespace ebb {
@@ -27,55 +25,51 @@ void materialise(Node& node, std::uint64_t seed) {
   node.set_initial({});
 }
 
-void copy_bytes(void* to, Device to_device, const void* from, Device from_device, Bytes size) {
-  const bool onto_cuda = to_device.kind == Device::Kind::cuda,
-             from_cuda = from_device.kind == Device::Kind::cuda;
-  if (onto_cuda && from_cuda && to_device != from_device)
-    throw DeviceError(fmt::format("[feed] the tensor is on {}, but the program on {}",
-                                  to_string(from_device), to_string(to_device)));
-  if (onto_cuda && from_cuda)
-    cuda::copy(to_device, to, from, size);
-  else if (onto_cuda)
-    cuda::write(to_device, to, from, size);
-  else if (from_cuda)
-    cuda::read(from_device, to, from, size);
-  else
-    std::memcpy(to, from, static_cast<std::size_t>(size.count));
-}
-
 }  // namespace
 
 struct Program::State {
   Plan plan;
-  std::vector<Kernel> kernels;  // of the instructions
-  Leaves leaves;                // of the plan's leaves
+  std::vector<Kernel> kernels;  // by instruction
+  Leaves leaves;                // nodes of the plan's leaves
   std::vector<Tensor> inputs;   // the graph's inputs, for their types and names
-  std::vector<bool> fed;        // which of them have bytes for the next run
+  std::vector<bool> fed;        // which inputs have been fed for the next run
   std::shared_ptr<Arena> arena;
-  std::uint64_t bound_to = 0;  // generation of the arena that the addresses are of
+  std::uint64_t bound_to = 0;  // the arena's generation that `addresses` refer to
   std::vector<std::shared_ptr<Storage>> outputs;
   std::vector<TensorType> output_types;
-  std::vector<std::byte*> addresses;  // of every buffer
-  std::vector<std::byte*> pointers;   // of every instruction's inputs and outputs, end to end
+  std::vector<std::byte*> addresses;  // by buffer
+  std::vector<std::byte*> pointers;   // inputs and outputs of all instructions, one after another
   std::vector<KernelArgs> args;
   Fault fault;
-  std::size_t started = 0;  // instructions of a run that has not come to its end
+  std::size_t started = 0;  // instructions started in a run that has not ended
   RandomState random;
   bool has_run = false;
-  bool warm = false;                           // has run on CUDA as bound now
-  std::optional<Lanes> lanes;                  // on CUDA
-  std::optional<Uploads> uploads;              // on CUDA, if any were expected
-  std::unique_ptr<cuda::Recording> recording;  // of the step, from its second such run on
-  std::optional<cuda::Clock> clock;            // of timed steps
-  std::unique_ptr<cuda::Recording> timed_recording;
+  std::unique_ptr<Runner> runner;
+  std::optional<Uploads> uploads;  // set once `expect` has been called
 
   Device device() const { return plan.device; }
-  bool on_cuda() const { return plan.device.kind == Device::Kind::cuda; }
+  BoundStep bound_step() { return {plan, kernels, args, fault, started}; }
 
-  // Variables get their bytes here, and their initial values are computed straight into them.
+  // Computes the initial values of all variables that have no storage yet.
   void materialise_variables(const Graph& graph) const {
     for (const auto& node : topological_order(graph))
       if (&node->op() == &variable_op()) materialise(*node, random.seed);
+  }
+
+  void bind_kernels() {
+    TuningUse tuning(plan.tuning);
+    for (const Instruction& instruction : plan.instructions) {
+      kernels.push_back(kernel_of(plan, instruction, Purpose::run, tuning));
+      const Bytes planned =
+          instruction.workspace ? plan.buffers[instruction.workspace].size : Bytes{};
+      if (kernels.back().workspace > planned)
+        throw ValueError(
+            fmt::format("[compile] {} at \"{}\" needs a workspace of {} bytes on this machine, but "
+                        "the plan has "
+                        "{}: it was made for another machine, or without its tuning",
+                        instruction.op->name(), instruction.path, kernels.back().workspace.count,
+                        planned.count));
+    }
   }
 
   std::byte* address_of(const Buffer& buffer) const {
@@ -95,14 +89,15 @@ struct Program::State {
   void bind() {
     bound_to = arena->generation();
     addresses.clear(), pointers.clear(), args.clear();
-    recording.reset(), timed_recording.reset(), warm = false;
+    runner->forget();
     for (const Buffer& buffer : plan.buffers) addresses.push_back(address_of(buffer));
 
     std::size_t count = 0;
     for (const Instruction& instruction : plan.instructions)
       count += instruction.inputs.size() + instruction.outputs.size();
-    pointers.reserve(count);  // spans below point into it
-    for (const Instruction& instruction : plan.instructions) {
+    pointers.reserve(count);  // no reallocation: the spans below point into it
+    for (const InstructionId i : plan.instructions.ids()) {
+      const Instruction& instruction = plan.instructions[i];
       const std::size_t begin = pointers.size();
       for (const std::vector<Operand>* operands : {&instruction.inputs, &instruction.outputs})
         for (const Operand& operand : *operands)
@@ -113,11 +108,7 @@ struct Program::State {
       a.outputs = {pointers.data() + begin + instruction.inputs.size(), instruction.outputs.size()};
       if (instruction.workspace) a.workspace = addresses[instruction.workspace.index()];
       a.fault = &fault;
-      if (on_cuda()) {
-        a.stream = cuda::stream(device(), lane_of(plan, instruction));
-        a.control = cuda::control(device());
-        a.instruction = static_cast<int>(args.size());
-      }
+      runner->complete(a, plan, i);
       args.push_back(a);
     }
   }
@@ -128,7 +119,7 @@ struct Program::State {
           fmt::format("[feed] the program has {} inputs; there is no input {}", inputs.size(), i));
   }
 
-  // Whether a tensor can be the value of input i.
+  // Throws unless the tensor can be the value of input i.
   void require_value(std::size_t i, const Tensor& value) const {
     require_input(i);
     if (!value)
@@ -140,13 +131,13 @@ struct Program::State {
                                    to_string(inputs[i].type()), to_string(value.type())));
   }
 
-  // How errors name an input.
+  // The name of an input in error messages.
   std::string input_place(std::size_t i) const {
     return fmt::format("input {} (\"{}\")", i,
                        inputs[i].node()->attributes().as<LeafAttributes>().name);
   }
 
-  // Takes the arena over from whoever ran in it last.
+  // Claims the arena from the program that used it last, which invalidates all inputs fed before.
   void take_arena() {
     if (arena->generation() != bound_to) bind();
     if (arena->holder() == this) return;
@@ -169,80 +160,34 @@ struct Program::State {
     for (std::size_t i = 0; i < fed.size(); ++i)
       if (!fed[i])
         throw ValueError(fmt::format("[run] {} was not fed since the last run", input_place(i)));
-    std::fill(fed.begin(), fed.end(), false);  // the arena reuses their bytes
+    std::fill(fed.begin(), fed.end(), false);  // the run reuses their memory
   }
 
-  // On CUDA the first run starts every kernel by itself, so that libraries and code are loaded; the
-  // second is recorded, and later ones replay it.
-  void execute_on_cuda(const std::function<void()>& meanwhile) {
-    if (!lanes) lanes.emplace(plan);
-    const auto start_all = [&] { lanes->start(plan, kernels, args); };
-    started = plan.instructions.size();
-    cuda::write_random(device(), random);
-    if (!warm) {
-      start_all();
-      warm = true;
-    } else {
-      if (!recording) recording = std::make_unique<cuda::Recording>(device(), start_all);
-      recording->replay();
-    }
+  // Calls `meanwhile` between the start and the end of the run.
+  void run(const std::function<void()>& meanwhile) {
+    runner->start(bound_step(), random);
     try {
       if (meanwhile) meanwhile();
     } catch (...) {
-      finish_on_cuda();
+      finish();
       started = plan.instructions.size();
       throw;
     }
-    finish_on_cuda();
+    finish();
   }
 
-  // One instruction after the other, in one lane. The first run is not recorded, as above.
-  std::vector<double> execute_timed_on_cuda() {
-    const std::size_t count = started = plan.instructions.size();
-    if (!clock) clock.emplace(device(), count + 1);
-    const auto start_all = [&] {
-      clock->mark(0);
-      for (std::size_t i = 0; i < count; ++i) {
-        KernelArgs alone = args[i];
-        alone.stream = cuda::stream(device());
-        kernels[i].run(alone);
-        clock->mark(i + 1);
-      }
-    };
-    cuda::write_random(device(), random);
-    if (!warm) {
-      start_all();
-      warm = true;
-    } else {
-      if (!timed_recording)
-        timed_recording = std::make_unique<cuda::Recording>(device(), start_all);
-      timed_recording->replay();
-    }
-    finish_on_cuda();
-    return clock->intervals();
+  std::vector<double> run_timed() {
+    std::vector<double> times = runner->run_timed(bound_step(), random);
+    count_step();
+    return times;
   }
 
-  void finish_on_cuda() {
-    const cuda::Fault found = cuda::take_fault(device());
-    if (found.instruction != 0) {
-      fault.position = found.position, fault.value = found.value, fault.limit = found.limit;
-      raise(plan.instructions[InstructionId(found.instruction - 1)]);
-    }
-    ++random.step;
-    started = 0;
-    has_run = true;
+  void finish() {
+    runner->finish(bound_step());
+    count_step();
   }
 
-  // `after(i)` is called when instruction i has run.
-  template <class After>
-  void execute(const After& after) {
-    for (std::size_t i = 0; i < plan.instructions.size(); ++i) {
-      args[i].random = random;
-      started = i + 1;
-      kernels[i].run(args[i]);
-      if (fault.raised.load(std::memory_order_relaxed)) raise(plan.instructions[InstructionId(i)]);
-      after(i);
-    }
+  void count_step() {
     ++random.step;
     started = 0;
     has_run = true;
@@ -258,15 +203,6 @@ struct Program::State {
                              });
         });
   }
-
-  [[noreturn]] void raise(const Instruction& instruction) {
-    fault.raised = false;
-    const std::string& path = instruction.path;
-    throw ValueError(fmt::format("[{}]{} index {} at position {} is outside [0, {})",
-                                 instruction.op->name(),
-                                 path.empty() ? "" : fmt::format(" at \"{}\":", path), fault.value,
-                                 fault.position, fault.limit));
-  }
 };
 
 Program::Program(const Graph& graph, const CompileOptions& options)
@@ -279,12 +215,12 @@ Program::Program(const Graph& graph, Plan plan, const CompileOptions& options)
   state_->fed.resize(graph.inputs.size());
   for (const Tensor& output : graph.outputs) state_->output_types.push_back(output.type());
   state_->plan = std::move(plan);
-  if (state_->on_cuda()) cuda::require(state_->device());
+  backend_of(state_->device()).require(state_->device());
   if (options.arena && options.arena->device() != state_->device())
     throw DeviceError(fmt::format("[compile] the program is on {}, but its arena on {}",
                                   to_string(state_->device()), to_string(options.arena->device())));
-  for (const Instruction& instruction : state_->plan.instructions)
-    state_->kernels.push_back(ebb::bind(state_->plan, instruction));
+  state_->bind_kernels();
+  state_->runner = make_runner(state_->device());
   state_->leaves = leaves_of(state_->plan, graph);
   state_->materialise_variables(graph);
   state_->arena =
@@ -309,7 +245,7 @@ void Program::feed(int i, const Tensor& value) {
 void Program::expect(int i, const Tensor& value) {
   const std::size_t index = static_cast<std::size_t>(i);
   state_->require_value(index, value);
-  if (!state_->on_cuda() || value.device().kind == Device::Kind::cuda) return;
+  if (!backend_of(state_->device()).runs_beside_host() || value.device() != device::cpu) return;
   if (!state_->uploads) state_->uploads.emplace(state_->device(), state_->inputs.size());
   state_->uploads->keep(index, value);
 }
@@ -320,27 +256,14 @@ void Program::feed(int i, double value) {
 
 void Program::run(const std::function<void()>& meanwhile) {
   state_->require_fed();
-  if (state_->on_cuda()) return state_->execute_on_cuda(meanwhile);
-  state_->execute([](std::size_t) {});
-  if (!meanwhile) return;
-  state_->started = state_->plan.instructions.size();
-  meanwhile();
-  state_->started = 0;
+  state_->run(meanwhile);
 }
 
 bool Program::intact() const { return state_->intact(); }
 
 std::vector<double> Program::timed_run() {
-  using Clock = std::chrono::steady_clock;
   state_->require_fed();
-  if (state_->on_cuda()) return state_->execute_timed_on_cuda();
-  std::vector<double> times(state_->plan.instructions.size());
-  auto last = Clock::now();
-  state_->execute([&](std::size_t i) {
-    const auto now = Clock::now();
-    times[i] = std::chrono::duration<double, std::milli>(now - std::exchange(last, now)).count();
-  });
-  return times;
+  return state_->run_timed();
 }
 
 void Program::run(std::span<const Tensor> inputs) {
@@ -379,7 +302,6 @@ Tensor Program::output(int i) const {
   const Storage& storage = *state_->outputs[static_cast<std::size_t>(i)];
   const TensorType& type = state_->output_types[static_cast<std::size_t>(i)];
   const std::size_t size = static_cast<std::size_t>(type.bytes().count);
-  if (!state_->on_cuda()) return Tensor::from_bytes({storage.data(), size}, type);
   std::vector<std::byte> bytes(size);
   storage.read(bytes);
   return Tensor::from_bytes(bytes, type);

@@ -1,5 +1,5 @@
-// Inputs of a program's next run, put where a device can fetch them by itself while the run before
-// is still going on.
+// Copies of the inputs of a program's next run in pinned host memory, from which a GPU can fetch
+// them asynchronously. They are made while the current run is in progress.
 #pragma once
 
 #include <memory>
@@ -14,16 +14,16 @@ class Uploads {
  public:
   Uploads(Device device, std::size_t inputs) : device_(device), inputs_(inputs) {}
 
-  // Takes a copy of a tensor of the host for input i.
+  // Copies a tensor on the host for input i.
   void keep(std::size_t i, const Tensor& value);
 
-  // Where the copy of that tensor is, if it was the last one kept for input i, or null.
+  // The copy of `value` if it was the last tensor kept for input i, otherwise null.
   const std::byte* find(std::size_t i, const Tensor& value) const;
 
  private:
   struct Input {
-    std::shared_ptr<Node> of;  // the tensor that is kept
-    // In turn: the run that is going on may still be fetching the other.
+    std::shared_ptr<Node> of;  // the node of the tensor kept last
+    // Used in turn, because the GPU may still be copying from the other one.
     std::unique_ptr<cuda::Pinned> places[2];
     int place = 0;
   };

@@ -1,4 +1,4 @@
-// Values of tensors on the host: reading them out, and writing variables.
+// Reading values of tensors to the host, and writing values of variables.
 #include <fmt/core.h>
 
 #include <vector>
@@ -45,7 +45,7 @@ void Variable::assign(const Tensor& value) {
   const Tensor computed = value.node()->storage() ? value : eval(value);
   const Storage& from = *computed.node()->storage();
   const std::size_t size = static_cast<std::size_t>(type().bytes().count);
-  if (from.device().kind == Device::Kind::cpu) {
+  if (from.device() == device::cpu) {
     assign_bytes({from.data(), size});
     return;
   }

@@ -71,6 +71,7 @@ std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder
       {"llama_config", {config_json<models::Llama>(folder / "llama_good", small_llama)}},
       {"bert_config", {config_json<models::BertClassifier>(folder / "bert_good", small_bert)}},
       {"device_file", {io::describe_device(Rates{})}},
+      {"tuning", {tuning_text({"A GPU", {{"products", {"12", {{"2x3", {3, 1_MiB, 0.25}}}}}}})}},
       {"plan", {plan(folder)}},
       {"toml",
        {"a.'b' = [0x1F, -2.5e3, true, {c = \"\\u00e9\\n\"}] # x\n[t.u]\nv = \"\"\"\n\\\n "

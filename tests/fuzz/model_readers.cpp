@@ -1,4 +1,6 @@
 // Tensors, checkpoints, models, devices, plans and configurations.
+#include <cstdlib>
+
 #include "core/toml.h"
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/device_file.h"
@@ -50,6 +52,13 @@ void read_bert_config(std::string_view bytes, const Folder& folder) {
 
 void read_device_file(std::string_view bytes, const Folder& folder) {
   (void)io::load_device(write_file(folder, "device.json", bytes));
+}
+
+// What is accepted is written and read back.
+void read_tuning(std::string_view bytes, const Folder& folder) {
+  write_file(folder, "device.tuning.json", bytes);
+  const Tuning tuning = io::load_tuning(folder / "device.json");
+  if (parse_tuning(tuning_text(tuning), "written") != tuning) std::abort();
 }
 
 // What is accepted is run, if that takes little memory.

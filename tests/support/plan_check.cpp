@@ -104,7 +104,8 @@ class Simulation {
     if (instruction.workspace) {
       const Buffer& scratch = plan_.buffers[instruction.workspace];
       EXPECT_TRUE(live_at(scratch, position));
-      EXPECT_GE(scratch.size, bind(plan_, instruction).workspace);
+      TuningUse tuning(plan_.tuning);
+      EXPECT_GE(scratch.size, kernel_of(plan_, instruction, Purpose::describe, tuning).workspace);
       write(instruction.workspace, {});
     }
     for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {

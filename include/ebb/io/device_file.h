@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ebb/rates.h"
+#include "ebb/tuning.h"
 
 namespace ebb::io {
 
@@ -16,5 +17,11 @@ std::string describe_device(const Rates& rates);  // what such a file holds, on 
 // folder ($XDG_CACHE_HOME or ~/.cache, in ebb/), unless another version of ebb has measured them.
 // They influence what a plan recomputes, never its memory limit.
 Rates rates_here(Device device = device::cpu);
+
+// A device's tuning lies beside its file: for h200.json, in h200.tuning.json.
+std::filesystem::path tuning_file(const std::filesystem::path& device_file);
+// Without such a file, nothing is known.
+Tuning load_tuning(const std::filesystem::path& device_file);
+void save_tuning(const Tuning& tuning, const std::filesystem::path& device_file);
 
 }  // namespace ebb::io

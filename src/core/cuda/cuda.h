@@ -125,10 +125,12 @@ class Recording {
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
   void replay() const;
+  std::size_t size() const { return size_; }  // launches, copies and fills
 
  private:
   Device device_;
   void* executable_ = nullptr;  // a cudaGraphExec_t
+  std::size_t size_ = 0;
 };
 
 // Timing events between pieces of work in the main lane, which may be captured with it. In a

@@ -16,6 +16,7 @@ Recording::Recording(Device device, const std::function<void()>& work) : device_
     throw;
   }
   EBB_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+  check(cudaGraphGetNodes(graph, nullptr, &size_), "cudaGraphGetNodes");
   cudaGraphExec_t executable = nullptr;
   const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
   (void)cudaGraphDestroy(graph);

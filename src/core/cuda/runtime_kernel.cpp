@@ -15,8 +15,8 @@
 
 #include "core/cuda/check.h"
 #include "core/cuda/context.h"
-#include "core/cuda/disk_cache.h"
 #include "core/cuda/library.h"
+#include "core/disk_cache.h"
 #include "ebb/error.h"
 
 namespace ebb::cuda {

@@ -116,7 +116,7 @@ class Turned {
 template <class S>
 Kernel bind_without_bias(const KernelRequest& request, ConvKind kind, const ConvGeometry& g) {
   const DType dtype = request.out().dtype();
-  if (const auto convolution = Convolution::find(request.device, kind, g, dtype, request.tf32))
+  if (const auto convolution = Convolution::find(request.target, kind, g, dtype))
     return {[convolution = *convolution](const KernelArgs& args) {
               convolution.run(args, args.inputs[0], args.inputs[1], args.outputs[0]);
             },
@@ -124,8 +124,7 @@ Kernel bind_without_bias(const KernelRequest& request, ConvKind kind, const Conv
   if (g.channels_last()) {
     ConvGeometry first = g;
     first.layout = ImageLayout::channels_first;
-    if (const auto convolution =
-            Convolution::find(request.device, kind, first, dtype, request.tf32)) {
+    if (const auto convolution = Convolution::find(request.target, kind, first, dtype)) {
       const Turned<S> turned(kind, g, *convolution, size_of(dtype));
       return {[turned](const KernelArgs& args) { turned.run(args); }, turned.workspace()};
     }

@@ -3,6 +3,8 @@
 #include <cudnn.h>
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -11,6 +13,7 @@
 #include "core/cuda/context.h"
 #include "core/cuda/library.h"
 #include "ebb/error.h"
+#include "ops/cuda/tuned_call.h"
 
 namespace ebb::cuda {
 namespace {
@@ -18,6 +21,7 @@ namespace {
 struct Cudnn {
   decltype(&cudnnCreate) create;
   decltype(&cudnnGetErrorString) error_string;
+  decltype(&cudnnGetVersion) version;
   decltype(&cudnnSetStream) set_stream;
   decltype(&cudnnCreateTensorDescriptor) create_tensor;
   decltype(&cudnnDestroyTensorDescriptor) destroy_tensor;
@@ -44,6 +48,7 @@ struct Cudnn {
     const Library library("cuDNN 9", {"libcudnn.so.9"});
     library.find("cudnnCreate", create);
     library.find("cudnnGetErrorString", error_string);
+    library.find("cudnnGetVersion", version);
     library.find("cudnnSetStream", set_stream);
     library.find("cudnnCreateTensorDescriptor", create_tensor);
     library.find("cudnnDestroyTensorDescriptor", destroy_tensor);
@@ -101,13 +106,27 @@ cudnnDataType_t data_type(DType dtype) {
   }
 }
 
+constexpr const char* library = "cuDNN";
+std::string library_version() { return std::to_string(dnn().version()); }
+
+// How a tuning names the convolution: all numbers that an algorithm is chosen by.
+std::string call_of(ConvKind kind, const ConvGeometry& g, DType dtype, bool tf32) {
+  constexpr std::array kinds{"forward", "input_grad", "weight_grad"};
+  return fmt::format(
+      "{} {}x{}x{}x{} -> {}x{}x{} kernel {}x{} stride {}x{} padding {}x{} dilation "
+      "{}x{} groups {} {}{}{}",
+      kinds[static_cast<std::size_t>(kind)], g.batch, g.in, g.image.h, g.image.w, g.out, g.result.h,
+      g.result.w, g.kernel.h, g.kernel.w, g.stride.h, g.stride.w, g.padding.h, g.padding.w,
+      g.dilation.h, g.dilation.w, g.groups, name(dtype), g.channels_last() ? " channels_last" : "",
+      tf32 ? " tf32" : "");
+}
+
 // The first algorithm of a list, sorted by speed, that is supported, deterministic, uses the
 // requested arithmetic and fits the workspace limit; if none fits, the one with the smallest
-// workspace. Returns its workspace too, or nothing if none is supported.
+// workspace. A choice of -1 if none is supported.
 template <class Performance, class Size>
-std::optional<std::pair<decltype(Performance::algo), Bytes>> first_fit(
-    const std::vector<Performance>& list, cudnnMathType_t math, const Size& size) {
-  std::optional<std::pair<decltype(Performance::algo), Bytes>> least;
+TunedCall first_fit(const std::vector<Performance>& list, cudnnMathType_t math, const Size& size) {
+  TunedCall least{.choice = -1, .workspace = {}};
   for (const Performance& each : list) {
     if (each.status != CUDNN_STATUS_SUCCESS || each.determinism != CUDNN_DETERMINISTIC) continue;
     if (math == CUDNN_FMA_MATH && each.mathType != CUDNN_FMA_MATH &&
@@ -115,9 +134,9 @@ std::optional<std::pair<decltype(Performance::algo), Bytes>> first_fit(
       continue;
     std::size_t bytes = 0;
     if (size(each.algo, &bytes) != CUDNN_STATUS_SUCCESS) continue;
-    const Bytes needed{static_cast<std::int64_t>(bytes)};
-    if (needed <= conv_workspace_limit) return std::pair{each.algo, needed};
-    if (!least || needed < least->second) least.emplace(each.algo, needed);
+    const TunedCall call{static_cast<int>(each.algo), {static_cast<std::int64_t>(bytes)}};
+    if (call.workspace <= conv_workspace_limit) return call;
+    if (least.choice < 0 || call.workspace < least.workspace) least = call;
   }
   return least;
 }
@@ -131,11 +150,8 @@ struct Convolution::Bound {
   cudnnTensorDescriptor_t x = nullptr, y = nullptr;
   cudnnFilterDescriptor_t weight = nullptr;
   cudnnConvolutionDescriptor_t convolution = nullptr;
-  cudnnConvolutionFwdAlgo_t forward{};
-  cudnnConvolutionBwdDataAlgo_t data{};
-  cudnnConvolutionBwdFilterAlgo_t filter{};
-  Bytes workspace;
-  bool found = false;
+  cudnnMathType_t math;
+  int algorithm = 0;  // of the kind's enumeration
 
   Bound(Device device, ConvKind which, const ConvGeometry& g, DType dtype, bool tf32)
       : kind(which), wide(dtype == f64), handle(cuda::handle(device)) {
@@ -163,11 +179,10 @@ struct Convolution::Bound {
         "cudnnSetConvolution2dDescriptor");
     f.check(f.set_groups(convolution, number(g.groups)), "cudnnSetConvolutionGroupCount");
     // The library's default for float32 is TF32.
-    const cudnnMathType_t math = is_half(dtype)         ? CUDNN_TENSOR_OP_MATH
-                                 : tf32 && dtype == f32 ? CUDNN_DEFAULT_MATH
-                                                        : CUDNN_FMA_MATH;
+    math = is_half(dtype)         ? CUDNN_TENSOR_OP_MATH
+           : tf32 && dtype == f32 ? CUDNN_DEFAULT_MATH
+                                  : CUDNN_FMA_MATH;
     f.check(f.set_math(convolution, math), "cudnnSetConvolutionMathType");
-    choose(math);
   }
   ~Bound() {
     if (x) (void)dnn().destroy_tensor(x);
@@ -178,61 +193,82 @@ struct Convolution::Bound {
   Bound(const Bound&) = delete;
   Bound& operator=(const Bound&) = delete;
 
-  template <class Algorithm>
-  void take(Algorithm& own, const std::optional<std::pair<Algorithm, Bytes>>& choice) {
-    found = choice.has_value();
-    if (found) std::tie(own, workspace) = *choice;
+  // The workspace of an algorithm; the status tells whether the library supports it.
+  cudnnStatus_t workspace_of(int algo, std::size_t* bytes) const {
+    const Cudnn& f = dnn();
+    switch (kind) {
+      case ConvKind::forward:
+        return f.forward_workspace(handle, x, weight, convolution, y,
+                                   static_cast<cudnnConvolutionFwdAlgo_t>(algo), bytes);
+      case ConvKind::input_grad:
+        return f.data_workspace(handle, weight, y, convolution, x,
+                                static_cast<cudnnConvolutionBwdDataAlgo_t>(algo), bytes);
+      case ConvKind::weight_grad:
+        return f.filter_workspace(handle, x, y, convolution, weight,
+                                  static_cast<cudnnConvolutionBwdFilterAlgo_t>(algo), bytes);
+    }
+    return CUDNN_STATUS_NOT_SUPPORTED;
   }
 
-  void choose(cudnnMathType_t math) {
+  TunedCall choose() const {
     const Cudnn& f = dnn();
-    int count = 0;
     switch (kind) {
-      case ConvKind::forward: {
-        std::vector<cudnnConvolutionFwdAlgoPerf_t> list(CUDNN_CONVOLUTION_FWD_ALGO_COUNT);
-        f.check(f.forward_algorithms(handle, x, weight, convolution, y,
-                                     static_cast<int>(list.size()), &count, list.data()),
-                "cudnnGetConvolutionForwardAlgorithm_v7");
-        list.resize(static_cast<std::size_t>(count));
-        take(forward, first_fit(list, math, [&](auto algo, std::size_t* bytes) {
-               return f.forward_workspace(handle, x, weight, convolution, y, algo, bytes);
-             }));
-        return;
-      }
-      case ConvKind::input_grad: {
-        std::vector<cudnnConvolutionBwdDataAlgoPerf_t> list(CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT);
-        f.check(f.data_algorithms(handle, weight, y, convolution, x, static_cast<int>(list.size()),
-                                  &count, list.data()),
-                "cudnnGetConvolutionBackwardDataAlgorithm_v7");
-        list.resize(static_cast<std::size_t>(count));
-        take(data, first_fit(list, math, [&](auto algo, std::size_t* bytes) {
-               return f.data_workspace(handle, weight, y, convolution, x, algo, bytes);
-             }));
-        return;
-      }
-      case ConvKind::weight_grad: {
-        std::vector<cudnnConvolutionBwdFilterAlgoPerf_t> list(
-            CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT);
-        f.check(f.filter_algorithms(handle, x, y, convolution, weight,
-                                    static_cast<int>(list.size()), &count, list.data()),
-                "cudnnGetConvolutionBackwardFilterAlgorithm_v7");
-        list.resize(static_cast<std::size_t>(count));
-        take(filter, first_fit(list, math, [&](auto algo, std::size_t* bytes) {
-               return f.filter_workspace(handle, x, y, convolution, weight, algo, bytes);
-             }));
-        return;
-      }
+      case ConvKind::forward:
+        return choose<cudnnConvolutionFwdAlgoPerf_t>(
+            CUDNN_CONVOLUTION_FWD_ALGO_COUNT, [&](int size, int* count, auto* list) {
+              f.check(f.forward_algorithms(handle, x, weight, convolution, y, size, count, list),
+                      "cudnnGetConvolutionForwardAlgorithm_v7");
+            });
+      case ConvKind::input_grad:
+        return choose<cudnnConvolutionBwdDataAlgoPerf_t>(
+            CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT, [&](int size, int* count, auto* list) {
+              f.check(f.data_algorithms(handle, weight, y, convolution, x, size, count, list),
+                      "cudnnGetConvolutionBackwardDataAlgorithm_v7");
+            });
+      case ConvKind::weight_grad:
+        return choose<cudnnConvolutionBwdFilterAlgoPerf_t>(
+            CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT, [&](int size, int* count, auto* list) {
+              f.check(f.filter_algorithms(handle, x, y, convolution, weight, size, count, list),
+                      "cudnnGetConvolutionBackwardFilterAlgorithm_v7");
+            });
     }
+    return {.choice = -1, .workspace = {}};
+  }
+
+  template <class Performance, class Ask>
+  TunedCall choose(int most, const Ask& ask) const {
+    std::vector<Performance> list(static_cast<std::size_t>(most));
+    int count = 0;
+    ask(most, &count, list.data());
+    list.resize(static_cast<std::size_t>(count));
+    return first_fit(list, math, [&](auto algo, std::size_t* bytes) {
+      return workspace_of(static_cast<int>(algo), bytes);
+    });
   }
 };
 
-std::optional<Convolution> Convolution::find(Device device, ConvKind kind,
-                                             const ConvGeometry& geometry, DType dtype, bool tf32) {
-  if (device.index >= device_count()) return Convolution(nullptr, conv_workspace_limit);
-  auto bound = std::make_shared<const Bound>(device, kind, geometry, dtype, tf32);
-  if (!bound->found) return {};
-  const Bytes workspace = bound->workspace;
-  return Convolution(std::move(bound), workspace);
+std::optional<Convolution> Convolution::find(const Target& target, ConvKind kind,
+                                             const ConvGeometry& geometry, DType dtype) {
+  const std::string call = call_of(kind, geometry, dtype, target.tf32);
+  const auto bound = [&] {
+    return std::make_shared<Bound>(target.device, kind, geometry, dtype, target.tf32);
+  };
+  const TunedCall* known =
+      tuned_call(target, library, call, library_version, [&] { return bound()->choose(); });
+  if (known && known->choice < 0) return {};
+  const Bytes planned = known ? known->workspace : conv_workspace_limit;
+  if (target.purpose != Purpose::run) return Convolution(nullptr, planned);
+  auto own = bound();
+  const TunedCall chosen = known ? *known : own->choose();
+  if (chosen.choice < 0) return {};
+  if (known) {
+    std::size_t bytes = 0;
+    const bool supported = own->workspace_of(chosen.choice, &bytes) == CUDNN_STATUS_SUCCESS;
+    require_tuned(target, library, library_version(),
+                  supported && Bytes{static_cast<std::int64_t>(bytes)} <= planned);
+  }
+  own->algorithm = chosen.choice;
+  return Convolution(std::move(own), std::max(planned, chosen.workspace));
 }
 
 void Convolution::run(const KernelArgs& args, const void* first, const void* second,
@@ -247,17 +283,20 @@ void Convolution::run(const KernelArgs& args, const void* first, const void* sec
   f.check(f.set_stream(c.handle, static_cast<cudaStream_t>(args.stream)), "cudnnSetStream");
   switch (c.kind) {
     case ConvKind::forward:
-      f.check(f.forward(c.handle, alpha, c.x, first, c.weight, second, c.convolution, c.forward,
-                        args.workspace, bytes, beta, c.y, out),
+      f.check(f.forward(c.handle, alpha, c.x, first, c.weight, second, c.convolution,
+                        static_cast<cudnnConvolutionFwdAlgo_t>(c.algorithm), args.workspace, bytes,
+                        beta, c.y, out),
               "cudnnConvolutionForward");
       return;
     case ConvKind::input_grad:
-      f.check(f.backward_data(c.handle, alpha, c.weight, first, c.y, second, c.convolution, c.data,
+      f.check(f.backward_data(c.handle, alpha, c.weight, first, c.y, second, c.convolution,
+                              static_cast<cudnnConvolutionBwdDataAlgo_t>(c.algorithm),
                               args.workspace, bytes, beta, c.x, out),
               "cudnnConvolutionBackwardData");
       return;
     case ConvKind::weight_grad:
-      f.check(f.backward_filter(c.handle, alpha, c.x, first, c.y, second, c.convolution, c.filter,
+      f.check(f.backward_filter(c.handle, alpha, c.x, first, c.y, second, c.convolution,
+                                static_cast<cudnnConvolutionBwdFilterAlgo_t>(c.algorithm),
                                 args.workspace, bytes, beta, c.weight, out),
               "cudnnConvolutionBackwardFilter");
       return;

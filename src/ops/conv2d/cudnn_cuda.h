@@ -15,10 +15,10 @@ inline constexpr Bytes conv_workspace_limit = 128_MiB;
 // float32 is multiplied as such unless TF32 is allowed; half types are summed in float32.
 class Convolution {
  public:
-  // Empty if cuDNN has no such algorithm for this image layout. Without the device, when only a
-  // plan is made, the workspace is the limit.
-  static std::optional<Convolution> find(Device device, ConvKind kind, const ConvGeometry& geometry,
-                                         DType dtype, bool tf32);
+  // Empty if cuDNN has no such algorithm for this image layout. Where that is not known, a plan
+  // counts with one, and with the limit as its workspace.
+  static std::optional<Convolution> find(const Target& target, ConvKind kind,
+                                         const ConvGeometry& geometry, DType dtype);
 
   Bytes workspace() const { return workspace_; }
   // The first two inputs of the op of that kind, and its output.
@@ -29,7 +29,7 @@ class Convolution {
   Convolution(std::shared_ptr<const Bound> bound, Bytes workspace)
       : bound_(std::move(bound)), workspace_(workspace) {}
 
-  std::shared_ptr<const Bound> bound_;  // null without the device
+  std::shared_ptr<const Bound> bound_;  // null unless it is to run
   Bytes workspace_;
 };
 

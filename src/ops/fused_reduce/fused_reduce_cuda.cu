@@ -36,8 +36,7 @@ Kernel bind_fused_reduce_cuda(const KernelRequest& request, const FusedReduceAtt
   const CudaReduction reduction(unfused, a.reduce.axes);
   Bound bound{reduction, PointwiseOperands(request, a.program, reduction.width),
               join_slices(a.kind, unfused.dtype())};
-  // Without the device, as when only a plan is made, there is nothing to compile for.
-  if (request.device.index < cuda::device_count()) {
+  if (request.target.purpose == Purpose::run) {
     using Walk = FusedReduceAccess::Walk;
     const FusedReduceAccess access{.operands = bound.operands.access,
                                    .width = reduction.width,
@@ -45,7 +44,7 @@ Kernel bind_fused_reduce_cuda(const KernelRequest& request, const FusedReduceAtt
                                            : reduction.warps        ? Walk::warps
                                                                     : Walk::blocks};
     bound.kernel =
-        cuda::runtime_kernel(request.device, fused_reduce_source(a, access), "fused_reduce");
+        cuda::runtime_kernel(request.target.device, fused_reduce_source(a, access), "fused_reduce");
   }
   return {bound, reduction.partials(a.kind, unfused.dtype())};
 }

@@ -102,8 +102,8 @@ Kernel GroupOp::bind(const KernelRequest& request, const Attributes& attributes)
   std::vector<KernelRequest> requests;
   for (std::size_t i = 0; i < calls; ++i)
     requests.push_back({member(), part_of(request.inputs, i, calls),
-                        part_of(request.outputs, i, calls), request.device, request.tf32});
-  if (request.device.kind == Device::Kind::cuda) {
+                        part_of(request.outputs, i, calls), request.target});
+  if (request.target.device.kind == Device::Kind::cuda) {
     if (!spec_.cuda) request.no_kernel(request.out().dtype());
     return spec_.cuda(requests, a.calls);
   }

@@ -24,13 +24,19 @@ struct Forward {
   WorkspaceAreas areas;
   Bytes logits_at, copy_at, sums_at, targets_at, gemm_at;
 
-  explicit Forward(const Problem& problem) : p(problem), products(logit_products(p)) {
+  Forward(const Target& target, const Problem& problem)
+      : p(problem), products(logit_products(target, p)) {
     logits_at = areas.add<S>(p.height * p.lead);
     copy_at = WeightBlocks<S>::add_area(p, areas);
     sums_at = RowParts<S>::add_sums(p, areas);
     targets_at = areas.add<T>(p.height);
     gemm_at = areas.add(products.workspace());
   }
+
+  double library_ms() const {
+    return products.ms([](auto, auto) { return false; });
+  }
+  Cost beside() const { return logit_traffic(p, 1); }  // read
 
   void operator()(const KernelArgs& args) const {
     S* logits = args.scratch<S>(logits_at);
@@ -63,21 +69,26 @@ struct Backward {
   WorkspaceAreas areas;
   Bytes tile_at, copy_at, dx_at, dweight_at, gemm_at;
 
-  Backward(const Problem& problem, const LinearCrossEntropyGradAttributes& a)
+  Backward(const Target& target, const Problem& problem, const LinearCrossEntropyGradAttributes& a)
       : p(problem),
         x_needed(a.x),
         weight_needed(a.weight),
         wide_x(half && a.x && p.blocks() > 1),
         wide_weight(half && a.weight && p.tiles() > 1),
-        logits(logit_products(p)),
-        to_x(products_to_x(p, wide_x ? f32 : p.dtype)),
-        to_weight(products_to_weight(p, wide_weight ? f32 : p.dtype)) {
+        logits(logit_products(target, p)),
+        to_x(products_to_x(target, p, wide_x ? f32 : p.dtype)),
+        to_weight(products_to_weight(target, p, wide_weight ? f32 : p.dtype)) {
     tile_at = areas.add<S>(p.height * p.lead);
     copy_at = WeightBlocks<S>::add_area(p, areas);
     dx_at = areas.add<T>(wide_x ? p.rows * p.features : 0);
     dweight_at = areas.add<T>(wide_weight ? p.lead * p.features : 0);
     gemm_at = areas.add(std::max({logits.workspace(), to_x.workspace(), to_weight.workspace()}));
   }
+
+  double library_ms() const {
+    return products_ms(logits, x_needed ? &to_x : nullptr, weight_needed ? &to_weight : nullptr);
+  }
+  Cost beside() const { return logit_traffic(p, 2); }  // read, and overwritten by gradients
 
   void operator()(const KernelArgs& args) const {
     S* dx_out = x_needed ? args.out<S>(0) : nullptr;
@@ -123,8 +134,8 @@ template <template <class> class Run, class... A>
 Kernel bind(const KernelRequest& request, const A&... a) {
   return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    const Run<S> run(a...);
-    return Kernel{run, run.areas.total()};
+    const Run<S> run(request.target, a...);
+    return Kernel{run, run.areas.total(), run.library_ms(), run.beside()};
   });
 }
 
@@ -147,9 +158,13 @@ Kernel bind_linear_cross_entropy_joint_cuda(const KernelRequest& request,
   return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     const Problem p = Problem(request, a.forward);
-    const BothWalks<Forward<S>, Backward<S>, Compute<S>> walks(Forward<S>(p), Backward<S>(p, a),
-                                                               p.rows);
-    return Kernel{walks, walks.areas.total()};
+    const Forward<S> forward(request.target, p);
+    const Backward<S> backward(request.target, p, a);
+    const BothWalks<Forward<S>, Backward<S>, Compute<S>> walks(forward, backward, p.rows);
+    const double forward_ms = forward.library_ms(), backward_ms = backward.library_ms();
+    return Kernel{walks, walks.areas.total(),
+                  forward_ms > 0.0 && backward_ms > 0.0 ? forward_ms + backward_ms : 0.0,
+                  logit_traffic(p, 3)};
   });
 }
 

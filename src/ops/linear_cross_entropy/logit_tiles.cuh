@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "ops/cross_entropy/rows.cuh"
@@ -31,7 +32,6 @@ struct Problem {
   bool pads = false;                   // the last block
   CrossEntropyAttributes loss;
   DType dtype, index;
-  Device device;
   bool tf32;
   std::int64_t alignment = 16;  // bytes, of the inputs
 
@@ -42,8 +42,7 @@ struct Problem {
         loss(a.loss),
         dtype(request.in(0).dtype()),
         index(index_dtype(request, 2)),
-        device(request.device),
-        tf32(request.tf32 && dtype == f32) {
+        tf32(request.target.tf32 && dtype == f32) {
     for (int i : {0, 1})
       if (const std::int64_t bytes = request.in(i).offset * size_of(dtype).count; bytes != 0)
         alignment = std::min(alignment, bytes & -bytes);
@@ -126,7 +125,7 @@ class WeightBlocks {
 class GemmTable {
  public:
   template <class Spec>  // gives a GemmSpec for (height, block)
-  GemmTable(const Problem& p, bool adds, const Spec& spec) : p_(p) {
+  GemmTable(const Target& target, const Problem& p, bool adds, const Spec& spec) : p_(p) {
     for (const std::int64_t tile : {std::int64_t{0}, p.tiles() - 1})
       for (const std::int64_t b : {std::int64_t{0}, p.blocks() - 1})
         for (const bool add : {false, true}) {
@@ -137,11 +136,24 @@ class GemmTable {
           GemmSpec s = spec(p.height_of(tile), b);
           s.accumulate = add;
           s.tf32 = p.tf32;
-          gemms_.emplace_back(p.device, s);
+          gemms_.emplace_back(target, s);
           workspace_ = std::max(workspace_, gemms_.back().workspace());
         }
   }
   Bytes workspace() const { return workspace_; }
+  // Of all tiles; `adding`: whether a product adds to what the tiles or blocks before it gave. 0 if
+  // one of them is not known.
+  template <class Adding>
+  double ms(const Adding& adding) const {
+    double total = 0.0;
+    for (std::int64_t tile = 0; tile < p_.tiles(); ++tile)
+      for (std::int64_t b = 0; b < p_.blocks(); ++b) {
+        const double own = at(tile, b, adding(tile, b)).ms();
+        if (own == 0.0) return 0.0;
+        total += own;
+      }
+    return total;
+  }
   const Gemm& at(std::int64_t tile, std::int64_t b, bool add) const {
     const std::size_t last_tile = tile == p_.tiles() - 1, last_block = b == p_.blocks() - 1;
     return gemms_[4 * last_tile + 2 * last_block + add];
@@ -153,14 +165,34 @@ class GemmTable {
   Bytes workspace_;
 };
 
+// The time of all products of a loss's gradient; 0 if that of one is not known.
+inline double products_ms(const GemmTable& logits, const GemmTable* to_x,
+                          const GemmTable* to_weight) {
+  double total = logits.ms([](auto, auto) { return false; });
+  if (total == 0.0) return 0.0;
+  for (const auto& [table, by_block] : {std::pair{to_x, true}, {to_weight, false}}) {
+    if (!table) continue;
+    const double own = table->ms(
+        [by = by_block](std::int64_t tile, std::int64_t b) { return by ? b > 0 : tile > 0; });
+    if (own == 0.0) return 0.0;
+    total += own;
+  }
+  return total;
+}
+
+// Traffic of kernels that go over all logits `times` times.
+inline Cost logit_traffic(const Problem& p, int times) {
+  return {.moved = times * p.rows * p.classes * size_of(p.dtype)};
+}
+
 // Rows of x and of the weight begin at multiples of this many bytes, or of more.
 inline std::int64_t row_alignment(const Problem& p) {
   const std::int64_t bytes = p.features * size_of(p.dtype).count;
   return std::min<std::int64_t>(p.alignment, bytes & -bytes);
 }
 
-inline GemmTable logit_products(const Problem& p) {
-  return GemmTable(p, false, [&](std::int64_t height, std::int64_t b) {
+inline GemmTable logit_products(const Target& target, const Problem& p) {
+  return GemmTable(target, p, false, [&](std::int64_t height, std::int64_t b) {
     const std::int64_t width = p.whole_width(b);
     return GemmSpec{.a = MatrixLayout::plain(height, p.features),
                     .b = MatrixLayout::swapped(p.features, width),
@@ -173,8 +205,8 @@ inline GemmTable logit_products(const Problem& p) {
 }
 
 // The gradient of logits by the weight: of the rows of x.
-inline GemmTable products_to_x(const Problem& p, DType out) {
-  return GemmTable(p, p.blocks() > 1, [&](std::int64_t height, std::int64_t b) {
+inline GemmTable products_to_x(const Target& target, const Problem& p, DType out) {
+  return GemmTable(target, p, p.blocks() > 1, [&](std::int64_t height, std::int64_t b) {
     const std::int64_t width = p.whole_width(b);
     return GemmSpec{.a = {height, width, p.lead, 1},
                     .b = MatrixLayout::plain(width, p.features),
@@ -188,8 +220,8 @@ inline GemmTable products_to_x(const Problem& p, DType out) {
 
 // The gradient of logits, turned around, by x: of the rows of the weight, and of the padding where
 // it goes to a place of its own.
-inline GemmTable products_to_weight(const Problem& p, DType out) {
-  return GemmTable(p, p.tiles() > 1, [&](std::int64_t height, std::int64_t b) {
+inline GemmTable products_to_weight(const Target& target, const Problem& p, DType out) {
+  return GemmTable(target, p, p.tiles() > 1, [&](std::int64_t height, std::int64_t b) {
     const std::int64_t width = out == p.dtype ? p.width_of(b) : p.whole_width(b);
     return GemmSpec{.a = {width, height, 1, p.lead},
                     .b = MatrixLayout::plain(height, p.features),

@@ -22,16 +22,16 @@ struct OneWalk {
   WorkspaceAreas areas;
   Bytes logits_at, copy_at, sums_at, targets_at, logsumexps_at, dx_at, dweight_at, gemm_at;
 
-  OneWalk(const Problem& problem, const LinearCrossEntropyGradAttributes& a)
+  OneWalk(const Target& target, const Problem& problem, const LinearCrossEntropyGradAttributes& a)
       : p(problem),
         x_needed(a.x),
         weight_needed(a.weight),
         wide_x(half && a.x && p.blocks() > 1),
         wide_weight(half && a.weight && p.tiles() > 1),
         whole_rows(LossRows<S>::fit(p)),
-        logits(logit_products(p)),
-        to_x(products_to_x(p, wide_x ? f32 : p.dtype)),
-        to_weight(products_to_weight(p, wide_weight ? f32 : p.dtype)) {
+        logits(logit_products(target, p)),
+        to_x(products_to_x(target, p, wide_x ? f32 : p.dtype)),
+        to_weight(products_to_weight(target, p, wide_weight ? f32 : p.dtype)) {
     logits_at = areas.add<S>(p.blocks() * p.height * p.lead);
     copy_at = WeightBlocks<S>::add_area(p, areas);
     if (!whole_rows) {
@@ -43,6 +43,12 @@ struct OneWalk {
     dweight_at = areas.add<T>(wide_weight ? ceil_div(p.classes, 8) * 8 * p.features : 0);
     gemm_at = areas.add(std::max({logits.workspace(), to_x.workspace(), to_weight.workspace()}));
   }
+
+  double library_ms() const {
+    return products_ms(logits, x_needed ? &to_x : nullptr, weight_needed ? &to_weight : nullptr);
+  }
+  // Logits are read, and overwritten by gradients.
+  Cost beside() const { return logit_traffic(p, whole_rows ? 2 : 3); }
 
   void operator()(const KernelArgs& args) const {
     S* dx_out = x_needed ? args.out<S>(1) : nullptr;
@@ -107,8 +113,8 @@ Kernel bind_linear_cross_entropy_one_walk_cuda(const KernelRequest& request,
                                                const LinearCrossEntropyGradAttributes& a) {
   return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    const OneWalk<S> walk(Problem(request, a.forward), a);
-    return Kernel{walk, walk.areas.total()};
+    const OneWalk<S> walk(request.target, Problem(request, a.forward), a);
+    return Kernel{walk, walk.areas.total(), walk.library_ms(), walk.beside()};
   });
 }
 

@@ -7,8 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
@@ -19,10 +18,10 @@
 
 #include "core/cuda/check.h"
 #include "core/cuda/context.h"
-#include "core/cuda/disk_cache.h"
 #include "core/cuda/library.h"
 #include "ebb/error.h"
 #include "ebb/storage.h"
+#include "ops/cuda/tuned_call.h"
 
 namespace ebb::cuda {
 namespace {
@@ -113,29 +112,17 @@ class Owned {
   cublasStatus_t (*destroy_)(T) = nullptr;
 };
 
-// All that an algorithm is chosen by.
-auto key_of(const GemmSpec& s) {
-  return std::array<std::int64_t, 21>{s.a.rows,
-                                      s.a.columns,
-                                      s.b.columns,
-                                      s.a.transposed(),
-                                      s.b.transposed(),
-                                      s.a.leading(),
-                                      s.b.leading(),
-                                      static_cast<std::int64_t>(s.dtype),
-                                      static_cast<std::int64_t>(s.out),
-                                      s.out_lead,
-                                      s.batches,
-                                      s.batch_a,
-                                      s.batch_b,
-                                      s.batch_out,
-                                      s.bias,
-                                      s.accumulate,
-                                      s.gelu_grad,
-                                      s.tf32,
-                                      s.align_a,
-                                      s.align_b,
-                                      s.align_out};
+constexpr const char* library = "cuBLASLt";
+
+// How a tuning names the product: all numbers that an algorithm is chosen by.
+std::string call_of(const GemmSpec& s) {
+  return fmt::format("{}x{}x{} lead {} {} {}{}{} {} -> {} batch {} {} {} {} align {} {} {}{}{}{}{}",
+                     s.a.rows, s.a.columns, s.b.columns, s.a.leading(), s.b.leading(), s.out_lead,
+                     s.a.transposed() ? " a'" : "", s.b.transposed() ? " b'" : "", name(s.dtype),
+                     name(s.out), s.batches, s.batch_a, s.batch_b, s.batch_out, s.align_a,
+                     s.align_b, s.align_out, s.bias ? " bias" : "",
+                     s.accumulate ? " accumulate" : "", s.gelu_grad ? " gelu_grad" : "",
+                     s.tf32 ? " tf32" : "");
 }
 
 class Event {
@@ -155,6 +142,8 @@ class Event {
  private:
   cudaEvent_t event_ = nullptr;
 };
+
+std::string library_version() { return std::to_string(lt().version()); }
 
 }  // namespace
 
@@ -217,23 +206,16 @@ struct Gemm::Bound {
         "cublasLtMatrixLayoutSetAttribute");
   }
 
-  // The fastest of the heuristic's choices, remembered for products of the same shape; false when
-  // there is none.
-  bool choose(Device device) {
+  // The library's algorithms for this product, asked for once in a process.
+  const std::vector<cublasLtMatmulHeuristicResult_t>& offered(const std::string& call) const {
     static auto& known =
-        *new std::map<std::pair<int, decltype(key_of(spec))>, cublasLtMatmulHeuristicResult_t>;
+        *new std::map<std::pair<cublasLtHandle_t, std::string>,
+                      std::vector<cublasLtMatmulHeuristicResult_t>>;  // kept: see Context
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
-    const std::pair key(device.index, key_of(spec));
-    if (const auto found = known.find(key); found != known.end()) {
-      algorithm = found->second;
-      return true;
-    }
-    const std::vector<cublasLtMatmulHeuristicResult_t> choices = heuristic();
-    if (choices.empty()) return false;
-    algorithm = choices[choice_of(device, choices)];
-    known[key] = algorithm;
-    return true;
+    const auto [found, is_new] = known.try_emplace({handle, call});
+    if (is_new) found->second = heuristic();
+    return found->second;
   }
 
   std::vector<cublasLtMatmulHeuristicResult_t> heuristic() const {
@@ -263,28 +245,30 @@ struct Gemm::Bound {
     return choices;
   }
 
-  // Measured once for a device and a version of the library: from then on a file has the answer, so
-  // that the next run computes the same bits.
-  std::size_t choice_of(Device device,
-                        const std::vector<cublasLtMatmulHeuristicResult_t>& choices) const {
+  // The algorithm to use among those that the library offers: the fastest, where time can be
+  // gained.
+  TunedCall tune(Device device) const {
+    const std::vector<cublasLtMatmulHeuristicResult_t> choices = heuristic();
+    if (choices.empty()) return {.choice = -1, .workspace = {}};
     const double flops = 2.0 * static_cast<double>(spec.batches * spec.a.rows) *
                          static_cast<double>(spec.a.columns * spec.b.columns);
-    if (choices.size() < 2 || flops < 1e9) return 0;  // where little can be gained
-    const DiskCache cache(
-        "products", fmt::format("{} cuBLASLt {} {} choices {}", properties(device).name,
-                                lt().version(), choices.size(), fmt::join(key_of(spec), " ")));
-    if (const auto known = cache.read()) {
-      const std::size_t choice = std::strtoul(known->c_str(), nullptr, 10);
-      if (choice < choices.size()) return choice;
-    }
-    const std::optional<std::size_t> fastest = measure(device, choices);
-    if (fastest) cache.write(std::to_string(*fastest));
-    return fastest.value_or(0);
+    Timed fastest;
+    if (flops >= 1e9) fastest = measure(device, choices).value_or(Timed{});
+    return {static_cast<int>(fastest.choice), workspace_for(choices[fastest.choice]), fastest.ms};
   }
 
+  static Bytes workspace_for(const cublasLtMatmulHeuristicResult_t& algorithm) {
+    const std::int64_t size = static_cast<std::int64_t>(algorithm.workspaceSize);
+    return {size > 0 ? size + workspace_alignment : 0};
+  }
+
+  struct Timed {
+    std::size_t choice = 0;
+    float ms = 0.0f;
+  };
   // Nothing when the device has no room for the matrices beside what is there.
-  std::optional<std::size_t> measure(
-      Device device, const std::vector<cublasLtMatmulHeuristicResult_t>& choices) const {
+  std::optional<Timed> measure(Device device,
+                               const std::vector<cublasLtMatmulHeuristicResult_t>& choices) const {
     const auto bytes = [&](const MatrixLayout& m, DType dtype, std::int64_t batch) {
       const std::int64_t one = m.leading() * (m.transposed() ? m.columns : m.rows);
       return (one + (spec.batches - 1) * batch) * size_of(dtype);
@@ -308,8 +292,7 @@ struct Gemm::Bound {
     if (spec.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, z->data());
     if (spec.gelu_grad) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, z->data());
     Event begin, end;
-    std::size_t fastest = 0;
-    float least = 0.0f;
+    Timed fastest;
     for (std::size_t i = 0; i < choices.size(); ++i) {
       float best = std::numeric_limits<float>::max();
       for (int run = 0; run < 10; ++run) {
@@ -324,8 +307,9 @@ struct Gemm::Bound {
         if (run > 0) best = std::min(best, end.milliseconds_since(begin));
       }
       // The first, the library's own choice, is only left for something clearly better.
-      if (i == 0 || best < (fastest == 0 ? 0.97f : 1.0f) * least) fastest = i, least = best;
+      if (i == 0 || best < (fastest.choice == 0 ? 0.97f : 1.0f) * fastest.ms) fastest = {i, best};
     }
+    if (fastest.ms == std::numeric_limits<float>::max()) return {};  // none could run
     return fastest;
   }
 
@@ -375,27 +359,39 @@ struct Gemm::Bound {
   }
 };
 
-bool Gemm::bind(Device device, const GemmSpec& spec) {
+bool Gemm::bind(const Target& target, const GemmSpec& spec) {
+  const std::string call = call_of(spec);
   workspace_ = gemm_workspace_limit + Bytes{workspace_alignment};
-  if (device.index >= device_count()) return true;
-  auto bound = std::make_shared<Bound>(device, spec);
-  if (!bound->choose(device)) return false;
-  const std::int64_t size = static_cast<std::int64_t>(bound->algorithm.workspaceSize);
-  workspace_ = {size > 0 ? size + workspace_alignment : 0};
+  const TunedCall* known = tuned_call(target, library, call, library_version, [&] {
+    return Bound(target.device, spec).tune(target.device);
+  });
+  if (known) {
+    if (known->choice < 0) return false;
+    workspace_ = known->workspace, ms_ = known->ms;
+  }
+  if (target.purpose != Purpose::run) return true;
+  auto bound = std::make_shared<Bound>(target.device, spec);
+  const std::vector<cublasLtMatmulHeuristicResult_t>& choices = bound->offered(call);
+  if (choices.empty()) return false;
+  const std::size_t choice = known ? static_cast<std::size_t>(known->choice) : 0;
+  if (known)
+    require_tuned(target, library, library_version(),
+                  choice < choices.size() && Bound::workspace_for(choices[choice]) <= workspace_);
+  bound->algorithm = choices[choice];
   bound_ = std::move(bound);
   return true;
 }
 
-Gemm::Gemm(Device device, const GemmSpec& spec) {
-  if (!bind(device, spec))
+Gemm::Gemm(const Target& target, const GemmSpec& spec) {
+  if (!bind(target, spec))
     throw DeviceError(
         fmt::format("[cuda] cuBLASLt has no algorithm for a product of {} x {} by {} x {} in {}",
                     spec.a.rows, spec.a.columns, spec.b.rows, spec.b.columns, name(spec.dtype)));
 }
 
-std::optional<Gemm> Gemm::find(Device device, const GemmSpec& spec) {
+std::optional<Gemm> Gemm::find(const Target& target, const GemmSpec& spec) {
   Gemm gemm;
-  return gemm.bind(device, spec) ? std::optional(gemm) : std::nullopt;
+  return gemm.bind(target, spec) ? std::optional(gemm) : std::nullopt;
 }
 
 void Gemm::run(const KernelArgs& args, const void* a, const void* b, void* out,

@@ -35,24 +35,26 @@ struct GemmSpec {
 
 class Gemm {
  public:
-  // Asks cuBLASLt for an algorithm. Without the device, as when only a plan is made, the workspace
-  // is the most there may be.
-  Gemm(Device device, const GemmSpec& spec);
+  // By the algorithm of the tuning. A product that is not there is planned with the largest
+  // workspace, and runs by the library's first choice.
+  Gemm(const Target& target, const GemmSpec& spec);
   // The same, or nothing when the library has no algorithm.
-  static std::optional<Gemm> find(Device device, const GemmSpec& spec);
+  static std::optional<Gemm> find(const Target& target, const GemmSpec& spec);
 
   Bytes workspace() const { return workspace_; }
+  double ms() const { return ms_; }  // measured; 0: it was not
   // `other` lies as the result does.
   void run(const KernelArgs& args, const void* a, const void* b, void* out, std::byte* workspace,
            const void* bias = nullptr, const void* other = nullptr) const;
 
  private:
   Gemm() = default;
-  bool bind(Device device, const GemmSpec& spec);
+  bool bind(const Target& target, const GemmSpec& spec);
 
   struct Bound;
-  std::shared_ptr<const Bound> bound_;
+  std::shared_ptr<const Bound> bound_;  // null unless it is to run
   Bytes workspace_;
+  double ms_ = 0.0;
 };
 
 }  // namespace ebb::cuda

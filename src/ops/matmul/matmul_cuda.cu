@@ -55,7 +55,7 @@ GemmSpec spec_of(const KernelRequest& request, const MatmulProblem& p, const Bat
   const std::int64_t size = sizeof(S), rows = p.a.rows, columns = p.b.columns;
   GemmSpec spec{.a = p.a, .b = p.b, .dtype = request.in(0).dtype(), .out = request.out().dtype()};
   spec.out_lead = columns;
-  spec.tf32 = request.tf32 && spec.dtype == f32;
+  spec.tf32 = request.target.tf32 && spec.dtype == f32;
   spec.batches = batches.inner;
   spec.batch_a = batches.inner_a, spec.batch_b = batches.inner_b;
   spec.batch_out = rows * columns;
@@ -106,13 +106,13 @@ struct Product {
     GemmSpec spec = spec_of<S>(request, p, batches);
     if (bias && !fills) {
       spec.bias = true;
-      gemm = Gemm::find(request.device, spec);
+      gemm = Gemm::find(request.target, spec);
       fills = !gemm;
       spec.bias = false;
     }
     if (gemm) return;
     spec.accumulate = fills;
-    gemm.emplace(request.device, spec);
+    gemm.emplace(request.target, spec);
   }
 
   void operator()(const KernelArgs& args) const {
@@ -140,7 +140,7 @@ struct ProductThen {
   static std::optional<ProductThen> find(const KernelRequest& request,
                                          const MatmulThenAttributes& a) {
     const MatmulProblem p(
-        {matmul_op(), request.inputs.first(a.bias ? 3 : 2), request.outputs, request.device},
+        {matmul_op(), request.inputs.first(a.bias ? 3 : 2), request.outputs, request.target},
         a.product);
     const Batches batches(p);
     if (request.out().shape().elements() == 0 || p.a.columns == 0 || batches.outer.rank() > 0)
@@ -158,7 +158,7 @@ struct ProductThen {
       if (sizeof(S) > 2 || a.bias || p.b.columns % 8 != 0 || spec.align_out < 16) return {};
       spec.gelu_grad = true;
     }
-    std::optional<Gemm> gemm = Gemm::find(request.device, spec);
+    std::optional<Gemm> gemm = Gemm::find(request.target, spec);
     return gemm ? std::optional(ProductThen{a.bias, *gemm}) : std::nullopt;
   }
 
@@ -174,7 +174,8 @@ Kernel bind_matmul_then_cuda(const KernelRequest& request, const MatmulThenAttri
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     const auto joined = ProductThen<S>::find(request, a);
-    return joined ? Kernel{*joined, joined->gemm.workspace()} : bind_matmul_then_apart(request, a);
+    return joined ? Kernel{*joined, joined->gemm.workspace(), joined->gemm.ms()}
+                  : bind_matmul_then_apart(request, a);
   });
 }
 
@@ -183,7 +184,10 @@ Kernel bind_matmul_cuda(const KernelRequest& request, const MatmulAttributes& a)
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     const Product<S> product(request, problem);
-    return Kernel{product, product.gemm ? product.gemm->workspace() : Bytes{}};
+    if (!product.gemm) return Kernel{product};
+    const double calls = static_cast<double>(product.batches.outer.elements());
+    return Kernel{product, product.gemm->workspace(),
+                  product.fills ? 0.0 : calls * product.gemm->ms()};
   });
 }
 

@@ -59,10 +59,10 @@ std::string_view name(AfterProduct function) {
 Kernel bind_matmul_then_apart(const KernelRequest& request, const MatmulThenAttributes& a) {
   const Op& function = function_op(a.function);
   const Kernel first = matmul_op().bind(
-      {matmul_op(), factors(request.inputs), request.outputs, request.device}, a.product);
+      {matmul_op(), factors(request.inputs), request.outputs, request.target}, a.product);
   const std::array operands{request.out(), request.inputs.back()};
   const Kernel then =
-      function.bind({function, operands, request.outputs, request.device}, NoAttributes{});
+      function.bind({function, operands, request.outputs, request.target}, NoAttributes{});
   return {[first, then](const KernelArgs& args) {
             KernelArgs own = args;
             own.inputs = factors(args.inputs);

@@ -35,10 +35,9 @@ Kernel bind_pointwise_cuda(const KernelRequest& request, const FusedAttributes& 
       elements / access.width + (access.rank == 1 ? elements % access.width : 0);
   bound.blocks = static_cast<unsigned>((items + threads - 1) / threads);
 
-  // Without the device, as when only a plan is made, there is nothing to compile for.
-  if (request.device.index < cuda::device_count())
+  if (request.target.purpose == Purpose::run)
     bound.kernel =
-        cuda::runtime_kernel(request.device, pointwise_source(program, access), "pointwise");
+        cuda::runtime_kernel(request.target.device, pointwise_source(program, access), "pointwise");
   return {bound};
 }
 

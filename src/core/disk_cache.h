@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace ebb::cuda {
+namespace ebb {
 
 class DiskCache {
  public:
@@ -21,4 +21,4 @@ class DiskCache {
   std::filesystem::path file_;  // empty where there is no cache folder
 };
 
-}  // namespace ebb::cuda
+}  // namespace ebb

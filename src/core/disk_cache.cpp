@@ -1,6 +1,6 @@
 // A file contains its key, so that hash collisions and truncated files are detected: "<key length>
 // <value length>\n", key, value.
-#include "core/cuda/disk_cache.h"
+#include "core/disk_cache.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
-namespace ebb::cuda {
+namespace ebb {
 namespace {
 
 namespace fs = std::filesystem;
@@ -69,4 +69,4 @@ void DiskCache::write(const std::string& value) const {
   if (error) fs::remove(part, error);
 }
 
-}  // namespace ebb::cuda
+}  // namespace ebb

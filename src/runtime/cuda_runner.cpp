@@ -1,0 +1,85 @@
+#include <optional>
+
+#include "core/cuda/cuda.h"
+#include "runtime/lanes.h"
+#include "runtime/runner.h"
+
+namespace ebb {
+namespace {
+
+// The first run launches every kernel separately, which loads libraries and code. The second run is
+// captured as a CUDA graph, which it and all later runs replay.
+class CudaRunner final : public Runner {
+ public:
+  explicit CudaRunner(Device device) : device_(device) {}
+
+  void complete(KernelArgs& args, const Plan& plan, InstructionId instruction) const override {
+    args.stream = cuda::stream(device_, lane_of(plan, plan.instructions[instruction]));
+    args.control = cuda::control(device_);
+    args.instruction = static_cast<int>(instruction.index());
+  }
+
+  void forget() override {
+    recording_.reset();
+    timed_recording_.reset();
+    warm_ = false;
+  }
+
+  void start(const BoundStep& step, const RandomState& random) override {
+    if (!lanes_) lanes_.emplace(step.plan);
+    run(step, random, recording_, [&] { lanes_->start(step.plan, step.kernels, step.args); });
+  }
+
+  void finish(const BoundStep& step) override {
+    const cuda::Fault found = cuda::take_fault(device_);
+    if (found.instruction == 0) return;
+    Fault fault;
+    fault.position = found.position, fault.value = found.value, fault.limit = found.limit;
+    raise(step.plan.instructions[InstructionId(found.instruction - 1)], fault);
+  }
+
+  // Runs all instructions on one stream, so that the times do not overlap.
+  std::vector<double> run_timed(const BoundStep& step, const RandomState& random) override {
+    const std::size_t count = step.kernels.size();
+    if (!clock_) clock_.emplace(device_, count + 1);
+    run(step, random, timed_recording_, [&] {
+      clock_->mark(0);
+      for (std::size_t i = 0; i < count; ++i) {
+        KernelArgs alone = step.args[i];
+        alone.stream = cuda::stream(device_);
+        step.kernels[i].run(alone);
+        clock_->mark(i + 1);
+      }
+    });
+    finish(step);
+    return clock_->intervals();
+  }
+
+ private:
+  void run(const BoundStep& step, const RandomState& random,
+           std::unique_ptr<cuda::Recording>& recording, const std::function<void()>& start_all) {
+    step.started = step.kernels.size();
+    cuda::write_random(device_, random);
+    if (!warm_) {
+      start_all();
+      warm_ = true;
+      return;
+    }
+    if (!recording) recording = std::make_unique<cuda::Recording>(device_, start_all);
+    recording->replay();
+  }
+
+  Device device_;
+  bool warm_ = false;  // whether a run with the current addresses has taken place
+  std::optional<Lanes> lanes_;
+  std::unique_ptr<cuda::Recording> recording_, timed_recording_;
+  std::optional<cuda::Clock> clock_;
+};
+
+}  // namespace
+
+std::unique_ptr<Runner> make_cuda_runner(Device device) {
+  return std::make_unique<CudaRunner>(device);
+}
+
+}  // namespace ebb

@@ -1,0 +1,47 @@
+// Runs the kernels of a program on its device. A step is started and then finished; on a GPU the
+// host continues in between.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ebb/plan.h"
+
+namespace ebb {
+
+// A step with all of its kernels and pointers.
+struct BoundStep {
+  const Plan& plan;
+  std::vector<Kernel>& kernels;   // by instruction
+  std::vector<KernelArgs>& args;  // by instruction, with all pointers
+  Fault& fault;                   // where kernels on the CPU record invalid data
+  std::size_t& started;           // instructions started so far, whose outputs may be incomplete
+};
+
+class Runner {
+ public:
+  virtual ~Runner() = default;
+
+  // Adds the arguments that kernels on this device need besides pointers.
+  virtual void complete(KernelArgs& args, const Plan& plan, InstructionId instruction) const = 0;
+  // Discards recorded steps, because addresses in the arguments have changed.
+  virtual void forget() = 0;
+
+  virtual void start(const BoundStep& step, const RandomState& random) = 0;
+  virtual void finish(const BoundStep& step) = 0;
+  // Runs a whole step, one instruction after another, and returns the milliseconds of each.
+  virtual std::vector<double> run_timed(const BoundStep& step, const RandomState& random) = 0;
+
+ protected:
+  // Throws the error for invalid data that a kernel has recorded.
+  [[noreturn]] static void raise(const Instruction& instruction, const Fault& fault);
+};
+
+std::unique_ptr<Runner> make_runner(Device device);
+
+// The implementations.
+std::unique_ptr<Runner> make_cpu_runner();
+std::unique_ptr<Runner> make_cuda_runner(Device device);
+
+}  // namespace ebb
