@@ -1,9 +1,7 @@
 #include "cli/multilevel.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -16,19 +14,16 @@
 #include "cli/level_rules.h"
 #include "cli/measure.h"
 #include "cli/memory_check.h"
-#include "cli/numbers.h"
+#include "cli/multilevel_planning.h"
 #include "cli/outputs.h"
 #include "cli/process_memory.h"
 #include "cli/verb.h"
 #include "core/json.h"
 #include "ebb/arena.h"
-#include "ebb/data/loader.h"
 #include "ebb/machine.h"
-#include "ebb/optim/by_name.h"
 #include "ebb/report/progress.h"
 #include "ebb/threads.h"
 #include "ebb/train/non_finite.h"
-#include "ebb/workloads/settings.h"
 
 namespace ebb::cli {
 namespace {
@@ -36,181 +31,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
-
-// An option whose text the library reads; what it cannot read is a wrong command.
-template <class Read>
-CLI::Option* add_read(CLI::App& app, const std::string& name, const std::string& help,
-                      const Read& read) {
-  return app.add_option_function<std::string>(
-      name,
-      [name = name.substr(0, name.find(',')), read](const std::string& text) {
-        try {
-          read(text);
-        } catch (const Error& error) {
-          throw CLI::ValidationError(name, error.what());
-        }
-      },
-      help);
-}
-
-void add_level_options(CLI::App& app, const std::string& level, workloads::LevelOptions& o,
-                       LevelSettings settings) {
-  const std::string prefix = "--" + level + ".", group = std::string(level_group) + level;
-  const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* help) {
-    app.add_option(prefix + name, value, help)->check(CLI::NonNegativeNumber)->group(group);
-  };
-  const auto number = [&](const char* name, std::optional<double>& value, const char* help) {
-    app.add_option(prefix + name, value, help)->check(FiniteNumber::not_negative())->group(group);
-  };
-  add_read(app, prefix + (level == "classifier" ? "method,--method" : "method"),
-           "How levels above differentiate through it",
-           [&o](const std::string& text) { o.method = mlo::method_by_name(text); })
-      ->type_name("METHOD")
-      ->group(group);
-  count("unroll", o.unroll, "Updates for each step of the levels above");
-  count("warmup", o.warmup, "Steps before the levels above begin");
-  count("iterations", o.iterations, "Of neumann and cg");
-  number("alpha", o.alpha, "Of the method");
-  number("lr", o.rate, "Learning rate");
-  number("clip", o.clip, "Scale gradients down to this norm");
-  add_read(app, prefix + "optimizer", fmt::format("{}", fmt::join(optim::names(), ", ")),
-           [&o](const std::string& text) { optim::by_name(text), o.optimizer = text; })
-      ->type_name("NAME")
-      ->group(group);
-  if (settings == LevelSettings::problem) return;
-  count("accumulate", o.accumulate, "Batches for each update");
-  add_read(app, prefix + "precision", "As --precision, for this level",
-           [&o](const std::string& text) { o.precision = precision_by_name(text); })
-      ->type_name("NAME")
-      ->group(group);
-  add_read(app, prefix + "recompute", "As --recompute, for this level",
-           [&o](const std::string& text) { o.recompute = Recompute::parse(text); })
-      ->type_name("RULE")
-      ->group(group);
-  add_read(app, prefix + "budget", "Bytes for everything while this level runs",
-           [&o](const std::string& text) { o.budget = parse_bytes(text); })
-      ->type_name("SIZE")
-      ->group(group);
-}
-
-// What is said for the whole goes to every level that says nothing itself.
-workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
-                                      const PlanningOptions& planning, Bytes fixed) {
-  refuse_single_level_options(options.common.name, planning);
-  options.common.device = device_of(planning);
-  std::vector<Precision> precisions;
-  for (const std::string& name : workloads::level_names(options.common.name)) {
-    workloads::LevelOptions& level = options.levels[name];
-    if (planning.recompute && !level.recompute)
-      level.recompute = Recompute::parse(*planning.recompute);
-    if (planning.precision != "fp32" && !level.precision)
-      level.precision = precision_by_name(planning.precision);
-    precisions.push_back(level.precision.value_or(Precision::fp32));
-    level.form = form_of(planning, precisions.back());
-    if (planning.budget && planning.budget != "least" && !level.budget) {
-      const Bytes budget = parse_bytes(*planning.budget);
-      if (budget <= fixed)
-        throw MemoryError(
-            fmt::format("a budget of {} for the whole process cannot be kept: its "
-                        "fixed cost alone is {}",
-                        to_string(budget), to_string(fixed)));
-      level.budget = budget - fixed;
-    }
-  }
-  check_forms(planning, precisions);
-  if (!options.common.layout &&
-      uses(options, workloads::Setting::layout)) {  // as suits the lowest level, where the
-                                                    // classifier is trained
-    const std::string lowest = workloads::level_names(options.common.name).front();
-    options.common.layout =
-        fastest_layout(options.common.device,
-                       options.levels[lowest].precision.value_or(Precision::fp32), planning.tf32);
-  }
-  return options;
-}
-
-mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t seed,
-                                const Rates& rates) {
-  mlo::EngineConfig config;
-  config.seed = seed;
-  config.compile = device_options(planning, rates);
-  return config;
-}
-
-// Where the least budget is asked for, finds it and gives it to every level without one of its own.
-void settle_budget(workloads::MultilevelOptions& options, const PlanningOptions& planning,
-                   const Rates& rates) {
-  if (planning.budget != "least") return;
-  for (const auto& [name, level] : options.levels)
-    if (level.recompute && level.recompute->mode != Recompute::Mode::automatic && !level.budget)
-      throw UsageError(fmt::format(
-          "--budget least is the least that --recompute auto reaches, but the level {} has {}",
-          name, to_string(*level.recompute)));
-  const auto task = workloads::make_multilevel(options);
-  mlo::Engine engine(task->problems(), task->dependencies(),
-                     engine_config(planning, options.common.seed, rates));
-  const Bytes least = engine.least_budget();
-  for (const std::string& name : workloads::level_names(options.common.name)) {
-    std::optional<Bytes>& budget = options.levels[name].budget;
-    if (!budget) budget = least;
-  }
-}
-
-// Of the process, with the data in memory and batches of both levels ahead.
-Bytes fixed_cost(const workloads::MultilevelOptions& options, const PlanningOptions& planning) {
-  if (!planning.whole_process) return {};
-  const auto task = workloads::make_multilevel(resolved(options, planning, Bytes{}));
-  Bytes ahead;
-  for (std::size_t level = 0; level < task->problems().size(); ++level)
-    ahead += loader_bytes(*task->test, workloads::training_loader(task->batch_size, 0, {}));
-  return measure_fixed_cost(planning, ahead);
-}
-
-// What the whole may take, once all levels have budgets: that of the level with the largest. A
-// budget of one level alone promises nothing for the others.
-std::optional<Bytes> whole_budget(const workloads::MultilevelOptions& options,
-                                  const PlanningOptions& planning, Bytes evaluation) {
-  if (!planning.budget) return {};
-  Bytes most;
-  for (const auto& [name, level] : options.levels)
-    most = std::max(most, level.budget.value_or(Bytes{}));
-  return most + evaluation;
-}
-
-// What evaluation keeps beside the levels (evaluation_keeps).
-Bytes kept_by_evaluation(const workloads::MultilevelOptions& options,
-                         const PlanningOptions& planning) {
-  const auto task = workloads::make_multilevel(resolved(options, planning, Bytes{}));
-  return evaluation_keeps(
-      task->model(), [&](const Batch& b) { return task->judge(b); }, *task->test);
-}
-
-Json plan_as_json(const mlo::Engine::WholePlan& plan) {
-  Json levels = Json::array();
-  for (const auto& level : plan.levels) {
-    Json fields{{"problem", level.problem}};
-    fields.update(plan_fields(level.plan));
-    levels.push_back(std::move(fields));
-  }
-  return {{"planned_peak_bytes", plan.peak.count},
-          {"arena_bytes", plan.arena.count},
-          {"persistent_bytes", plan.persistent.count},
-          {"predicted_step_ms", plan.together.predicted_ms},
-          {"levels", std::move(levels)}};
-}
-
-void print_plan(const mlo::Engine::WholePlan& plan) {
-  fmt::print("peak {} = {} bytes: arena {}, kept {}\n", to_string(plan.peak), plan.peak.count,
-             to_string(plan.arena), to_string(plan.persistent));
-  for (const auto& level : plan.levels)
-    fmt::print("\n{}: {}", level.problem, plan_summary(level.plan));
-}
-
-std::int64_t parameters_of(workloads::MultilevelWorkload& task) {
-  std::int64_t count = 0;
-  for (const mlo::Problem* problem : task.problems()) count += problem->module().parameter_count();
-  return count;
-}
 
 class Training {
  public:
@@ -298,7 +118,7 @@ class Training {
                 {"measured_peak_bytes", measured_.count},
                 {"fixed_bytes", fixed_.count},
                 {"process_peak_bytes", process_peak().count}};
-    result.update(plan_as_json(plan_));
+    result.update(plan_fields(plan_));
     result["planned_peak_bytes"] = peak_.count;  // of steps and evaluation
     if (evaluation_)
       result["eval_items"] = evaluation_->items(), result["eval_batch"] = evaluation_->part();
@@ -411,28 +231,6 @@ class Training {
 
 }  // namespace
 
-void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options,
-                            LevelSettings settings) {
-  const std::string group(several_group);
-  app.add_option("--classifier", options.classifier,
-                 fmt::format("What is trained on weighted data: {}",
-                             fmt::join(workloads::classifier_names(), ", ")))
-      ->check(CLI::IsMember(workloads::classifier_names()))
-      ->group(group);
-  app.add_option("--imbalance", options.imbalance,
-                 "How many times fewer items the rarest class has")
-      ->check(FiniteNumber::between(1.0, 1e6))
-      ->default_str(fmt::format("{}", workloads::usual_imbalance))
-      ->group(group);
-  app.add_option("--meta", options.meta, "Items of the balanced set")
-      ->check(CLI::PositiveNumber)
-      ->default_str(fmt::format("{}", workloads::usual_meta))
-      ->group(group);
-  for (const std::string& workload : workloads::multilevel_names())
-    for (const std::string& level : workloads::level_names(workload))
-      add_level_options(app, level, options.levels[level], settings);
-}
-
 workloads::TrainSpec multilevel_spec(const TrainCommand& command) {
   refuse_single_level_options(command);
   device_options(command.planning, {});  // what it refuses is refused here
@@ -473,14 +271,14 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
                 {"device", rates.name},
                 {"params", parameters_of(*task)},
                 {"batch", task->batch_size}};
-    result.update(plan_as_json(plan));
+    result.update(plan_fields(plan));
     result.update(memory);
     std::cout << json_text(result) << "\n";
     return success;
   }
   fmt::print("{}: {} parameters, batch {}, on {}\n", options.common.name, parameters_of(*task),
              task->batch_size, rates.name);
-  print_plan(plan);
+  fmt::print("{}", plan_summary(plan));
   return success;
 }
 
