@@ -8,6 +8,7 @@
 #include "cli/planning.h"
 #include "cli/resume.h"
 #include "cli/train_command.h"
+#include "cli/train_run.h"
 #include "ebb/workloads/multilevel.h"
 
 namespace ebb::cli {
@@ -15,7 +16,6 @@ namespace ebb::cli {
 // The whole run, with the defaults of every level.
 workloads::TrainSpec multilevel_spec(const TrainCommand& command);
 
-enum class Output : bool { text, json };
 int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>& saved,
                      Output output);
 int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
