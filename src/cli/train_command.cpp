@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/multilevel.h"
+#include "cli/multilevel_options.h"
 #include "cli/numbers.h"
 #include "cli/workload_options.h"
 

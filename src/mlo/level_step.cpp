@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "ebb/error.h"
-#include "ebb/grad.h"
-#include "ebb/node.h"
 #include "ebb/ops.h"
 
 namespace ebb::mlo {
@@ -18,91 +16,68 @@ void require_number(const Problem& problem, const Tensor& t, const std::string& 
                                  problem.name(), what, t ? to_string(t.type()) : "empty"));
 }
 
-// Calls a problem's code, and rewrites what it gives for the problem's precision.
-class Caller {
- public:
-  explicit Caller(Problem& problem) : problem_(problem) {
-    const Precision precision = problem.config().precision;
-    if (precision == Precision::fp32) return;
-    for (const nn::NamedVariable& p : problem.trainable_parameters())
-      if (p.variable.dtype() != parameter_dtype(precision))
-        throw DTypeError(
-            fmt::format("problem \"{}\": training in {} needs a module made in {}, "
-                        "but {} is {}",
-                        problem.name(), name(precision), name(parameter_dtype(precision)), p.path,
-                        to_string(p.variable.type())));
-    half_.emplace(product_dtype(precision));
+// Calls a problem's code, and computes what it gives at the problem's precision.
+StepOutput output_of(Problem& problem, const Batch& batch, AtPrecision& at_precision) {
+  StepOutput output = problem.training_step(batch);
+  require_number(problem, output.loss, "loss");
+  if (!is_floating(output.loss.dtype()))
+    throw DTypeError(
+        fmt::format("problem \"{}\": its loss must be of a floating-point dtype, but is {}",
+                    problem.name(), name(output.loss.dtype())));
+  const auto at = [&](const Tensor& value) { return at_precision(value, value.dtype()); };
+  output.loss = at(reshape(output.loss, {}));
+  if (output.log_probability) output.log_probability = at(output.log_probability);
+  if (output.item_losses) output.item_losses = at(output.item_losses);
+  for (auto& [key, metric] : output.metrics) {
+    require_number(problem, metric, fmt::format("metric \"{}\"", key));
+    metric = at(reshape(metric, {}));
   }
+  return output;
+}
 
-  StepOutput operator()(const Batch& batch) {
-    StepOutput output = problem_.training_step(batch);
-    require_number(problem_, output.loss, "loss");
-    if (!is_floating(output.loss.dtype()))
-      throw DTypeError(
-          fmt::format("problem \"{}\": its loss must be of a floating-point dtype, but is {}",
-                      problem_.name(), name(output.loss.dtype())));
-    output.loss = at_precision(reshape(output.loss, {}));
-    if (output.log_probability) output.log_probability = at_precision(output.log_probability);
-    if (output.item_losses) output.item_losses = at_precision(output.item_losses);
-    for (auto& [key, metric] : output.metrics) {
-      require_number(problem_, metric, fmt::format("metric \"{}\"", key));
-      metric = at_precision(reshape(metric, {}));
-    }
-    return output;
-  }
-
-  Tensor at_precision(const Tensor& value) {
-    return half_ ? cast((*half_)({value})[0], value.dtype()) : value;
-  }
-
- private:
-  Problem& problem_;
-  std::optional<HalfPrecision> half_;  // one for all, so that a parameter is cast once
-};
+void require_dtype(const Problem& problem) {
+  require_parameter_dtype(problem.trainable_parameters(), problem.config().precision,
+                          fmt::format("problem \"{}\": ", problem.name()));
+}
 
 // Updates of the problem's own buffers: a loss that reads another level's module does not change
 // that module's statistics.
-std::vector<Update> own_buffers(const Problem& problem, const std::vector<Update>& all,
-                                Caller& caller) {
+std::vector<Update> of_own_buffers(const Problem& problem, const std::vector<Update>& all) {
   const std::vector<nn::NamedVariable> own = problem.module().buffers();
   std::vector<Update> result;
   for (const Update& update : all)
     if (std::any_of(own.begin(), own.end(),
                     [&](const nn::NamedVariable& b) { return b.variable == update.target; }))
-      result.push_back(
-          {update.target, cast(caller.at_precision(update.value), update.target.dtype())});
+      result.push_back(update);
   return result;
 }
 
 }  // namespace
 
-std::vector<Tensor> tensors_of(const std::vector<nn::NamedVariable>& parameters) {
-  std::vector<Tensor> tensors;
-  for (const nn::NamedVariable& p : parameters) tensors.push_back(p.variable);
-  return tensors;
-}
-
 StepOutput traced_output(Problem& problem, const Batch& batch) {
   const nn::ForwardScope forward(nn::Mode::train);
-  return Caller(problem)(batch);
+  require_dtype(problem);
+  AtPrecision at_precision(problem.config().precision);
+  return output_of(problem, batch, at_precision);
+}
+
+StepRules rules_of(const Problem& problem) {
+  const Config& config = problem.config();
+  StepRules rules{.precision = config.precision};
+  if (config.precision == Precision::mixed_fp16)
+    rules.loss_scale = {.initial = config.initial_dynamic_scale,
+                        .growth = config.scale_factor,
+                        .backoff = 1.0 / config.scale_factor};
+  if (config.gradient_clipping > 0.0) rules.clip_norm = config.gradient_clipping;
+  return rules;
 }
 
 std::optional<LossScaler> scaler_of(const Problem& problem, optim::StateStore& state) {
-  const Config& config = problem.config();
-  if (config.precision != Precision::mixed_fp16) return {};
-  return LossScaler({.initial = config.initial_dynamic_scale,
-                     .growth = config.scale_factor,
-                     .backoff = 1.0 / config.scale_factor},
-                    state, problem.device());
+  return StepBuilder(rules_of(problem), state, problem.device()).scaler();
 }
 
 Tensor loss_scale(const Problem& problem, optim::StateStore& state) {
-  const std::optional<LossScaler> scaler = scaler_of(problem, state);
-  return scaler ? scaler->scaled(full({}, 1.0, f32, problem.device())) : Tensor{};
-}
-
-Tensor with_scale(const Tensor& loss, const Tensor& scale) {
-  return scale ? cast(loss, f32) * scale : loss;
+  return StepBuilder(rules_of(problem), state, problem.device()).loss_scale();
 }
 
 Vectors without_scale(const Vectors& vectors, const Tensor& scale) {
@@ -112,28 +87,24 @@ Vectors without_scale(const Vectors& vectors, const Tensor& scale) {
 TracedGradients traced_gradients(Problem& problem, const std::vector<Batch>& parts,
                                  const std::vector<Tensor>& wrt, optim::StateStore& state) {
   const nn::ForwardScope forward(nn::Mode::train);
-  Caller caller(problem);
-  const double share = 1.0 / static_cast<double>(parts.size());
-  const auto part_of = [&](const Tensor& t) { return parts.size() == 1 ? t : t * share; };
-  const auto add_to = [](Tensor& sum, const Tensor& t) { sum = sum ? sum + t : t; };
+  require_dtype(problem);
+  StepBuilder builder(rules_of(problem), state, problem.device());
   TracedGradients result;
-  result.scale = loss_scale(problem, state);
-  for (const Batch& part : parts) {
-    const StepOutput output = caller(part);
-    const Tensor loss = part_of(output.loss), target = with_scale(loss, result.scale);
-    add_to(result.loss, loss);
-    for (const auto& [key, metric] : output.metrics)
-      add_to(result.metrics[key], part_of(cast(metric, f64)));
-    result.gradients = result.gradients.empty() ? grad_where_reached(target, wrt)
-                                                : grad_onto(result.gradients, target, wrt);
-    for (const Tensor& gradient : result.gradients)
-      if (gradient) optim::as_made(gradient).node()->set_category(Category::gradients);
-  }
+  const auto share = [&](const MicroBatch& part) {
+    const StepOutput output = output_of(problem, part.batch, builder.at_precision());
+    for (const auto& [key, metric] : output.metrics) {
+      const Tensor own = part.share_of(cast(metric, f64));
+      Tensor& sum = result.metrics[key];
+      sum = sum ? sum + own : own;
+    }
+    return part.share_of(output.loss);
+  };
+  static_cast<LossGradients&>(result) = builder.gradients(equal_parts(parts), wrt, share);
   for (std::size_t i = 0; i < wrt.size(); ++i) {
     result.reached.push_back(static_cast<bool>(result.gradients[i]));
     if (!result.reached[i]) result.gradients[i] = zeros_like(wrt[i]);
   }
-  result.buffers = own_buffers(problem, forward.updates(), caller);
+  result.buffers = builder.buffer_updates(of_own_buffers(problem, forward.updates()), {});
   return result;
 }
 
@@ -154,13 +125,10 @@ TracedUpdates traced_updates(Problem& problem, const TracedGradients& traced, co
   const bool as_they_are = given == seen;
   if (!as_they_are) gradients = std::move(given);
   // Parameters that no loss reaches are not updated, unless the hook gives them a gradient.
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!traced.reached[i] && (as_they_are || gradients[i] == seen[i])) continue;
-    parameters[kept] = parameters[i], gradients[kept] = gradients[i];
-    ++kept;
-  }
-  if (kept == 0)
+  std::vector<bool> updated;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    updated.push_back(traced.reached[i] || (!as_they_are && gradients[i] != seen[i]));
+  if (std::find(updated.begin(), updated.end(), true) == updated.end())
     throw ValueError(
         parameters.empty()
             ? fmt::format(
@@ -168,40 +136,26 @@ TracedUpdates traced_updates(Problem& problem, const TracedGradients& traced, co
                   problem.name())
             : fmt::format("problem \"{}\": no loss depends on any of its {} trainable parameters",
                           problem.name(), parameters.size()));
-  parameters.resize(kept), gradients.resize(kept);
-  const Tensor divisor = as_they_are ? scale : Tensor{};
+  keep_where(updated, parameters);
+  keep_where(updated, gradients);
 
-  TracedUpdates result;
-  Tensor factor = divisor ? reciprocal(divisor) : Tensor{}, count = step;
-  const double limit = problem.config().gradient_clipping;
-  if (guard == Guard::yes || limit > 0.0) {
-    const Tensor whole = optim::global_norm(gradients);
-    const Tensor norm = divisor ? whole / divisor : whole;
-    if (limit > 0.0) {
-      result.norm = norm;
-      const Tensor clip = optim::clip_scale(norm, limit);
-      factor = factor ? factor * clip : clip;
-    }
-    if (guard == Guard::yes) {
-      Tensor taken = equal(norm - norm, zeros_like(norm));  // x - x is NaN for infinities and NaN
-      if (const std::optional<LossScaler> scaler = scaler_of(problem, state)) {
-        const LossScaler::Decision decision = scaler->decide(norm * loss_scale(problem, state));
-        taken = decision.taken;
-        count = decision.step;
-        result.updates = decision.updates;
-      }
-      result.taken = taken;
-      const Tensor wished = factor ? factor : scalar_like(norm, 1.0);
-      factor = where(taken, wished, zeros_like(wished));  // at zero the optimizer does nothing
-      for (const Update& update : when_not_taken)
-        result.updates.push_back({update.target, where(taken, update.target, update.value)});
-    }
-  }
-  const auto custom =
-      problem.custom_optimizer_step({parameters, gradients, rate, count, factor, state});
+  StepRules rules = rules_of(problem);
+  if (guard == Guard::yes)
+    rules.guard = UpdateGuard::gradients;
+  else
+    rules.loss_scale.reset();
+  const StepBuilder builder(rules, state, problem.device());
+  const GradientScaling scaling =
+      builder.scale_gradients(gradients, as_they_are ? scale : Tensor{}, {}, step);
+  TracedUpdates result{scaling.updates, rules.clip_norm ? scaling.norm : Tensor{}, scaling.taken};
+  for (const Update& update : when_not_taken)
+    result.updates.push_back({update.target, where(scaling.taken, update.target, update.value)});
+  const auto custom = problem.custom_optimizer_step(
+      {parameters, gradients, rate, scaling.step, scaling.factor, state});
   const std::vector<Update> updates =
       custom ? *custom
-             : problem.optimizer().updates(parameters, gradients, rate, count, factor, state);
+             : problem.optimizer().updates(parameters, gradients, rate, scaling.step,
+                                           scaling.factor, state);
   for (Update update : updates) {
     for (const nn::NamedVariable& parameter : parameters)
       if (update.target == parameter.variable)

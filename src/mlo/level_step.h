@@ -7,33 +7,31 @@
 #include <vector>
 
 #include "ebb/mlo/problem.h"
-#include "ebb/train/loss_scale.h"
 #include "mlo/vectors.h"
+#include "train/step_builder.h"
 
 namespace ebb::mlo {
-
-std::vector<Tensor> tensors_of(const std::vector<nn::NamedVariable>& parameters);
 
 // The loss of a batch, in training mode and at the problem's precision. Does not update running
 // statistics.
 StepOutput traced_output(Problem& problem, const Batch& batch);
 
+// How the step of a problem is built.
+StepRules rules_of(const Problem& problem);
+
 // The scale of a problem's loss, if it is computed in float16; its state lies in `state`.
 std::optional<LossScaler> scaler_of(const Problem& problem, optim::StateStore& state);
 // The scale itself, a float32 scalar; empty for other precisions.
 Tensor loss_scale(const Problem& problem, optim::StateStore& state);
-// Multiply or divide losses and vectors by the scale; without a scale, return them unchanged.
-Tensor with_scale(const Tensor& loss, const Tensor& scale);
+// Divides vectors by the scale; without a scale, returns them unchanged.
 Vectors without_scale(const Vectors& vectors, const Tensor& scale);
 
-struct TracedGradients {
-  Tensor loss;                            // mean over the parts
-  std::map<std::string, Tensor> metrics;  // the same
-  Vectors gradients;                      // of that loss, times `scale`
-  std::vector<bool>
-      reached;   // whether the loss depends on the parameter; otherwise its gradient is zeros
-  Tensor scale;  // a scalar; empty: 1
-  std::vector<Update> buffers;  // running statistics of the problem's own module
+// The loss is a mean over the parts. Where the loss does not depend on a parameter, its gradient is
+// zeros.
+struct TracedGradients : LossGradients {
+  std::map<std::string, Tensor> metrics = {};  // means over the parts
+  std::vector<bool> reached = {};              // whether the loss depends on the parameter
+  std::vector<Update> buffers = {};            // running statistics of the problem's own module
 };
 
 // The gradients in `wrt`, which are variables, of the mean loss over the parts of a batch.

@@ -232,12 +232,8 @@ StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
   StepGraph result;
   Graph& graph = result.graph;
   graph.inputs = trace.inputs();
-  const auto tell = [&](const std::string& name, const Tensor& number) {
-    graph.outputs.push_back(cast(number, f64));
-    result.names.push_back(name);
-  };
-  tell("loss", traced.loss);
-  for (const auto& [key, metric] : traced.metrics) tell(key, metric);
+  result.tell("loss", traced.loss);
+  for (const auto& [key, metric] : traced.metrics) result.tell(key, metric);
   graph.updates = traced.buffers;
 
   const std::vector<nn::NamedVariable> parameters = level.problem().trainable_parameters();
@@ -262,9 +258,9 @@ StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
         traced_updates(level.problem(), traced, trace.rate(now), trace.step(now),
                        level.optimizer_state(), guarded ? Guard::yes : Guard::no, lower_scales);
     graph.updates.insert(graph.updates.end(), next.updates.begin(), next.updates.end());
-    if (next.norm) tell("gradient_norm", next.norm);
-    if (const Tensor scale = trace.scale(level)) tell("loss_scale", scale);
-    if (next.taken) tell("skipped", logical_not(next.taken));
+    if (next.norm) result.tell("gradient_norm", next.norm);
+    if (const Tensor scale = trace.scale(level)) result.tell("loss_scale", scale);
+    if (next.taken) result.tell("skipped", logical_not(next.taken));
   }
   graph.updates.insert(graph.updates.end(), trace.updates.begin(), trace.updates.end());
   return result;

@@ -48,13 +48,9 @@ class StepTrace {
 // every path.
 TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vector<Batch>& parts);
 
-// The whole step. Outputs are numbers, all float64: the loss, the metrics and, of an update, the
-// norm of gradients that are clipped, the scale of a loss in float16, and whether an update that is
-// guarded against overflow was skipped.
-struct StepGraph {
-  Graph graph;
-  std::vector<std::string> names;  // of the outputs
-};
+// The whole step. Its numbers are the loss, the metrics and, of an update, the norm of gradients
+// that are clipped, the scale of a loss in float16, and whether an update that is guarded against
+// overflow was skipped.
 StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
                      const std::vector<std::vector<TensorType>>& types);
 

@@ -7,11 +7,10 @@
 #include <set>
 
 #include "ebb/error.h"
-#include "ebb/grad.h"
-#include "ebb/node.h"
 #include "ebb/ops.h"
 #include "ops/loss/loss.h"
 #include "train/programs_by_shape.h"
+#include "train/step_builder.h"
 #include "train/trace_count.h"
 #include "train/usual_form.h"
 
@@ -25,20 +24,6 @@ std::vector<TensorType> Batch::types() const {
 
 namespace {
 
-// The path of the state that clipping by the last step's norm keeps.
-const std::string last_norm_path = "clip.last_norm";
-
-// x - x is NaN for infinities and NaN.
-Tensor is_finite(const Tensor& number) {
-  const Tensor difference = number - number;
-  return equal(difference, zeros_like(difference));
-}
-
-struct MicroBatch {
-  Batch batch;
-  double share = 1.0;  // of the whole batch's items
-};
-
 void check_options(const nn::ModuleBase& model, const TrainOptions& options) {
   if (!options.schedule) throw ValueError("TrainOptions: a schedule is needed, but none came");
   if (options.accumulate < 1)
@@ -49,14 +34,7 @@ void check_options(const nn::ModuleBase& model, const TrainOptions& options) {
                                  *options.clip_norm));
   if (!options.clip_norm && options.clip_by != ClipBy::this_norm)
     throw ValueError("TrainOptions: clip_by says how to clip, but there is no clip_norm");
-  if (options.precision != Precision::fp32) {
-    const DType expected = parameter_dtype(options.precision);
-    for (const nn::NamedVariable& p : model.trainable_parameters())
-      if (p.variable.dtype() != expected)
-        throw DTypeError(fmt::format("training in {} needs a model made in {}, but {} is {}",
-                                     name(options.precision), name(expected), p.path,
-                                     to_string(p.variable.type())));
-  }
+  require_parameter_dtype(model.trainable_parameters(), options.precision);
   if (!options.clip_norm) return;
   if (options.clip_by == ClipBy::last_norm && options.precision == Precision::mixed_fp16)
     throw ValueError(
@@ -67,48 +45,12 @@ void check_options(const nn::ModuleBase& model, const TrainOptions& options) {
         "clipping by two backwards cannot go with accumulation, which keeps all gradients anyway");
 }
 
-// At most `parts` of them, nearly equal: 10 items in 4 parts are 3, 3, 2 and 2.
-std::vector<MicroBatch> micro_batches(const Batch& whole, std::int64_t parts) {
-  if (parts == 1) return {{whole, 1.0}};
-  std::int64_t items = -1;
-  for (const Tensor& t : whole.tensors) {
-    const std::int64_t count = t.rank() > 0 ? t.shape()[0] : 0;
-    if (items >= 0 && count != items)
-      throw ShapeError(
-          fmt::format("to be cut into micro-batches, all tensors of a batch must have as "
-                      "many items, but {} and {} came",
-                      items, count));
-    items = count;
-  }
-  parts = std::max<std::int64_t>(1, std::min(parts, items));
-  std::vector<MicroBatch> result;
-  for (std::int64_t i = 0, begin = 0; i < parts; ++i) {
-    const std::int64_t end = begin + items / parts + (i < items % parts ? 1 : 0);
-    MicroBatch part;
-    for (const Tensor& t : whole.tensors) part.batch.tensors.push_back(slice(t, 0, begin, end));
-    part.share = static_cast<double>(end - begin) / static_cast<double>(items);
-    result.push_back(std::move(part));
-    begin = end;
-  }
-  return result;
-}
-
-void mark_gradients(const std::vector<Tensor>& gradients) {
-  for (const Tensor& g : gradients)
-    if (g) optim::as_made(g).node()->set_category(Category::gradients);
-}
-
 // Leaves out parameters that the loss does not depend on, as PyTorch's optimizers do: they are not
 // decayed and have no optimizer state.
-void keep_reached(std::vector<nn::NamedVariable>& parameters, std::vector<Tensor>& targets,
-                  std::vector<Tensor>& gradients) {
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i]) continue;
-    parameters[kept] = parameters[i], targets[kept] = targets[i], gradients[kept] = gradients[i];
-    ++kept;
-  }
-  if (kept == 0)
+void keep_reached(std::vector<nn::NamedVariable>& parameters, std::vector<Tensor>& gradients) {
+  std::vector<bool> reached;
+  for (const Tensor& gradient : gradients) reached.push_back(static_cast<bool>(gradient));
+  if (std::find(reached.begin(), reached.end(), true) == reached.end())
     throw ValueError(
         parameters.empty()
             ? "the model has no trainable parameters, so that no step can be taken"
@@ -116,7 +58,18 @@ void keep_reached(std::vector<nn::NamedVariable>& parameters, std::vector<Tensor
                           "which \"{}\" is the first: compute it from the model's results, and "
                           "without stop_gradient",
                           parameters.size(), parameters.front().path));
-  parameters.resize(kept), targets.resize(kept), gradients.resize(kept);
+  keep_where(reached, parameters);
+  keep_where(reached, gradients);
+}
+
+StepRules rules_of(const TrainOptions& options) {
+  StepRules rules{.precision = options.precision,
+                  .loss_scale = {},
+                  .clip_norm = options.clip_norm,
+                  .clip_by = options.clip_by,
+                  .guard = options.guard};
+  if (options.precision == Precision::mixed_fp16) rules.loss_scale = options.loss_scale;
+  return rules;
 }
 
 }  // namespace
@@ -142,6 +95,15 @@ struct TrainStep::State {
     return programs.program(like, [&](const auto& types) { return trace(types); });
   }
 
+  // The names of a step's numbers, which are the same for all shapes.
+  std::vector<std::string> names;
+  // The number of that name in the step that was run last; empty if steps do not give it.
+  std::optional<double> number(const Program& program, std::string_view name) const {
+    const auto at = std::find(names.begin(), names.end(), name);
+    if (at == names.end()) return {};
+    return program.scalar(static_cast<int>(at - names.begin()));
+  }
+
   // Inputs: the batch, then the rate and the step count. Outputs: the loss, then the norm with
   // clipping, then the scale with fp16, then whether the step was taken, if loss and norm do not
   // determine that.
@@ -150,52 +112,43 @@ struct TrainStep::State {
     const TraceScope fresh;
     const nn::ForwardScope forward(nn::Mode::train);
     free_unused_state();
-    Graph graph;
+    StepGraph result;
     const Batch batch = placeholders(types, model.device());
     const Tensor rate = input({{}, f64}, "rate", model.device()),
                  count = input({{}, f64}, "step", model.device());
-    graph.inputs = batch.tensors;
-    graph.inputs.push_back(rate);
-    graph.inputs.push_back(count);
+    result.graph.inputs = batch.tensors;
+    result.graph.inputs.push_back(rate);
+    result.graph.inputs.push_back(count);
 
-    std::optional<HalfPrecision> half;
-    if (options.precision != Precision::fp32) half.emplace(product_dtype(options.precision));
-    std::optional<LossScaler> scaler;
-    if (options.precision == Precision::mixed_fp16)
-      scaler.emplace(options.loss_scale, store, model.device());
-
+    StepBuilder builder(rules_of(options), store, model.device());
     auto parameters = model.trainable_parameters();
-    std::vector<Tensor> targets, gradients;
-    for (const nn::NamedVariable& p : parameters) targets.push_back(p.variable);
-    Tensor total, last;  // last: the scaled loss of the last micro-batch
-    for (const MicroBatch& part : micro_batches(batch, options.accumulate)) {
-      Tensor mean = loss(part.batch);
-      if (half) mean = cast((*half)({mean})[0], statistics_dtype(mean.dtype()));
-      const Tensor share = share_of(part, batch, mean);
-      total = total ? total + share : share;
-      last = scaler ? scaler->scaled(share) : share;
-      gradients = gradients.empty() ? grad_where_reached(last, targets)
-                                    : grad_onto(gradients, last, targets);
-      mark_gradients(gradients);
-    }
-    graph.outputs.push_back(cast(total, f64));
-    keep_reached(parameters, targets, gradients);
+    LossGradients traced = builder.gradients(
+        micro_batches(batch, options.accumulate), tensors_of(parameters),
+        [&](const MicroBatch& part) {
+          const Tensor mean = loss(part.batch);
+          return share_of(part, batch,
+                          builder.at_precision()(mean, statistics_dtype(mean.dtype())));
+        });
+    result.tell("loss", traced.loss);
+    keep_reached(parameters, traced.gradients);
 
-    const Tensor sound = options.guard == UpdateGuard::none ? Tensor{} : is_finite(total);
-    const Scaling scaling = scale_gradients(gradients, count, scaler, sound, graph);
-    if (options.clip_norm && options.clip_by == ClipBy::two_backwards) {
-      gradients = grad(last, targets);
-      mark_gradients(gradients);
-    }
-    for (const Update& update :
-         optimizer.updates(parameters, gradients, rate, scaling.step, scaling.factor, store))
-      graph.updates.push_back(update);
-    for (const Update& update : forward.updates()) {
-      const Tensor value = half ? (*half)({update.value})[0] : update.value;
-      const Tensor next = cast(value, update.target.dtype());
-      graph.updates.push_back({update.target, sound ? where(sound, next, update.target) : next});
-    }
-    return graph;
+    const Tensor sound = options.guard == UpdateGuard::none ? Tensor{} : is_finite(traced.loss);
+    const GradientScaling scaling =
+        builder.scale_gradients(traced.gradients, traced.scale, sound, count);
+    if (options.clip_norm) result.tell("gradient_norm", scaling.norm);
+    if (builder.scaler()) result.tell("loss_scale", builder.loss_scale());
+    if (builder.scaler() || options.guard == UpdateGuard::gradients)
+      result.tell("taken", scaling.taken);
+    if (options.clip_norm && options.clip_by == ClipBy::two_backwards)
+      traced.gradients = gradients_again(traced, tensors_of(parameters));
+    const auto add = [&](const std::vector<Update>& updates) {
+      result.graph.updates.insert(result.graph.updates.end(), updates.begin(), updates.end());
+    };
+    add(scaling.updates);
+    add(optimizer.updates(parameters, traced.gradients, rate, scaling.step, scaling.factor, store));
+    add(builder.buffer_updates(forward.updates(), sound));
+    names = std::move(result.names);
+    return std::move(result.graph);
   }
 
  private:
@@ -224,56 +177,6 @@ struct TrainStep::State {
     const Tensor own = weight(part.batch), none = scalar_like(own, 0.0);
     return where(greater(own, none), mean, none) * (own / weight(whole));
   }
-
-  // The factor for gradients, and the number of this step among the steps taken.
-  struct Scaling {
-    Tensor factor, step;
-  };
-  // `sound`: whether the loss is finite; empty without a guard.
-  Scaling scale_gradients(const std::vector<Tensor>& gradients, const Tensor& count,
-                          const std::optional<LossScaler>& scaler, const Tensor& sound,
-                          Graph& graph) {
-    Scaling scaling{{}, count};
-    Tensor taken = sound;
-    const auto guarded = [&](const Tensor& factor) {
-      if (!taken) return factor;
-      const Tensor wished = factor ? factor : full({}, 1.0, f32, model.device());
-      return where(taken, wished, zeros_like(wished));  // at zero the optimizer does nothing
-    };
-    const bool by_gradients = options.guard == UpdateGuard::gradients;
-    if (!scaler && !options.clip_norm && !by_gradients) {
-      scaling.factor = guarded({});
-      return scaling;
-    }
-    Tensor norm = optim::global_norm(gradients);
-    if (scaler) {
-      const LossScaler::Decision decision = scaler->decide(norm);
-      norm = decision.norm, taken = decision.taken;
-      scaling = {decision.gradient_scale, decision.step};
-      graph.updates.insert(graph.updates.end(), decision.updates.begin(), decision.updates.end());
-    } else if (sound && (by_gradients || options.clip_by != ClipBy::last_norm)) {
-      taken = logical_and(sound, is_finite(norm));
-    }
-    if (options.clip_norm) {
-      graph.outputs.push_back(cast(norm, f64));
-      const Tensor clip = clip_factor(norm, sound, graph);
-      scaling.factor = scaler ? where(taken, scaling.factor * clip, scaling.factor) : clip;
-    }
-    if (scaler)
-      graph.outputs.push_back(cast(scaler->scale(), f64));
-    else
-      scaling.factor = guarded(scaling.factor);
-    if (scaler || by_gradients) graph.outputs.push_back(cast(taken, f64));
-    return scaling;
-  }
-
-  Tensor clip_factor(const Tensor& norm, const Tensor& sound, Graph& graph) {
-    if (options.clip_by != ClipBy::last_norm) return optim::clip_scale(norm, *options.clip_norm);
-    const Variable last = store.get(last_norm_path, norm.type(), model.device());
-    graph.updates.push_back(
-        {last, sound ? where(logical_and(sound, is_finite(norm)), norm, last) : norm});
-    return optim::clip_scale(last, *options.clip_norm);
-  }
 };
 
 TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunction loss,
@@ -285,7 +188,8 @@ TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunc
                        {},
                        0,
                        0,
-                       ProgramsByShape(model.device(), options.compile)}) {
+                       ProgramsByShape(model.device(), options.compile),
+                       {}}) {
   check_options(model, options);
 }
 TrainStep::~TrainStep() = default;
@@ -313,13 +217,11 @@ StepResult TrainStep::operator()(const Batch& batch, const std::function<void()>
   feed(program, batch, result.rate, s.step, s.step + 1 - s.optimizer_start);
   program.run(meanwhile);
   ++s.step;
-  result.loss = program.scalar(0);
-  int next = 1;
-  if (s.options.clip_norm) result.gradient_norm = program.scalar(next++);
-  const bool scales = s.options.precision == Precision::mixed_fp16;
-  if (scales) result.loss_scale = program.scalar(next++);
-  if (scales || s.options.guard == UpdateGuard::gradients)
-    result.skipped = program.scalar(next++) == 0.0;
+  result.loss = *s.number(program, "loss");
+  result.gradient_norm = s.number(program, "gradient_norm").value_or(result.gradient_norm);
+  result.loss_scale = s.number(program, "loss_scale").value_or(result.loss_scale);
+  if (const auto taken = s.number(program, "taken"))
+    result.skipped = *taken == 0.0;
   else if (s.options.guard == UpdateGuard::loss)
     result.skipped = !std::isfinite(result.loss) ||
                      (s.options.clip_norm && s.options.clip_by != ClipBy::last_norm &&
@@ -386,7 +288,7 @@ void TrainStep::make_state() {
   if (s.options.precision == Precision::mixed_fp16)
     LossScaler(s.options.loss_scale, s.store, device);
   if (s.options.clip_norm && s.options.clip_by == ClipBy::last_norm)
-    s.store.get(last_norm_path, {{}, f32}, device);
+    s.store.get(std::string(last_norm_path), {{}, f32}, device);
 }
 const optim::Optimizer& TrainStep::optimizer() const { return state_->optimizer; }
 std::int64_t TrainStep::step() const { return state_->step; }

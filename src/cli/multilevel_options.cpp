@@ -1,0 +1,96 @@
+#include "cli/multilevel_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/level_rules.h"
+#include "cli/numbers.h"
+#include "ebb/error.h"
+#include "ebb/optim/by_name.h"
+
+namespace ebb::cli {
+namespace {
+
+// An option whose text the library reads; what it cannot read is a wrong command.
+template <class Read>
+CLI::Option* add_read(CLI::App& app, const std::string& name, const std::string& help,
+                      const Read& read) {
+  return app.add_option_function<std::string>(
+      name,
+      [name = name.substr(0, name.find(',')), read](const std::string& text) {
+        try {
+          read(text);
+        } catch (const Error& error) {
+          throw CLI::ValidationError(name, error.what());
+        }
+      },
+      help);
+}
+
+void add_level_options(CLI::App& app, const std::string& level, workloads::LevelOptions& o,
+                       LevelSettings settings) {
+  const std::string prefix = "--" + level + ".", group = std::string(level_group) + level;
+  const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* help) {
+    app.add_option(prefix + name, value, help)->check(CLI::NonNegativeNumber)->group(group);
+  };
+  const auto number = [&](const char* name, std::optional<double>& value, const char* help) {
+    app.add_option(prefix + name, value, help)->check(FiniteNumber::not_negative())->group(group);
+  };
+  add_read(app, prefix + (level == "classifier" ? "method,--method" : "method"),
+           "How levels above differentiate through it",
+           [&o](const std::string& text) { o.method = mlo::method_by_name(text); })
+      ->type_name("METHOD")
+      ->group(group);
+  count("unroll", o.unroll, "Updates for each step of the levels above");
+  count("warmup", o.warmup, "Steps before the levels above begin");
+  count("iterations", o.iterations, "Of neumann and cg");
+  number("alpha", o.alpha, "Of the method");
+  number("lr", o.rate, "Learning rate");
+  number("clip", o.clip, "Scale gradients down to this norm");
+  add_read(app, prefix + "optimizer", fmt::format("{}", fmt::join(optim::names(), ", ")),
+           [&o](const std::string& text) { optim::by_name(text), o.optimizer = text; })
+      ->type_name("NAME")
+      ->group(group);
+  if (settings == LevelSettings::problem) return;
+  count("accumulate", o.accumulate, "Batches for each update");
+  add_read(app, prefix + "precision", "As --precision, for this level",
+           [&o](const std::string& text) { o.precision = precision_by_name(text); })
+      ->type_name("NAME")
+      ->group(group);
+  add_read(app, prefix + "recompute", "As --recompute, for this level",
+           [&o](const std::string& text) { o.recompute = Recompute::parse(text); })
+      ->type_name("RULE")
+      ->group(group);
+  add_read(app, prefix + "budget", "Bytes for everything while this level runs",
+           [&o](const std::string& text) { o.budget = parse_bytes(text); })
+      ->type_name("SIZE")
+      ->group(group);
+}
+
+}  // namespace
+
+void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options,
+                            LevelSettings settings) {
+  const std::string group(several_group);
+  app.add_option("--classifier", options.classifier,
+                 fmt::format("What is trained on weighted data: {}",
+                             fmt::join(workloads::classifier_names(), ", ")))
+      ->check(CLI::IsMember(workloads::classifier_names()))
+      ->group(group);
+  app.add_option("--imbalance", options.imbalance,
+                 "How many times fewer items the rarest class has")
+      ->check(FiniteNumber::between(1.0, 1e6))
+      ->default_str(fmt::format("{}", workloads::usual_imbalance))
+      ->group(group);
+  app.add_option("--meta", options.meta, "Items of the balanced set")
+      ->check(CLI::PositiveNumber)
+      ->default_str(fmt::format("{}", workloads::usual_meta))
+      ->group(group);
+  for (const std::string& workload : workloads::multilevel_names())
+    for (const std::string& level : workloads::level_names(workload))
+      add_level_options(app, level, options.levels[level], settings);
+}
+
+}  // namespace ebb::cli

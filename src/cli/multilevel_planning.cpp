@@ -1,0 +1,133 @@
+#include "cli/multilevel_planning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/evaluation.h"
+#include "cli/level_rules.h"
+#include "cli/verb.h"
+#include "ebb/data/loader.h"
+#include "ebb/workloads/settings.h"
+
+namespace ebb::cli {
+
+using Json = nlohmann::ordered_json;
+
+workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
+                                      const PlanningOptions& planning, Bytes fixed) {
+  refuse_single_level_options(options.common.name, planning);
+  options.common.device = device_of(planning);
+  std::vector<Precision> precisions;
+  for (const std::string& name : workloads::level_names(options.common.name)) {
+    workloads::LevelOptions& level = options.levels[name];
+    if (planning.recompute && !level.recompute)
+      level.recompute = Recompute::parse(*planning.recompute);
+    if (planning.precision != "fp32" && !level.precision)
+      level.precision = precision_by_name(planning.precision);
+    precisions.push_back(level.precision.value_or(Precision::fp32));
+    level.form = form_of(planning, precisions.back());
+    if (planning.budget && planning.budget != "least" && !level.budget) {
+      const Bytes budget = parse_bytes(*planning.budget);
+      if (budget <= fixed)
+        throw MemoryError(
+            fmt::format("a budget of {} for the whole process cannot be kept: its "
+                        "fixed cost alone is {}",
+                        to_string(budget), to_string(fixed)));
+      level.budget = budget - fixed;
+    }
+  }
+  check_forms(planning, precisions);
+  if (!options.common.layout &&
+      uses(options, workloads::Setting::layout)) {  // as suits the lowest level, where the
+                                                    // classifier is trained
+    const std::string lowest = workloads::level_names(options.common.name).front();
+    options.common.layout =
+        fastest_layout(options.common.device,
+                       options.levels[lowest].precision.value_or(Precision::fp32), planning.tf32);
+  }
+  return options;
+}
+
+mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t seed,
+                                const Rates& rates) {
+  mlo::EngineConfig config;
+  config.seed = seed;
+  config.compile = device_options(planning, rates);
+  return config;
+}
+
+void settle_budget(workloads::MultilevelOptions& options, const PlanningOptions& planning,
+                   const Rates& rates) {
+  if (planning.budget != "least") return;
+  for (const auto& [name, level] : options.levels)
+    if (level.recompute && level.recompute->mode != Recompute::Mode::automatic && !level.budget)
+      throw UsageError(fmt::format(
+          "--budget least is the least that --recompute auto reaches, but the level {} has {}",
+          name, to_string(*level.recompute)));
+  const auto task = workloads::make_multilevel(options);
+  mlo::Engine engine(task->problems(), task->dependencies(),
+                     engine_config(planning, options.common.seed, rates));
+  const Bytes least = engine.least_budget();
+  for (const std::string& name : workloads::level_names(options.common.name)) {
+    std::optional<Bytes>& budget = options.levels[name].budget;
+    if (!budget) budget = least;
+  }
+}
+
+Bytes fixed_cost(const workloads::MultilevelOptions& options, const PlanningOptions& planning) {
+  if (!planning.whole_process) return {};
+  const auto task = workloads::make_multilevel(resolved(options, planning, Bytes{}));
+  Bytes ahead;
+  for (std::size_t level = 0; level < task->problems().size(); ++level)
+    ahead += loader_bytes(*task->test, workloads::training_loader(task->batch_size, 0, {}));
+  return measure_fixed_cost(planning, ahead);
+}
+
+std::optional<Bytes> whole_budget(const workloads::MultilevelOptions& options,
+                                  const PlanningOptions& planning, Bytes evaluation) {
+  if (!planning.budget) return {};
+  Bytes most;
+  for (const auto& [name, level] : options.levels)
+    most = std::max(most, level.budget.value_or(Bytes{}));
+  return most + evaluation;
+}
+
+Bytes kept_by_evaluation(const workloads::MultilevelOptions& options,
+                         const PlanningOptions& planning) {
+  const auto task = workloads::make_multilevel(resolved(options, planning, Bytes{}));
+  return evaluation_keeps(
+      task->model(), [&](const Batch& b) { return task->judge(b); }, *task->test);
+}
+
+std::int64_t parameters_of(workloads::MultilevelWorkload& task) {
+  std::int64_t count = 0;
+  for (const mlo::Problem* problem : task.problems()) count += problem->module().parameter_count();
+  return count;
+}
+
+Json plan_fields(const mlo::Engine::WholePlan& plan) {
+  Json levels = Json::array();
+  for (const auto& level : plan.levels) {
+    Json fields{{"problem", level.problem}};
+    fields.update(plan_fields(level.plan));
+    levels.push_back(std::move(fields));
+  }
+  return {{"planned_peak_bytes", plan.peak.count},
+          {"arena_bytes", plan.arena.count},
+          {"persistent_bytes", plan.persistent.count},
+          {"predicted_step_ms", plan.together.predicted_ms},
+          {"levels", std::move(levels)}};
+}
+
+std::string plan_summary(const mlo::Engine::WholePlan& plan) {
+  std::string text =
+      fmt::format("peak {} = {} bytes: arena {}, kept {}\n", to_string(plan.peak), plan.peak.count,
+                  to_string(plan.arena), to_string(plan.persistent));
+  for (const auto& level : plan.levels)
+    text += fmt::format("\n{}: {}", level.problem, plan_summary(level.plan));
+  return text;
+}
+
+}  // namespace ebb::cli

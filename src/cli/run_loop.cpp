@@ -1,0 +1,74 @@
+#include "cli/run_loop.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cli/interrupt.h"
+#include "cli/measure.h"
+#include "cli/verb.h"
+#include "ebb/report/progress.h"
+
+namespace ebb::cli {
+namespace {
+
+// The first steps touch memory for the first time.
+double usual(const std::vector<double>& times) {
+  const std::size_t warm = std::min<std::size_t>(times.size() - 1, 3);
+  return median({times.begin() + static_cast<std::ptrdiff_t>(warm), times.end()});
+}
+
+}  // namespace
+
+double Stopwatch::ms() const {
+  const auto now = std::chrono::steady_clock::now();
+  return std::chrono::duration<double, std::milli>(now - begin_).count();
+}
+
+double Stopwatch::processor_ms() const {
+  return 1e3 * static_cast<double>(std::clock() - processor_begin_) / CLOCKS_PER_SEC;
+}
+
+LoopResult run_loop(Trainee& trainee, const std::string& label, std::int64_t steps,
+                    Outputs& outputs) {
+  report::Progress progress(steps, {.label = label});
+  const Bytes peak = trainee.memory().peak();
+  LoopResult result;
+  std::vector<double> times, processor_times;
+  double ms = 0.0, processor_ms = 0.0;  // since the last update
+  const Interrupt interrupt;
+  try {
+    while (trainee.step() < steps && !interrupt.asked()) {
+      const StepTaken taken = trainee.advance(outputs);
+      ms += taken.ms, processor_ms += taken.processor_ms;
+      if (taken.loss) {
+        times.push_back(std::exchange(ms, 0.0));
+        processor_times.push_back(std::exchange(processor_ms, 0.0));
+        result.losses.push_back(*taken.loss);
+        progress.update(trainee.step(), *taken.loss, peak);
+      }
+      outputs.after_step(trainee.step(), result.losses.empty() ? 0.0 : result.losses.back());
+    }
+  } catch (const NotFinite&) {
+    progress.finish();
+    tell_not_finite(outputs);
+    throw;
+  } catch (...) {
+    progress.finish();
+    keep_last_whole_step(outputs, trainee.step(), trainee.intact());
+    throw;
+  }
+  progress.finish();
+  if (interrupt.asked() && trainee.step() < steps) {
+    tell_interruption(outputs, trainee.step(), steps);
+    result.signal = interrupt.signal();
+    return result;
+  }
+  if (result.losses.empty())
+    throw UsageError(fmt::format("--steps {} ends before the first update", steps));
+  result.step_ms = usual(times), result.processor_ms = usual(processor_times);
+  return result;
+}
+
+}  // namespace ebb::cli

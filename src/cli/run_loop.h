@@ -1,0 +1,35 @@
+// The steps of a run: progress, checkpoints on the way, and every way in which a run can end early.
+#pragma once
+
+#include <chrono>
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "cli/trainee.h"
+
+namespace ebb::cli {
+
+// The time since it was made.
+class Stopwatch {
+ public:
+  double ms() const;
+  double processor_ms() const;  // of all threads of the process
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::clock_t processor_begin_ = std::clock();
+};
+
+struct LoopResult {
+  std::vector<double> losses;                // of each update
+  double step_ms = 0.0, processor_ms = 0.0;  // of an update, in the median
+  int signal = 0;                            // that ended the run before its last step, or 0
+};
+
+// Takes steps until there are `steps`, or a signal asks to stop. An error ends it after the last
+// whole step has been kept, if it can be.
+LoopResult run_loop(Trainee& trainee, const std::string& label, std::int64_t steps,
+                    Outputs& outputs);
+
+}  // namespace ebb::cli

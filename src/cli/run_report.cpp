@@ -1,0 +1,78 @@
+#include "cli/run_report.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/process_memory.h"
+#include "ebb/threads.h"
+
+namespace ebb::cli {
+namespace {
+
+// Nine significant digits tell any two float32 losses apart.
+double nine_digits(double value) { return std::stod(fmt::format("{:.9g}", value)); }
+
+bool is_of_loss(const workloads::Limit& limit) {
+  return limit.kind == workloads::Limit::Kind::loss;
+}
+
+}  // namespace
+
+void print_run(const TrainCommand& command, const Trainee& trainee, const RunResult& result) {
+  const Trainee::Facts facts = trainee.facts();
+  const std::vector<double>&losses = result.loop.losses, &metrics = result.metrics;
+  fmt::print("{}: {} parameters, batch {}, {} {} of {:.1f} ms\n", command.workload().name,
+             facts.parameters, facts.batch, losses.size(), trainee.counted(), result.loop.step_ms);
+  fmt::print("{}", trainee.data_text());
+  fmt::print("loss {:.6g} at first, {:.6g} at last\n", losses.front(), losses.back());
+  fmt::print("{}", trainee.steps_text());
+  if (!metrics.empty())
+    fmt::print("test loss {:.6g}{}\n", metrics[0],
+               metrics.size() > 1 ? fmt::format(", accuracy {:.2f}%", 100.0 * metrics[1]) : "");
+  if (facts.limit)
+    fmt::print("best possible {} {:.6g}\n", is_of_loss(*facts.limit) ? "loss" : "accuracy",
+               facts.limit->value);
+  fmt::print("peak {} as planned, {} resident, {} of the process beside it; planned in {:.1f} ms\n",
+             to_string(result.peak), to_string(result.measured), to_string(result.fixed),
+             trainee.memory().plan.made_in_ms);
+  fmt::print("{}", trainee.plan_text());
+  const MachineOptions& asked = command.planning.machine;
+  if (asked.huge_pages || asked.lock_memory || asked.pin_threads)
+    fmt::print("{}", to_string(result.machine));
+}
+
+nlohmann::ordered_json run_fields(const TrainCommand& command, const Trainee& trainee,
+                                  const RunResult& result) {
+  const Trainee::Facts facts = trainee.facts();
+  const std::vector<double>& metrics = result.metrics;
+  std::vector<double> losses;
+  for (const double loss : result.loop.losses) losses.push_back(nine_digits(loss));
+  nlohmann::ordered_json fields{{"workload", command.workload().name},
+                                {"device", command.planning.device},
+                                {"threads", threads()},
+                                {"params", facts.parameters},
+                                {"batch", facts.batch},
+                                {"data", data_fields(facts.data)},
+                                {"steps", command.steps},
+                                {"losses", losses},
+                                {"step_ms", result.loop.step_ms},
+                                {"step_processor_ms", result.loop.processor_ms},
+                                {"measured_peak_bytes", result.measured.count},
+                                {"fixed_bytes", result.fixed.count},
+                                {"process_peak_bytes", process_peak().count}};
+  fields.update(trainee.fields());
+  fields["planned_peak_bytes"] = result.peak.count;
+  if (result.evaluation) {
+    fields["eval_items"] = result.evaluation->items();
+    fields["eval_batch"] = result.evaluation->part();
+  }
+  if (!metrics.empty()) fields["eval_loss"] = nine_digits(metrics[0]);
+  if (metrics.size() > 1) fields["eval_accuracy"] = metrics[1];
+  if (facts.limit)
+    fields[is_of_loss(*facts.limit) ? "best_loss" : "best_accuracy"] = facts.limit->value;
+  if (result.kept.budget) fields["budget_exceeded"] = result.kept.exceeded();
+  return fields;
+}
+
+}  // namespace ebb::cli

@@ -1,0 +1,30 @@
+// What `ebb train` tells of a finished run: text for people, or fields of a JSON document.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <vector>
+
+#include "cli/memory_check.h"
+#include "cli/run_loop.h"
+#include "cli/train_command.h"
+#include "cli/trainee.h"
+#include "ebb/machine.h"
+
+namespace ebb::cli {
+
+struct RunResult {
+  LoopResult loop;
+  Bytes peak;             // planned, of steps and evaluation
+  Bytes measured, fixed;  // of steps and evaluation; of the process beside them
+  std::optional<Evaluation> evaluation = {};
+  std::vector<double> metrics = {};  // of evaluation: the loss, then the accuracy if there is one
+  MachineReport machine = {};
+  Kept kept = {};
+};
+
+void print_run(const TrainCommand& command, const Trainee& trainee, const RunResult& result);
+nlohmann::ordered_json run_fields(const TrainCommand& command, const Trainee& trainee,
+                                  const RunResult& result);
+
+}  // namespace ebb::cli

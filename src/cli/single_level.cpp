@@ -1,0 +1,290 @@
+#include "cli/single_level.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/evaluation.h"
+#include "cli/feed.h"
+#include "cli/planning.h"
+#include "cli/run_loop.h"
+#include "cli/verb.h"
+#include "ebb/data/loader.h"
+#include "ebb/io/plan_file.h"
+#include "ebb/train/train_step.h"
+#include "train/trace_count.h"
+
+namespace ebb::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Types = std::vector<TensorType>;
+
+std::unique_ptr<workloads::Workload> make_task(const TrainCommand& command) {
+  auto task = workloads::make_workload(command.workload());
+  if (command.planning.accumulate != "auto")
+    check_accumulation(std::stoll(command.planning.accumulate), task->batch_size);
+  if (command.save && !task->saves)
+    throw UsageError(
+        fmt::format("--save: the workload {} has no Hugging Face form", command.workload().name));
+  return task;
+}
+
+class SingleLevel : public Trainee {
+ public:
+  explicit SingleLevel(const TrainCommand& command, const Rates& rates)
+      : command_(command), rates_(rates), task_(make_task(command)) {
+    if (planning_.whole_process) fixed_ = fixed_cost();
+    if (command.eval_batches > 0)
+      beside_ = evaluation_keeps(task_->model(), metrics_of(*task_), *task_->test);
+    step_ = planned_step();
+    plan_ = &step_->plan(types_);
+  }
+
+  Facts facts() const override {
+    return {task_->model().parameter_count(),
+            task_->batch_size,
+            {{"train", task_->train_part}, {"test", task_->test_part}},
+            task_->limit};
+  }
+
+  // --- Memory
+
+  TrainingMemory memory() const override {
+    const std::optional<Bytes> steps = step_->options().compile.plan.budget;
+    return {plan_->arena(), plan_->persistent, *plan_,
+            steps ? std::optional(*steps + beside_) : std::nullopt};
+  }
+  Bytes kept_by_evaluation() const override { return beside_; }
+  Evaluation evaluation(std::int64_t batches) override {
+    CompileOptions compile = step_->options().compile;
+    compile.arena = step_->arena();
+    return {task_->model(), metrics_of(*task_), task_->test, task_->batch_size, batches, compile,
+            memory()};
+  }
+  const Arena& arena() const override { return *step_->arena(); }
+  Leaves leaves() override { return step_->leaves(types_); }
+  Bytes resident() override { return step_->resident(types_); }
+
+  // --- Checkpoints
+
+  workloads::TrainSpec spec() const override {
+    workloads::TrainSpec spec = spec_of(command_);
+    fill_in(spec, *task_, step_->optimizer());
+    spec.planning.accumulate = std::to_string(step_->options().accumulate);
+    return spec;
+  }
+  workloads::DataFingerprint data_fingerprint() const override {
+    return workloads::data_fingerprint(command_.workload().data, *task_->train);
+  }
+  void restore(const SavedRun& saved, io::SavedState state) override {
+    const io::Notes notes = io::load_checkpoint(saved.file, task_->model(), *step_, state);
+    const auto position = notes.find("loader");
+    if (position == notes.end())
+      throw FileError(fmt::format("{}: the data's position is missing", saved.file.string()));
+    try {
+      loader_.restore(
+          position_near(loader_.save(), loader_state(position->second), loader_.batches()));
+    } catch (const ValueError& error) {
+      throw FileError(fmt::format("{}: {}", saved.file.string(), error.what()));
+    }
+  }
+  Bytes checkpoint_bytes() const override { return io::checkpoint_bytes(task_->model(), *step_); }
+  void save_checkpoint(const fs::path& file, const io::Notes& notes) override {
+    io::Notes own = notes;
+    own["loader"] = text_of(feed_.position());
+    io::save_checkpoint(file, task_->model(), *step_, own);
+  }
+  std::optional<std::string> non_finite_weight() const override {
+    const auto path = non_finite_variable(task_->model());
+    return path ? std::optional(fmt::format("\"{}\"", *path)) : std::nullopt;
+  }
+  void save_model() override { task_->save(*command_.save); }
+
+  // --- Steps
+
+  std::int64_t step() const override { return step_->step(); }
+  bool intact() const override { return step_->intact(); }
+
+  StepTaken advance(Outputs& outputs) override {
+    TrainStep& step = *step_;
+    const Batch batch = feed_.take();
+    const bool ahead = plan_->device.kind == Device::Kind::cuda && step.step() + 1 < command_.steps;
+    const Stopwatch watch;
+    const StepResult result = step(batch, [&] {
+      if (!ahead) return;
+      if (const Batch* next = feed_.prefetch()) step.expect(*next);
+    });
+    require_finite(result, batch);
+    feed_.done();
+    const StepTaken taken{result.loss, watch.ms(), watch.processor_ms()};
+    outputs.log("loss", step.step(), result.loss);
+    outputs.log("rate", step.step(), result.rate);
+    if (planning_.clip) outputs.log("gradient_norm", step.step(), result.gradient_norm);
+    if (result.skipped) ++skipped_;
+    loss_scale_ = result.loss_scale;
+    if (scales_losses()) outputs.log("loss_scale", step.step(), loss_scale_);
+    return taken;
+  }
+
+  // --- Report
+
+  std::string_view counted() const override { return "steps"; }
+  std::string data_text() const override {
+    return fmt::format("trained on {}\ntested on {}\n", to_string(task_->train_part),
+                       to_string(task_->test_part));
+  }
+  std::string steps_text() const override {
+    if (scales_losses())
+      return fmt::format("{} of the steps skipped, loss scale {} at last\n", skipped_, loss_scale_);
+    if (skipped_ == 0) return {};
+    return fmt::format("{} of the steps skipped, as they were not finite\n", skipped_);
+  }
+  std::string plan_text() const override {
+    if (plan_->recomputed_nodes() == 0) return {};
+    return fmt::format(
+        "{} of {} instructions run again: {:.3f} × the time of keeping all, as predicted\n",
+        plan_->recomputed_nodes(), plan_->instructions.size(), plan_->overhead());
+  }
+  nlohmann::ordered_json fields() const override {
+    nlohmann::ordered_json fields{{"precision", planning_.precision},
+                                  {"traced_steps", traced_steps().load()}};
+    fields.update(plan_fields(*plan_));
+    if (scales_losses() || planning_.on_nan == "skip") fields["skipped_steps"] = skipped_;
+    if (scales_losses()) fields["loss_scale"] = loss_scale_;
+    return fields;
+  }
+  std::string on_nan_hint() const override {
+    return "--on-nan skip leaves out steps whose gradients are not finite, --on-nan ignore goes on";
+  }
+
+ private:
+  bool scales_losses() const { return planning_.precision == "fp16"; }
+
+  void require_finite(const StepResult& result, const Batch& batch) const {
+    if (planning_.on_nan != "stop") return;
+    const bool loss = !std::isfinite(result.loss),
+               norm = planning_.clip && !scales_losses() && !std::isfinite(result.gradient_norm);
+    if (!loss && !norm) return;
+    const std::optional<NonFinite> found = step_->find_non_finite(batch);
+    throw NotFinite(fmt::format(
+        "step {}: the {} is {}; what is not finite first is {}; --on-nan skip leaves such steps "
+        "out, --on-nan ignore goes on",
+        step(), loss ? "loss" : "norm of the gradients",
+        text_of_non_finite(loss ? result.loss : result.gradient_norm),
+        found ? to_string(*found) : "not found: computed again, all values are finite"));
+  }
+
+  // --- Planning
+
+  Bytes fixed_cost() const {
+    return measure_fixed_cost(planning_, loader_bytes(*task_->train, loading_));
+  }
+
+  // Without the number of micro-batches.
+  TrainOptions train_options() const {
+    TrainOptions options = step_options(planning_);
+    const std::int64_t rest = std::max<std::int64_t>(1, command_.steps - command_.warmup);
+    optim::SchedulePtr schedule = command_.schedule == "cosine"   ? optim::cosine(rest, 0.1)
+                                  : command_.schedule == "linear" ? optim::linear_decay(rest)
+                                                                  : optim::constant();
+    options.schedule =
+        command_.warmup > 0 ? optim::linear_warmup(command_.warmup, schedule) : schedule;
+    options.compile = compile_options(planning_, command_.workload().seed, rates_, fixed_, beside_);
+    if (command_.plan)
+      options.compile.planner = [file = *command_.plan](const Graph& graph) {
+        return io::load_plan(file, graph);
+      };
+    return options;
+  }
+
+  std::unique_ptr<TrainStep> make_step(const TrainOptions& options) const {
+    return std::make_unique<TrainStep>(
+        task_->model(), optimizer_of(*task_, planning_, command_.rate),
+        [this](const Batch& b) { return task_->loss(b); }, options);
+  }
+
+  // The step with its plan, which is made once, with two exceptions: the least budget is found
+  // before it can be planned with, and planning itself may take memory that a budget for the whole
+  // process has no room for.
+  std::unique_ptr<TrainStep> planned_step() {
+    TrainOptions options = train_options();
+    std::unique_ptr<TrainStep> step = chosen_step(options);
+    if (!planning_.whole_process) return step;
+    fixed_ = fixed_cost();
+    const std::int64_t parts = step->options().accumulate;
+    options = train_options(), options.accumulate = parts;
+    if (step->plan(types_).peak <= *options.compile.plan.budget) return step;
+    step = make_step(options);
+    plan(*step);
+    return step;
+  }
+
+  std::unique_ptr<TrainStep> chosen_step(TrainOptions options) const {
+    if (planning_.accumulate == "auto" && planning_.budget != "least") {
+      std::map<std::int64_t, std::unique_ptr<TrainStep>> tried;
+      options.accumulate = fastest_parts(task_->batch_size, [&](std::int64_t parts) {
+        options.accumulate = parts;
+        return (tried[parts] = make_step(options))->plan(types_).predicted_ms;
+      });
+      plan(*tried.at(options.accumulate));  // made already, unless no number keeps the budget
+      return std::move(tried.at(options.accumulate));
+    }
+    options.accumulate = accumulation(*task_, planning_, options.compile);
+    std::unique_ptr<TrainStep> step = make_step(options);
+    if (planning_.budget == "least") {
+      settle_budget(planning_, step->trace(types_), options.compile);
+      step = make_step(options);
+    }
+    plan(*step);
+    return step;
+  }
+
+  // An error tells what would help.
+  void plan(TrainStep& step) const {
+    try {
+      step.plan(types_);
+    } catch (const BudgetError&) {
+      plan_or_explain(command_.workload(), planning_, step.trace(types_), step.options().compile);
+      throw;
+    }
+  }
+
+  const TrainCommand& command_;
+  const PlanningOptions& planning_ = command_.planning;
+  const Rates rates_;
+  const std::unique_ptr<workloads::Workload> task_;
+  const data::LoaderOptions loading_ = workloads::training_loader(
+      task_->batch_size, command_.workload().seed, command_.workload().device);
+  data::Loader loader_{task_->train, loading_};
+  Feed feed_{loader_};
+  const Types types_ = loader_.types().front();
+  Bytes fixed_, beside_;  // of the process beside the plan; kept by evaluation alone
+  std::unique_ptr<TrainStep> step_;
+  const Plan* plan_ = nullptr;
+  double loss_scale_ = 1.0;
+  std::int64_t skipped_ = 0;
+};
+
+}  // namespace
+
+workloads::TrainSpec single_level_spec(const TrainCommand& command) {
+  const auto task = make_task(command);
+  // What these refuse is refused here.
+  device_options(command.planning, {}), step_options(command.planning);
+  workloads::TrainSpec spec = spec_of(command);
+  fill_in(spec, *task, optimizer_of(*task, command.planning, command.rate));
+  return spec;
+}
+
+int train_single_level(const TrainCommand& command, const std::optional<SavedRun>& saved,
+                       Output output) {
+  const Rates rates = command.planning.needs_rates() ? rates_for(command.planning) : Rates{};
+  return train_run(command, saved, output,
+                   [&] { return std::make_unique<SingleLevel>(command, rates); });
+}
+
+}  // namespace ebb::cli

@@ -1,0 +1,76 @@
+// What `ebb train` trains: a workload of one level or of several, with its plan. `train_run` does
+// the rest.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "cli/evaluation.h"
+#include "cli/outputs.h"
+#include "cli/resume.h"
+#include "ebb/arena.h"
+#include "ebb/io/checkpoint.h"
+#include "ebb/workloads/train_spec.h"
+#include "ebb/workloads/workload.h"
+
+namespace ebb::cli {
+
+// One step of a run.
+struct StepTaken {
+  std::optional<double> loss;  // of the update that the step completes, if it completes one
+  double ms = 0.0, processor_ms = 0.0;  // of the step alone, without waiting for data
+};
+
+class Trainee {
+ public:
+  virtual ~Trainee() = default;
+
+  struct Facts {
+    std::int64_t parameters = 0, batch = 0;
+    std::map<std::string, workloads::DataPart> data = {};
+    std::optional<workloads::Limit> limit = {};
+  };
+  virtual Facts facts() const = 0;
+
+  // --- Memory
+  // What steps take, by their plan. Its budget is for steps and evaluation.
+  virtual TrainingMemory memory() const = 0;
+  virtual Bytes kept_by_evaluation() const = 0;  // see evaluation_keeps
+  virtual Evaluation evaluation(std::int64_t batches) = 0;
+  virtual const Arena& arena() const = 0;
+  virtual Leaves leaves() = 0;
+  virtual Bytes resident() = 0;
+
+  // --- Checkpoints
+  virtual workloads::TrainSpec spec() const = 0;  // with all defaults
+  virtual workloads::DataFingerprint data_fingerprint() const = 0;
+  virtual void restore(const SavedRun& saved, io::SavedState state) = 0;
+  virtual Bytes checkpoint_bytes() const = 0;
+  virtual void save_checkpoint(const std::filesystem::path& file, const io::Notes& notes) = 0;
+  // The first weight that is not finite, as an error calls it.
+  virtual std::optional<std::string> non_finite_weight() const = 0;
+  // Saves the trained model where the command asks for it.
+  virtual void save_model() {}
+
+  // --- Steps
+  virtual std::int64_t step() const = 0;  // steps taken
+  // Takes a step and logs its numbers. Throws NotFinite if the run must not go on.
+  virtual StepTaken advance(Outputs& outputs) = 0;
+  // After a step that threw: whether weights and state are those of the last whole step.
+  virtual bool intact() const = 0;
+
+  // --- Report, in addition to what all runs report
+  virtual std::string_view counted() const = 0;  // "steps", "updates": what has a loss and a time
+  virtual nlohmann::ordered_json fields() const = 0;
+  virtual std::string data_text() const = 0;
+  virtual std::string steps_text() const { return {}; }
+  virtual std::string plan_text() const = 0;
+  // What could be done about numbers that are not finite.
+  virtual std::string on_nan_hint() const = 0;
+};
+
+}  // namespace ebb::cli
