@@ -399,8 +399,10 @@ std::uint64_t Program::step() const { return state_->random.step; }
 void Program::set_step(std::uint64_t step) { state_->random.step = step; }
 
 std::vector<Tensor> eval(std::span<const Tensor> tensors, std::uint64_t seed) {
+  CompileOptions options;
+  options.seed = seed;
   Program program({.inputs = {}, .outputs = {tensors.begin(), tensors.end()}, .updates = {}},
-                  {.seed = seed});
+                  options);
   program.run();
   std::vector<Tensor> results;
   for (std::size_t i = 0; i < tensors.size(); ++i)
