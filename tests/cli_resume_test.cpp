@@ -180,6 +180,24 @@ TEST(CommandLineResume, SeveralLevels) {
   EXPECT_EQ(
       losses_of("train --steps 6 --classifier.lr 0.5 --change classifier.lr --resume " + at).size(),
       1u);
+  // One after the other, each on what the last has left.
+  int step = 7;
+  for (const auto& [given, names] :
+       {std::pair{"--classifier.optimizer adam --classifier.lr 0.01",
+                  "classifier.optimizer,classifier.lr"},
+        {"--reweight.optimizer sgd --reweight.lr 0.1", "reweight.optimizer,reweight.lr"},
+        {"--method unrolled", "classifier.method,classifier.iterations,classifier.alpha"},
+        {"--classifier.unroll 2", "classifier.unroll"},
+        {"--classifier.accumulate 2", "classifier.accumulate"},
+        {"--reweight.clip 1", "reweight.clip"},
+        {"--classifier.warmup 3", "classifier.warmup"}}) {
+    const std::string on = "train --resume " + at + " " + given + " --steps ";
+    expect_usage_error(on + std::to_string(step + 1), "--change");
+    const Outcome changed = run(on + std::to_string(step + 4) + " --change " + names);
+    EXPECT_EQ(changed.code, 0) << given << "\n" << changed.output;
+    step += 4;
+    EXPECT_EQ(step_of(at), step);
+  }
 }
 
 }  // namespace

@@ -241,8 +241,11 @@ class Training {
       fill_in(spec, *task_);
       const auto data = workloads::data_fingerprint(options_.common.data, *task_->test);
       if (saved_) {
-        require_same(*saved_, command_, spec, data);
-        engine_->load(saved_->file);
+        const std::vector<std::string> changed = require_same(*saved_, command_, spec, data);
+        std::map<std::string, io::SavedState> levels;
+        for (const std::string& name : workloads::level_names(options_.common.name))
+          levels[name] = saved_state(changed, name);
+        engine_->load(saved_->file, levels);
       }
       notes = notes_of(spec, data);
     }
@@ -365,8 +368,7 @@ class Training {
       throw;
     } catch (...) {
       progress.finish();
-      // A step takes batches and moves counters of several levels, one after the other.
-      keep_last_whole_step(outputs, step, false);
+      keep_last_whole_step(outputs, step, engine_->intact());
       throw;
     }
     progress.finish();

@@ -102,7 +102,8 @@ class Train : public Verb {
       fill_in(spec, *task_, step.optimizer());
       spec.planning.accumulate = std::to_string(step.options().accumulate);
       const auto data = workloads::data_fingerprint(workload_.data, *task_->train);
-      if (saved) restore(*saved, require_same(*saved, command_, spec, data), loader, step);
+      if (saved)
+        restore(*saved, saved_state(require_same(*saved, command_, spec, data)), loader, step);
       notes = notes_of(spec, data);
     }
     const Plan& plan = step.plan(types);
