@@ -460,15 +460,21 @@ int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>&
 int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
                     Output output) {
   const Rates rates = rates_for(planning);
-  const Bytes fixed = fixed_cost(options, planning);
-  workloads::MultilevelOptions all = resolved(options, planning, fixed);
+  const Bytes fixed = fixed_cost(options, planning), beside = kept_by_evaluation(options, planning);
+  workloads::MultilevelOptions all = resolved(options, planning, fixed + beside);
   settle_budget(all, planning, rates);
   const auto task = workloads::make_multilevel(all);
-  mlo::Engine engine(task->problems(), task->dependencies(),
-                     engine_config(planning, all.common.seed, rates));
+  const mlo::EngineConfig config = engine_config(planning, all.common.seed, rates);
+  mlo::Engine engine(task->problems(), task->dependencies(), config);
   const mlo::Engine::WholePlan plan = engine.plan();
+  const Evaluation evaluation(
+      task->model(), [&](const Batch& b) { return task->judge(b); }, task->test, task->batch_size,
+      1, config.compile,
+      TrainingMemory{plan.arena, plan.persistent, plan.together,
+                     whole_budget(all, planning, beside)});
+  const Bytes peak = std::max(plan.peak, evaluation.peak());
   Json memory;
-  warn_if_too_large(plan.peak + fixed, planning, rates, memory);
+  warn_if_too_large(peak + fixed, planning, rates, memory);
   if (output == Output::json) {
     Json result{{"workload", options.common.name},
                 {"classifier", workloads::classifier_of(options)},
@@ -476,6 +482,8 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
                 {"params", parameters_of(*task)},
                 {"batch", task->batch_size}};
     result.update(plan_as_json(plan));
+    result["planned_peak_bytes"] = peak.count;  // of steps and evaluation
+    result["eval_batch"] = evaluation.part();
     result.update(memory);
     std::cout << json_text(result) << "\n";
     return success;
