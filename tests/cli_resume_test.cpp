@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -153,6 +154,27 @@ TEST(CommandLineResume, KeepsTheLastAndTheBest) {
   int files = 0;
   for (const auto& entry : fs::directory_iterator(at)) ++files, (void)entry;
   EXPECT_EQ(files, 4);
+}
+
+// By the training loss of the steps before it, though the run evaluates at its end.
+TEST(CommandLineResume, TheBestIsTheOneOfTheLowestTrainingLoss) {
+  const TemporaryFolder folder;
+  const fs::path at = folder / "run";
+  const Json losses = losses_of(
+      "train --workload lm --batch 4 --eval-batches 2 --steps 7 --lr 0.05 --keep 2 "
+      "--checkpoint-every 2 --checkpoint " +
+      at.string());
+  ASSERT_EQ(losses.size(), 7u);
+  std::map<double, std::int64_t> step_by_loss;
+  for (const auto& [begin, end] : {std::pair{0, 2}, {2, 4}, {4, 6}, {6, 7}}) {
+    double sum = 0.0;
+    for (int i = begin; i < end; ++i) sum += losses[i].get<double>();
+    step_by_loss[sum / (end - begin)] = end;
+  }
+  const io::CheckpointSummary best = io::read_summary(at / "best.safetensors");
+  EXPECT_EQ(best.step, step_by_loss.begin()->second);
+  // The losses that are told have nine digits.
+  EXPECT_NEAR(std::stod(best.notes.at("loss")), step_by_loss.begin()->first, 1e-7);
 }
 
 TEST(CommandLineResume, SeveralLevels) {

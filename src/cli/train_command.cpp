@@ -62,8 +62,10 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
   app.add_option("--checkpoint-every", c.checkpoint_every, "Also every so many steps")
       ->check(CLI::PositiveNumber)
       ->group(outputs);
-  app.add_option("--keep", c.keep,
-                 "Checkpoints to keep, the newest; from 2 on also that of the lowest loss")
+  app.add_option(
+         "--keep", c.keep,
+         "Checkpoints to keep, the newest; from 2 on also the best: that of the lowest mean "
+         "training loss since the checkpoint before it. Evaluation does not count")
       ->check(CLI::Range(1, 1000000).description(""))
       ->capture_default_str()
       ->type_name("N")
