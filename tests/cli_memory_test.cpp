@@ -2,6 +2,8 @@
 // than the machine does not start, and a budget that was not kept is told.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -18,10 +20,17 @@ const std::string sizes =
     "--workload gpt2 --layers 2 --width 32 --heads 2 --sequence 32 --vocabulary 3000 --batch 16 ";
 
 Json json_of(const std::string& arguments, int code = 0) {
-  const Outcome outcome = run(arguments + " --json 2>/dev/null");
+  const Outcome outcome = run(arguments + " --json");
   EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.output;
-  return Json::parse(outcome.output.substr(outcome.output.find('{')));
+  const std::size_t begin = outcome.output.find('{');  // one line, which an error may follow
+  return Json::parse(outcome.output.substr(begin, outcome.output.find('\n', begin) - begin));
 }
+
+// Every process that is started meanwhile has a library in it that takes memory (unplanned_memory).
+struct UnplannedMemory {
+  UnplannedMemory() { setenv("LD_PRELOAD", EBB_UNPLANNED_MEMORY, 1); }
+  ~UnplannedMemory() { unsetenv("LD_PRELOAD"); }
+};
 
 // A step in micro-batches takes less than evaluation of the whole batch would.
 TEST(CommandLineMemory, EvaluationStaysWithinTheStep) {
@@ -46,6 +55,18 @@ TEST(CommandLineMemory, ABudgetIsForEvaluationToo) {
   EXPECT_EQ(several["budget_exceeded"], false);
 }
 
+// What `ebb plan` tells is what `ebb train` takes, evaluation included.
+TEST(CommandLineMemory, PlansCountEvaluation) {
+  for (const std::string& workload :
+       {sizes, std::string("--workload reweight --hidden 64 --batch 20 --meta 100 ")})
+    for (const char* budget : {"", "--budget least"}) {
+      const Json plan = json_of("plan " + workload + budget),
+                 run = json_of("train --steps 4 --eval-batches 1 " + workload + budget);
+      EXPECT_EQ(plan["planned_peak_bytes"], run["planned_peak_bytes"]) << workload << budget;
+      EXPECT_EQ(plan["eval_batch"], run["eval_batch"]) << workload << budget;
+    }
+}
+
 // 60 MiB of images are part of what a process of 100 MiB holds.
 TEST(CommandLineMemory, DataCountsAsPartOfTheProcess) {
   if (sanitized) GTEST_SKIP() << "a sanitizer's own memory is part of the process";
@@ -65,6 +86,57 @@ TEST(CommandLineMemory, DataCountsAsPartOfTheProcess) {
   expect_failure("train --steps 1 --whole-process --budget 60MiB " + mlp, 1, "fixed cost");
 }
 
+// A library in the process takes 64 MiB after planning: the work is done, and told to be over.
+TEST(CommandLineMemory, AProcessOverItsBudget) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer must be the first library of a process";
+  const TemporaryFolder folder;
+  const std::string mlp = "--workload mlp --hidden 16 --steps 2 ";
+  const Json plan = json_of("plan --budget 4GiB --whole-process --workload mlp --hidden 16");
+  const std::int64_t budget = plan["fixed_bytes"].get<std::int64_t>() +
+                              plan["planned_peak_bytes"].get<std::int64_t>() + (16 << 20);
+  const std::string train = "train --whole-process --budget " + std::to_string(budget) + " " + mlp +
+                            "--checkpoint " + folder.path().string();
+  EXPECT_EQ(json_of(train + "/alone")["budget_exceeded"], false);
+  const UnplannedMemory unplanned;
+  const Outcome text = run(train + "/text");
+  const Json over = json_of(train + "/json", 3);
+  EXPECT_EQ(text.code, 3) << text.output;
+  EXPECT_NE(text.output.find("was not kept: the process took"), std::string::npos) << text.output;
+  EXPECT_EQ(over["budget_exceeded"], true);
+  EXPECT_GT(over["process_peak_bytes"], budget);
+  EXPECT_EQ(over["losses"].size(), 2u);
+}
+
+// 24 MiB of weights, which are looked through and written where they are.
+TEST(CommandLineMemory, KeepingACheckpointTakesNoMemory) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
+  const TemporaryFolder folder;
+  const std::string mlp =
+      "train --workload mlp --hidden 2000 --batch 4 --eval-batches 0 --optimizer sgd --steps 2 ";
+  EXPECT_LT(json_of(mlp + "--checkpoint " + folder.path().string())["process_peak_bytes"]
+                .get<std::int64_t>(),
+            json_of(mlp)["process_peak_bytes"].get<std::int64_t>() + (8 << 20));
+}
+
+// 24 MiB of weights: Adam has 47 MiB of state beside them, plain descent none.
+TEST(CommandLineMemory, StateOfAnotherOptimizerIsNotKept) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
+  const TemporaryFolder folder;
+  const std::string mlp = "train --workload mlp --hidden 2000 --batch 4 --eval-batches 0 ",
+                    sgd = "--optimizer sgd --lr 0.01 ", at = folder.path().string() + "/";
+  const Json adam = json_of(mlp + "--optimizer adam --steps 1 --checkpoint " + at + "adam"),
+             plain = json_of(mlp + sgd + "--steps 2 --checkpoint " + at + "sgd"),
+             changed = json_of("train --steps 2 --change optimizer,lr " + sgd + "--resume " + at +
+                               "adam");
+  EXPECT_EQ(changed["planned_peak_bytes"], plain["planned_peak_bytes"]);
+  EXPECT_EQ(changed["measured_peak_bytes"], plain["measured_peak_bytes"]);
+  // A few MiB for reading a checkpoint, far less than Adam's state.
+  EXPECT_LT(changed["process_peak_bytes"].get<std::int64_t>(),
+            plain["process_peak_bytes"].get<std::int64_t>() + (8 << 20));
+  EXPECT_GT(adam["process_peak_bytes"].get<std::int64_t>(),
+            plain["process_peak_bytes"].get<std::int64_t>() + (40 << 20));
+}
+
 TEST(CommandLineMemory, APlanLargerThanTheMachine) {
   const std::string huge =
       "--workload gpt2 --layers 2 --width 65536 --heads 64 --sequence 4096 --batch 1024 ";
@@ -76,6 +148,29 @@ TEST(CommandLineMemory, APlanLargerThanTheMachine) {
   EXPECT_GT(plan["planned_peak_bytes"], plan["available_bytes"]);
   EXPECT_EQ(json_of("plan " + sizes)["exceeds_memory"], false);
   expect_failure("train --steps 1 " + huge, 1, "--overcommit");
+  expect_failure("profile --steps 1 " + huge, 1, "--overcommit");
+}
+
+// A row that does not fit is refused by itself; a study of which nothing is left has failed.
+TEST(CommandLineMemory, AStudyLargerThanTheMachine) {
+  const TemporaryFolder folder;
+  const std::string study =
+      "ablate --workload gpt2 --layers 1 --width 65536 --heads 64 "
+      "--sequence 4096 --batch 1024 --techniques fusion --steps 1 --runs 1 "
+      "--points 0 --out " +
+      folder.path().string();
+  for (const Json& row : json_of(study, 1)["rows"])
+    EXPECT_NE(row["error"].get<std::string>().find("--overcommit"), std::string::npos) << row;
+}
+
+// Two thousand million tokens at once, in a file that takes no space.
+TEST(CommandLineMemory, AnEvaluationLargerThanTheMachine) {
+  const TemporaryFolder folder;
+  const auto tokens = folder.write("tokens.bin", "");
+  std::filesystem::resize_file(tokens, 8'000'000'000);
+  expect_failure("eval --batch 2000000000 --model " EBB_GOLDEN_FOLDER "/models/gpt2 --tokens " +
+                     tokens.string(),
+                 1, "--overcommit");
 }
 
 }  // namespace

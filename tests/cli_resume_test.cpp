@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -155,6 +156,27 @@ TEST(CommandLineResume, KeepsTheLastAndTheBest) {
   EXPECT_EQ(files, 4);
 }
 
+// By the training loss of the steps before it, though the run evaluates at its end.
+TEST(CommandLineResume, TheBestIsTheOneOfTheLowestTrainingLoss) {
+  const TemporaryFolder folder;
+  const fs::path at = folder / "run";
+  const Json losses = losses_of(
+      "train --workload lm --batch 4 --eval-batches 2 --steps 7 --lr 0.05 --keep 2 "
+      "--checkpoint-every 2 --checkpoint " +
+      at.string());
+  ASSERT_EQ(losses.size(), 7u);
+  std::map<double, std::int64_t> step_by_loss;
+  for (const auto& [begin, end] : {std::pair{0, 2}, {2, 4}, {4, 6}, {6, 7}}) {
+    double sum = 0.0;
+    for (int i = begin; i < end; ++i) sum += losses[i].get<double>();
+    step_by_loss[sum / (end - begin)] = end;
+  }
+  const io::CheckpointSummary best = io::read_summary(at / "best.safetensors");
+  EXPECT_EQ(best.step, step_by_loss.begin()->second);
+  // The losses that are told have nine digits.
+  EXPECT_NEAR(std::stod(best.notes.at("loss")), step_by_loss.begin()->first, 1e-7);
+}
+
 TEST(CommandLineResume, SeveralLevels) {
   const TemporaryFolder folder;
   const std::string at = (folder / "run").string(),
@@ -180,6 +202,24 @@ TEST(CommandLineResume, SeveralLevels) {
   EXPECT_EQ(
       losses_of("train --steps 6 --classifier.lr 0.5 --change classifier.lr --resume " + at).size(),
       1u);
+  // One after the other, each on what the last has left.
+  int step = 7;
+  for (const auto& [given, names] :
+       {std::pair{"--classifier.optimizer adam --classifier.lr 0.01",
+                  "classifier.optimizer,classifier.lr"},
+        {"--reweight.optimizer sgd --reweight.lr 0.1", "reweight.optimizer,reweight.lr"},
+        {"--method unrolled", "classifier.method,classifier.iterations,classifier.alpha"},
+        {"--classifier.unroll 2", "classifier.unroll"},
+        {"--classifier.accumulate 2", "classifier.accumulate"},
+        {"--reweight.clip 1", "reweight.clip"},
+        {"--classifier.warmup 3", "classifier.warmup"}}) {
+    const std::string on = "train --resume " + at + " " + given + " --steps ";
+    expect_usage_error(on + std::to_string(step + 1), "--change");
+    const Outcome changed = run(on + std::to_string(step + 4) + " --change " + names);
+    EXPECT_EQ(changed.code, 0) << given << "\n" << changed.output;
+    step += 4;
+    EXPECT_EQ(step_of(at), step);
+  }
 }
 
 }  // namespace

@@ -136,6 +136,20 @@ TEST(DataLoader, GivesErrorsWhereTheirBatchWouldBe) {
   }
 }
 
+TEST(DataLoader, PreparesTheNextBatchWithoutTakingIt) {
+  for (int prefetch : {0, 2}) {
+    Loader loader(std::make_shared<Echo>(10, 5),
+                  {.batch = 2, .shuffle = false, .prefetch = prefetch});
+    loader.prepare();
+    loader.prepare();
+    EXPECT_EQ(loader.position(), 0);
+    EXPECT_EQ(items_of(loader.next()), (std::vector<std::int64_t>{0, 1}));
+    EXPECT_EQ(items_of(loader.next()), (std::vector<std::int64_t>{2, 3}));
+    EXPECT_THROW(loader.prepare(), FileError);
+    EXPECT_EQ(loader.position(), 2);
+  }
+}
+
 TEST(DataLoader, MovesWhileItsThreadsRun) {
   Loader loader(std::make_shared<Echo>(6), {.batch = 2, .shuffle = false, .workers = 2});
   loader.next();

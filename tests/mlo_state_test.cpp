@@ -4,6 +4,7 @@
 
 #include "ebb/arena.h"
 #include "ebb/data/generated.h"
+#include "ebb/io/checkpoint.h"
 #include "ebb/io/safetensors.h"
 #include "ebb/mlo/engine.h"
 #include "ebb/models/mlp.h"
@@ -50,10 +51,25 @@ struct Reweight : mlo::Problem {
   }
 };
 
+// Images of which one batch, by its number, cannot be read or has a label that does not exist.
+struct Images : data::GaussianImages {
+  Images()
+      : GaussianImages(data::GaussianImageOptions{
+            .classes = 4, .channels = 3, .height = 4, .width = 4, .images = 90}) {}
+  Batch batch(std::span<const std::int64_t> items, RandomState augmentation) const override {
+    const int number = made++;
+    if (number == unreadable) throw FileError("the file ends");
+    Batch result = GaussianImages::batch(items, augmentation);
+    if (number == mislabelled) result.tensors[1] = eval(result.y() + 100);
+    return result;
+  }
+  mutable int made = 0;
+  int unreadable = -1, mislabelled = -1;
+};
+
 struct Reweighting {
-  std::shared_ptr<data::GaussianImages> images =
-      std::make_shared<data::GaussianImages>(data::GaussianImageOptions{
-          .classes = 4, .channels = 3, .height = 4, .width = 4, .images = 90});
+  std::shared_ptr<Images> images = std::make_shared<Images>(),
+                          meta_images = std::make_shared<Images>();
   mlo::LoaderPtr train, meta;
   Net net = make<Net>(device::cpu, f32);
   Weights weights = make<Weights>(device::cpu, f32);
@@ -62,12 +78,13 @@ struct Reweighting {
   mlo::Engine engine;
 
   Reweighting(const Config& below, const Config& above,
-              const mlo::EngineConfig& config = {.seed = 3}, std::int64_t batch = 10)
+              const mlo::EngineConfig& config = {.seed = 3}, std::int64_t batch = 10,
+              const optim::Optimizer& optimizer = optim::SGD{.lr = 0.1, .momentum = 0.9})
       : train(std::make_shared<data::Loader>(
             images, data::LoaderOptions{.batch = batch, .seed = 1, .prefetch = 0})),
         meta(std::make_shared<data::Loader>(
-            images, data::LoaderOptions{.batch = batch, .seed = 2, .prefetch = 0})),
-        classifier("classifier", net, optim::SGD{.lr = 0.1, .momentum = 0.9},
+            meta_images, data::LoaderOptions{.batch = batch, .seed = 2, .prefetch = 0})),
+        classifier("classifier", net, optimizer,
                    {below, optim::linear_warmup(5, optim::cosine(20)), {train}}),
         reweight("reweight", weights, optim::Adam{.lr = 0.01}, {above, optim::constant(), {meta}}),
         engine({&reweight, &classifier},
@@ -145,6 +162,98 @@ TEST(MloState, CheckpointsThatDoNotFit) {
   Classifier alone("alone", net, optim::SGD{});
   mlo::Engine engine({&alone}, {}, {.seed = 3});
   expect_error([&] { engine.load(file); }, {"belongs to no problem"});
+}
+
+// Data that cannot be read, of either level, and data that a kernel refuses before the first
+// update: the state is that of the last whole step, and a run that goes on from it is the same.
+TEST(MloState, AStepThatFailsLeavesTheLastWholeOne) {
+  const Config below{.type = Method::unrolled, .unroll_steps = 2, .gradient_accumulation = 2};
+  Reweighting whole(below, {});
+  whole.steps(9);
+  const TemporaryFolder folder;
+  const auto file = folder / "checkpoint";
+  using Break = std::function<void(Reweighting&)>;
+  for (const auto& [name, step, damage] :
+       {std::tuple{"train", 6, Break([](Reweighting& r) { r.images->unreadable = 6; })},
+        {"meta", 7, Break([](Reweighting& r) { r.meta_images->unreadable = 1; })},
+        {"label", 5, Break([](Reweighting& r) { r.images->mislabelled = 5; })}}) {
+    SCOPED_TRACE(name);
+    Reweighting broken(below, {});
+    damage(broken);
+    broken.steps(step);
+    const std::vector<double> before = broken.parameters();
+    EXPECT_THROW(broken.steps(1), Error);
+    EXPECT_TRUE(broken.engine.intact());
+    EXPECT_EQ(broken.engine.global_step(), step);
+    EXPECT_EQ(broken.parameters(), before);
+    broken.engine.save(file);
+    Reweighting resumed(below, {});
+    resumed.engine.load(file);
+    resumed.steps(9 - step);
+    EXPECT_EQ(resumed.parameters(), whole.parameters());
+  }
+}
+
+TEST(MloState, AStepThatFailsAfterAnUpdateSaysSo) {
+  Reweighting run({}, {});
+  run.meta_images->mislabelled = 2;  // when the level below has been updated
+  run.steps(2);
+  EXPECT_THROW(run.steps(1), Error);
+  EXPECT_FALSE(run.engine.intact());
+}
+
+std::vector<double> state_of(const std::filesystem::path& path, const std::string& prefix) {
+  const io::SafetensorsFile file(path);
+  std::vector<double> all;
+  for (const auto& [name, entry] : file.entries())
+    if (name.starts_with(prefix))
+      for (double value : values_of(Tensor::from_bytes(file.bytes(name), entry.type)))
+        all.push_back(value);
+  return all;
+}
+
+TEST(MloState, ALevelMayChangeItsOptimizer) {
+  const TemporaryFolder folder;
+  const auto file = folder / "checkpoint", again = folder / "again";
+  Reweighting first({.unroll_steps = 2}, {});
+  first.steps(5);
+  first.engine.save(file);
+  const auto other = [] {
+    return std::make_unique<Reweighting>(Config{.unroll_steps = 2}, Config{},
+                                         mlo::EngineConfig{.seed = 3}, 10, optim::Adam{.lr = 0.01});
+  };
+  expect_error([&] { other()->engine.load(file); }, {"classifier/optimizer."});
+  const auto second = other();
+  second->engine.load(file, {{"classifier", io::SavedState::none}});
+  EXPECT_EQ(second->parameters(), first.parameters());
+  EXPECT_EQ(second->classifier.updates(), 0);  // as Adam corrects its moments by
+  EXPECT_EQ(second->reweight.updates(), first.reweight.updates());
+  second->engine.save(again);
+  EXPECT_EQ(state_of(again, "reweight/optimizer."), state_of(file, "reweight/optimizer."));
+  const std::vector<double> fresh = state_of(again, "classifier/optimizer.");
+  EXPECT_GT(fresh.size(), 0u);
+  EXPECT_EQ(fresh, std::vector<double>(fresh.size()));
+  second->steps(4);
+  EXPECT_EQ(second->classifier.updates(), 4);
+}
+
+// Another inner loop begins where the checkpoint is, in the middle of the saved one.
+TEST(MloState, ALevelMayChangeItsLoop) {
+  const TemporaryFolder folder;
+  const auto file = folder / "checkpoint";
+  Reweighting first({.unroll_steps = 3, .gradient_accumulation = 3}, {});
+  first.steps(13);
+  EXPECT_EQ(first.reweight.count(), 1);
+  first.engine.save(file);
+  Reweighting second({.type = Method::unrolled, .unroll_steps = 2, .gradient_accumulation = 2}, {});
+  second.engine.load(file, {{"classifier", io::SavedState::fitting}});
+  EXPECT_EQ(second.parameters(), first.parameters());
+  EXPECT_EQ(second.classifier.updates(), 4);
+  second.steps(3);
+  EXPECT_EQ(second.reweight.count(), 1);
+  second.steps(1);
+  EXPECT_EQ(second.reweight.count(), 2);
+  EXPECT_EQ(second.classifier.updates(), 6);
 }
 
 // Counts of batches that the file does not have are errors at once, however large they are.

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/memory_check.h"
 #include "cli/options.h"
 #include "cli/verb.h"
 #include "core/json.h"
@@ -31,6 +32,7 @@ class Eval : public Verb {
         .existing_folder();
     add_option(app, "--tokens", tokens_, "Little-endian int32 tokens").required().existing_file();
     add_option(app, "--batch", batch_, "Windows at a time").positive().show_default();
+    add_overcommit_option(app, overcommit_);
   }
 
   // The tokens are cut into consecutive windows of the model's context; every position of a window
@@ -46,6 +48,11 @@ class Eval : public Verb {
     if (predicted < 1)
       throw FileError(fmt::format("{}: at least two tokens are needed, but there are {}",
                                   tokens_.string(), stream.size()));
+    const std::int64_t at_once = std::min(batch_, std::max<std::int64_t>(whole, 1));
+    const TensorType ids{{at_once, std::min(predicted, context)}, i32};
+    // The weights have been read already: what is still to be allocated is the arena.
+    require_memory(step.plan({ids, ids}).arena(), device::cpu, overcommit_,
+                   "a smaller --batch takes less");
     double total = 0.0;
     const auto add = [&](std::int64_t begin, std::int64_t rows, std::int64_t length) {
       total +=
@@ -73,6 +80,7 @@ class Eval : public Verb {
 
   fs::path model_, tokens_;
   std::int64_t batch_ = 1;
+  bool overcommit_ = false;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cli/planning.h"
 #include "ebb/bytes.h"
@@ -22,8 +23,11 @@ std::optional<std::string> too_large(Bytes planned, std::optional<Bytes> availab
 // Says so on standard error and in `fields`.
 void warn_if_too_large(Bytes planned, const PlanningOptions& planning, const Rates& rates,
                        nlohmann::ordered_json& fields);
-// Refuses to start, unless `overcommit`.
-void require_memory(Bytes planned, Device device, bool overcommit);
+// For verbs that run what they plan: adds --overcommit.
+void add_overcommit_option(CLI::App& app, bool& overcommit);
+// Refuses to start, unless `overcommit`; `remedy` says what would take less.
+void require_memory(Bytes planned, Device device, bool overcommit,
+                    std::string_view remedy = "--budget asks for less");
 
 // What a finished run took of the budget it was given.
 struct Kept {

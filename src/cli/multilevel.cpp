@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/evaluation.h"
@@ -68,8 +70,11 @@ class SeveralLevels : public Trainee {
   workloads::DataFingerprint data_fingerprint() const override {
     return workloads::data_fingerprint(command_.workload().data, *task_->test);
   }
-  void restore(const SavedRun& saved, io::SavedState) override {
-    engine_->load(saved.file);
+  void restore(const SavedRun& saved, const std::vector<std::string>& changed) override {
+    std::map<std::string, io::SavedState> levels;
+    for (const std::string& name : workloads::level_names(command_.workload().name))
+      levels[name] = saved_state(changed, name);
+    engine_->load(saved.file, levels);
     step_ = engine_->global_step();
   }
   Bytes checkpoint_bytes() const override { return plan_.persistent; }
@@ -86,8 +91,7 @@ class SeveralLevels : public Trainee {
   // --- Steps
 
   std::int64_t step() const override { return step_; }
-  // A step takes batches and moves counters of several levels, one after the other.
-  bool intact() const override { return false; }
+  bool intact() const override { return engine_->intact(); }
 
   // Updates are those of the lowest level, with what follows above.
   StepTaken advance(Outputs& outputs) override {
@@ -180,15 +184,21 @@ int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>&
 int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
                     Output output) {
   const Rates rates = rates_for(planning);
-  const Bytes fixed = fixed_cost(options, planning);
-  workloads::MultilevelOptions all = resolved(options, planning, fixed);
+  const Bytes fixed = fixed_cost(options, planning), beside = kept_by_evaluation(options, planning);
+  workloads::MultilevelOptions all = resolved(options, planning, fixed + beside);
   settle_budget(all, planning, rates);
   const auto task = workloads::make_multilevel(all);
-  mlo::Engine engine(task->problems(), task->dependencies(),
-                     engine_config(planning, all.common.seed, rates));
+  const mlo::EngineConfig config = engine_config(planning, all.common.seed, rates);
+  mlo::Engine engine(task->problems(), task->dependencies(), config);
   const mlo::Engine::WholePlan plan = engine.plan();
+  const Evaluation evaluation(
+      task->model(), [&](const Batch& b) { return task->judge(b); }, task->test, task->batch_size,
+      1, config.compile,
+      TrainingMemory{plan.arena, plan.persistent, plan.together,
+                     whole_budget(all, planning, beside)});
+  const Bytes peak = std::max(plan.peak, evaluation.peak());
   Json memory;
-  warn_if_too_large(plan.peak + fixed, planning, rates, memory);
+  warn_if_too_large(peak + fixed, planning, rates, memory);
   if (output == Output::json) {
     Json result{{"workload", options.common.name},
                 {"classifier", workloads::classifier_of(options)},
@@ -196,6 +206,8 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
                 {"params", parameters_of(*task)},
                 {"batch", task->batch_size}};
     result.update(plan_fields(plan));
+    result["planned_peak_bytes"] = peak.count;  // of steps and evaluation
+    result["eval_batch"] = evaluation.part();
     result.update(memory);
     std::cout << json_text(result) << "\n";
     return success;

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "cli/measure.h"
+#include "cli/memory_check.h"
 #include "cli/options.h"
 #include "cli/page_data.h"
 #include "cli/planning.h"
@@ -45,6 +46,7 @@ class Profile : public Verb {
     add_option(app, "--steps", steps_, "Steps to take medians over, after two to warm up")
         .between(1, 10000)
         .show_default();
+    add_overcommit_option(app, overcommit_);
     add_option(app, "--out", out_, "Folder for report.html, profile.json and trace.json")
         .type_name("DIR")
         .show_default();
@@ -64,8 +66,10 @@ class Profile : public Verb {
     train.accumulate = accumulation(workload_, planning_, train.compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, train.accumulate);
     settle_budget(planning_, traced.graph, train.compile);
-    plan_or_explain(workload_, planning_, traced.graph, train.compile);  // a budget that cannot be
-
+    // Both refuse before anything is allocated: a budget that cannot be kept, and a plan larger
+    // than the machine.
+    const Plan plan = plan_or_explain(workload_, planning_, traced.graph, train.compile);
+    require_memory(plan.peak, device_of(planning_), overcommit_);
     budget_ = train.compile.plan.budget;
     workloads::Workload& task = *traced.task;
     data::Loader loader(task.train, workloads::training_loader(task.batch_size, workload_.seed,
@@ -145,6 +149,7 @@ class Profile : public Verb {
   PlanningOptions planning_;
   std::optional<Bytes> budget_;
   int steps_ = 5;
+  bool overcommit_ = false;
   fs::path out_ = "profile";
   std::vector<double> step_ms_, kernel_ms_;
 };

@@ -161,9 +161,9 @@ io::Notes notes_of(const workloads::TrainSpec& spec, const workloads::DataFinger
   return {{"spec", workloads::to_json(spec)}, {"data", nlohmann::json(data).dump()}};
 }
 
-io::SavedState require_same(const SavedRun& saved, const TrainCommand& command,
-                            const workloads::TrainSpec& now,
-                            const workloads::DataFingerprint& data) {
+std::vector<std::string> require_same(const SavedRun& saved, const TrainCommand& command,
+                                      const workloads::TrainSpec& now,
+                                      const workloads::DataFingerprint& data) {
   std::vector<Difference> all = workloads::differences(saved.spec, now);
   for (Difference& difference : data_differences(saved_data(saved), data))
     all.push_back(std::move(difference));
@@ -176,9 +176,16 @@ io::SavedState require_same(const SavedRun& saved, const TrainCommand& command,
       refused.push_back(std::move(d));
   }
   refuse(saved, refused);
-  if (contains(changed, "optimizer")) return io::SavedState::none;
-  for (const char* option : {"precision", "rounding", "master-bits", "clip", "clip-by"})
-    if (contains(changed, option)) return io::SavedState::fitting;
+  return changed;
+}
+
+io::SavedState saved_state(const std::vector<std::string>& changed, const std::string& level) {
+  const std::string prefix = level.empty() ? "" : level + ".";
+  std::vector<const char*> fitting{"precision", "rounding", "master-bits", "clip", "clip-by"};
+  if (!level.empty()) fitting = {"precision", "clip", "method", "unroll", "accumulate"};
+  if (contains(changed, prefix + "optimizer")) return io::SavedState::none;
+  for (const char* option : fitting)
+    if (contains(changed, prefix + option)) return io::SavedState::fitting;
   return io::SavedState::all;
 }
 

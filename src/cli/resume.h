@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "cli/options.h"
 #include "cli/train_command.h"
@@ -25,9 +27,13 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command);
 io::Notes notes_of(const workloads::TrainSpec& spec, const workloads::DataFingerprint& data);
 
 // An error that tells each difference between the saved run and this one, unless the command asks
-// for that change by name. Gives what of the optimizer's state can be taken over.
-io::SavedState require_same(const SavedRun& saved, const TrainCommand& command,
-                            const workloads::TrainSpec& now,
-                            const workloads::DataFingerprint& data);
+// for that change by name. Gives the options that were changed so.
+std::vector<std::string> require_same(const SavedRun& saved, const TrainCommand& command,
+                                      const workloads::TrainSpec& now,
+                                      const workloads::DataFingerprint& data);
+
+// What of an optimizer's state can be taken over after these changes, for the whole run or one of
+// its levels.
+io::SavedState saved_state(const std::vector<std::string>& changed, const std::string& level = {});
 
 }  // namespace ebb::cli

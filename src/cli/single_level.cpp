@@ -80,8 +80,9 @@ class SingleLevel : public Trainee {
   workloads::DataFingerprint data_fingerprint() const override {
     return workloads::data_fingerprint(command_.workload().data, *task_->train);
   }
-  void restore(const SavedRun& saved, io::SavedState state) override {
-    const io::Notes notes = io::load_checkpoint(saved.file, task_->model(), *step_, state);
+  void restore(const SavedRun& saved, const std::vector<std::string>& changed) override {
+    const io::Notes notes =
+        io::load_checkpoint(saved.file, task_->model(), *step_, saved_state(changed));
     const auto position = notes.find("loader");
     if (position == notes.end())
       throw FileError(fmt::format("{}: the data's position is missing", saved.file.string()));

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/memory_check.h"
 #include "cli/multilevel_options.h"
 #include "cli/numbers.h"
 #include "cli/workload_options.h"
@@ -40,8 +41,7 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
   app.add_option("--eval-batches", c.eval_batches, "Test batches to judge the result by; 0: none")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_flag("--overcommit", c.overcommit,
-               "Start even if the plan is larger than the memory that is available");
+  add_overcommit_option(app, c.overcommit);
   CLI::Option* plan =
       app.add_option("--plan", c.plan,
                      "Run the plan in this file, which ebb plan --save has written for the same "
@@ -62,8 +62,10 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
   app.add_option("--checkpoint-every", c.checkpoint_every, "Also every so many steps")
       ->check(CLI::PositiveNumber)
       ->group(outputs);
-  app.add_option("--keep", c.keep,
-                 "Checkpoints to keep, the newest; from 2 on also that of the lowest loss")
+  app.add_option(
+         "--keep", c.keep,
+         "Checkpoints to keep, the newest; from 2 on also the best: that of the lowest mean "
+         "training loss since the checkpoint before it. Evaluation does not count")
       ->check(CLI::Range(1, 1000000).description(""))
       ->capture_default_str()
       ->type_name("N")

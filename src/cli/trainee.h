@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/evaluation.h"
 #include "cli/outputs.h"
@@ -48,7 +49,8 @@ class Trainee {
   // --- Checkpoints
   virtual workloads::TrainSpec spec() const = 0;  // with all defaults
   virtual workloads::DataFingerprint data_fingerprint() const = 0;
-  virtual void restore(const SavedRun& saved, io::SavedState state) = 0;
+  // `changed`: the options that differ from the saved run's, as its user has asked for.
+  virtual void restore(const SavedRun& saved, const std::vector<std::string>& changed) = 0;
   virtual Bytes checkpoint_bytes() const = 0;
   virtual void save_checkpoint(const std::filesystem::path& file, const io::Notes& notes) = 0;
   // The first weight that is not finite, as an error calls it.

@@ -141,20 +141,31 @@ struct Loader::Worker {
     given = ahead.number = 0;
   }
 
+  // The next batch, which stays in place. The mutex is held by `lock`.
+  Made& wait_for_next(std::unique_lock<std::mutex>& lock) {
+    if (threads.empty() && !made.contains(given)) {
+      const Task task = take();
+      made.emplace(task.number, make(task));
+    }
+    changed.wait(lock, [&] { return made.contains(given); });
+    Made& first = made.at(given);
+    // An error stays in place for later calls.
+    if (first.error) std::rethrow_exception(first.error);
+    return first;
+  }
+
+  void prepare() {
+    if (threads.empty()) start();
+    std::unique_lock lock(mutex);
+    wait_for_next(lock);
+  }
+
   Batch next() {
     if (threads.empty()) start();
     Made taken;
     {
       std::unique_lock lock(mutex);
-      if (threads.empty() && !made.contains(given)) {
-        const Task task = take();
-        made.emplace(task.number, make(task));
-      }
-      changed.wait(lock, [&] { return made.contains(given); });
-      Made& first = made.at(given);
-      // An error stays in place for later calls.
-      if (first.error) std::rethrow_exception(first.error);
-      taken = std::move(first);
+      taken = std::move(wait_for_next(lock));
       made.erase(given++);
     }
     changed.notify_all();
@@ -172,6 +183,7 @@ Loader::Loader(Loader&&) noexcept = default;
 Loader& Loader::operator=(Loader&&) noexcept = default;
 
 Batch Loader::next() { return worker_->next(); }
+void Loader::prepare() { worker_->prepare(); }
 std::int64_t Loader::epoch() const { return worker_->epoch; }
 std::int64_t Loader::position() const { return worker_->position; }
 std::int64_t Loader::batches() const { return worker_->batches; }

@@ -2,6 +2,8 @@
 // ("classifier/optimizer.layers.0.weight.exp_avg"); counters, schedules and the positions of
 // loaders are metadata. Also stores the batches that later updates will read: those collected for
 // an unfinished update, and those of the last updates, which higher levels differentiate through.
+#include "ebb/io/checkpoint.h"
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -175,8 +177,24 @@ Variable variable_for(const Reader& reader, Level& level, const Variables& known
   return copied ? level.snapshot().copy_of(found->second) : found->second;
 }
 
-Restored read_level(const Reader& reader, Level& level) {
+bool is_of_model(std::string_view name) {
+  return name.starts_with(weight) || name.starts_with(buffer);
+}
+
+// A level with another optimizer or another inner loop begins a loop anew: nothing is left of the
+// updates of an unfinished one.
+void begin_loop(Restored& restored, const Level& level, io::SavedState state) {
+  restored.pending.clear(), restored.history.clear();
+  Level::Counters& c = restored.counters;
+  const std::int64_t length = level.loop_length();
+  c.count = (c.count + length - 1) / length * length;
+  c.loop_starts = true, c.loop_over = false;
+  if (state == io::SavedState::none) c.updates = c.snapshot_updates = 0;
+}
+
+Restored read_level(const Reader& reader, Level& level, io::SavedState state) {
   const std::string name = level.name() + "/";
+  const bool unchanged = state == io::SavedState::all;
   Restored result;
   result.counters = read_counters(reader, name, level);
   result.loaders = read_loaders(reader, name, level);
@@ -196,12 +214,21 @@ Restored read_level(const Reader& reader, Level& level) {
     Taken update{batches("taken", taken, updates[u], u / 3), updates[u + 1], updates[u + 2]};
     result.history.push_back(std::move(update));
   }
+  if (!unchanged) begin_loop(result, level, state);
   const Variables known = known_variables(level);
-  for (const auto& [variable_name, variable] : known) reader.file().at(name + variable_name);
+  for (const auto& [variable_name, variable] : known)
+    if (unchanged || is_of_model(variable_name)) reader.file().at(name + variable_name);
   for (const auto& [full_name, entry] : reader.file().entries()) {
     if (!full_name.starts_with(name)) continue;
     const std::string_view rest = std::string_view(full_name).substr(name.size());
     if (rest.starts_with(pending) || rest.starts_with(taken)) continue;
+    if (!unchanged && !is_of_model(rest)) {  // sums and snapshots belong to the saved loop
+      const auto found = known.find(std::string(rest));
+      if (state == io::SavedState::fitting && rest.starts_with(optimizer) && found != known.end() &&
+          found->second.type() == entry.type)
+        result.variables.emplace(full_name, found->second);
+      continue;
+    }
     const Variable variable = variable_for(reader, level, known, rest);
     if (variable.type() != entry.type)
       reader.fail(fmt::format("\"{}\" is {}, but the problem has {}", full_name,
@@ -250,7 +277,8 @@ void Engine::save(const std::filesystem::path& file,
   io::write_checkpoint_file(file, io::engine_format, std::move(tensors), metadata, notes);
 }
 
-std::map<std::string, std::string> Engine::load(const std::filesystem::path& file) {
+std::map<std::string, std::string> Engine::load(
+    const std::filesystem::path& file, const std::map<std::string, io::SavedState>& changed) {
   State& s = *state_;
   const Reader reader(file);
   if (reader.seed() != config_.seed)
@@ -265,7 +293,11 @@ std::map<std::string, std::string> Engine::load(const std::filesystem::path& fil
         }))
       reader.fail(fmt::format("\"{}\" belongs to no problem of the engine", name));
   std::vector<Restored> restored;
-  for (const auto& level : s.levels) restored.push_back(read_level(reader, *level));
+  for (const auto& level : s.levels) {
+    const auto found = changed.find(level->name());
+    restored.push_back(
+        read_level(reader, *level, found == changed.end() ? io::SavedState::all : found->second));
+  }
   reader.file().check_tensors();
 
   for (std::size_t i = 0; i < s.levels.size(); ++i) {

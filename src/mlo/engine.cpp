@@ -99,11 +99,28 @@ void Engine::State::materialise() {
 void Engine::train_step() {
   State& s = *state_;
   s.materialise();
+  s.intact = true;
+  // Data that cannot be read is an error before anything changes.
+  for (Level* level : s.upwards)
+    if (level->steps_next())
+      for (const LoaderPtr& loader : level->problem().options().loaders) loader->prepare();
+  std::vector<Level::HostState> before;
+  for (const auto& level : s.levels) before.push_back(level->host_state()), level->wrote = false;
   ++s.global_step;
-  for (Level* leaf : s.leaves) {
-    leaf->step(s.global_step);
-    if (config_.roll_back)
-      for (Level* level : s.upwards) level->roll_back();
+  try {
+    for (Level* leaf : s.leaves) {
+      leaf->step(s.global_step);
+      if (config_.roll_back)
+        for (Level* level : s.upwards) level->roll_back();
+    }
+  } catch (...) {
+    s.intact = std::none_of(s.levels.begin(), s.levels.end(),
+                            [](const auto& level) { return level->wrote; });
+    if (s.intact) {
+      --s.global_step;
+      for (std::size_t i = 0; i < s.levels.size(); ++i) s.levels[i]->restore(std::move(before[i]));
+    }
+    throw;
   }
 }
 
@@ -131,6 +148,7 @@ void Engine::State::judge(const Stats& stats, const EarlyStopping& rule) {
 }
 
 std::int64_t Engine::global_step() const { return state_->global_step; }
+bool Engine::intact() const { return state_->intact; }
 bool Engine::stopped_early() const { return state_->stopped; }
 const std::shared_ptr<Arena>& Engine::arena() const { return state_->arena; }
 

@@ -20,6 +20,7 @@ struct Engine::State {
   bool materialised = false;
 
   std::int64_t global_step = 0;
+  bool intact = true;
   double best = std::numeric_limits<double>::infinity();  // of early stopping's metric, or minus it
   std::int64_t waited = 0;                                // validations without improvement
   bool stopped = false;

@@ -85,6 +85,19 @@ void Level::lower_is_ready(const Level& lower) {
   ready_[static_cast<std::size_t>(at - lowers.begin())] = true;
 }
 
+bool Level::steps_next() const {
+  const auto is_ready = [&](std::size_t i) {
+    const Level& lower = *lowers[i];
+    const std::int64_t next = lower.count_ + 1;
+    return (i < ready_.size() && ready_[i]) ||
+           (lower.steps_next() && next % lower.loop_length() == 0 &&
+            next > lower.config().warmup_steps);
+  };
+  for (std::size_t i = 0; i < lowers.size(); ++i)
+    if (!is_ready(i)) return false;
+  return true;
+}
+
 void Level::step(std::int64_t global_step) {
   ready_.resize(lowers.size());
   if (std::find(ready_.begin(), ready_.end(), false) != ready_.end()) return;
@@ -133,6 +146,7 @@ void Level::update_with(const std::vector<Batch>& batches) {
 
 void Level::roll_back() {
   if (!std::exchange(loop_over_, false) || !rolls_back) return;
+  wrote = true;
   snapshot_.restore(stepped_variables());
   updates_ = snapshot_updates_;
   const std::vector<Batch>& batches = history_.back().batches;
@@ -228,7 +242,13 @@ void Level::run(StepKind kind, const std::vector<Batch>& own, double rate, doubl
     }
   }
   program.set_step(static_cast<std::uint64_t>(count_));
-  program.run();
+  try {
+    program.run();
+  } catch (...) {
+    wrote |= !program.intact();
+    throw;
+  }
+  wrote = true;
 
   int output = 0;
   for (const std::string& number : names_[static_cast<std::size_t>(kind)])
@@ -317,6 +337,22 @@ void Level::restore(const Counters& c) {
   snapshot_updates_ = c.snapshot_updates;
   loop_starts_ = c.loop_starts, loop_over_ = c.loop_over;
   ready_ = c.ready;
+}
+
+Level::HostState Level::host_state() const {
+  HostState state{counters(), pending_, history_, {}, problem_.save_state()};
+  for (const LoaderPtr& loader : problem_.options().loaders)
+    state.loaders.push_back(loader->save());
+  return state;
+}
+
+void Level::restore(HostState state) {
+  restore(state.counters);
+  pending_ = std::move(state.pending), history_ = std::move(state.history);
+  const std::vector<LoaderPtr>& loaders = problem_.options().loaders;
+  for (std::size_t i = 0; i < loaders.size(); ++i)
+    if (loaders[i]->save() != state.loaders[i]) loaders[i]->restore(state.loaders[i]);
+  if (problem_.save_state() != state.problem) problem_.restore_state(state.problem);
 }
 
 }  // namespace ebb::mlo

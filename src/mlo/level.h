@@ -68,6 +68,12 @@ class Level {
   // update.
   void roll_back();
 
+  std::int64_t loop_length() const;  // local steps of an inner loop
+  // Whether the next step of the engine includes a local step of this level.
+  bool steps_next() const;
+  // Whether a program has begun to change variables since the engine's step began.
+  bool wrote = false;
+
   // The plan of its steps for batches as its data gives them.
   const Plan& plan(StepKind kind);
   // The smallest budget of its steps, for all memory in use while it runs.
@@ -89,13 +95,22 @@ class Level {
   };
   Counters counters() const;
   void restore(const Counters& counters);
+  // What else a step changes on the host: kept from before a step, put back if it fails.
+  struct HostState {
+    Counters counters;
+    std::vector<Batch> pending;
+    std::deque<Taken> history;
+    std::vector<data::Loader::State> loaders;
+    std::string problem;
+  };
+  HostState host_state() const;
+  void restore(HostState state);
   std::vector<Batch>& pending() { return pending_; }
   std::deque<Taken>& history() { return history_; }
 
  private:
   using Types = std::vector<std::vector<TensorType>>;  // of each batch that is fed
 
-  std::int64_t loop_length() const;  // local steps of an inner loop
   double next_rate() const;
   void lower_is_ready(const Level& lower);
   void descend();

@@ -27,11 +27,14 @@ NonFinite::Kind kind_of(const Node& node, const Graph& graph) {
 bool holds_non_finite(const Variable& variable) {
   if (!is_floating(variable.dtype()) || !variable.has_value()) return false;
   const std::int64_t count = variable.shape().elements();
-  std::vector<std::byte> bytes(static_cast<std::size_t>(variable.type().bytes().count));
-  variable.node()->storage()->read(bytes);
+  const Storage& storage = *variable.node()->storage();
+  const bool here = storage.device().kind == Device::Kind::cpu;  // then no copy is made
+  std::vector<std::byte> copy(here ? 0 : static_cast<std::size_t>(variable.type().bytes().count));
+  if (!here) storage.read(copy);
+  const std::byte* bytes = here ? storage.data() : copy.data();
   // The exponent's bits are all set in infinities and NaN.
   const auto any = [&]<class Word>(Word exponent) {
-    const Word* words = reinterpret_cast<const Word*>(bytes.data());
+    const Word* words = reinterpret_cast<const Word*>(bytes);
     for (std::int64_t i = 0; i < count; ++i)
       if ((words[i] & exponent) == exponent) return true;
     return false;

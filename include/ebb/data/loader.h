@@ -41,6 +41,8 @@ class Loader {
   // The next batch; an epoch's end is followed by the next epoch's start. An error in preparing a
   // batch is thrown here, by every call until restore().
   Batch next();
+  // Waits until the next batch is ready, and throws here what next() would throw.
+  void prepare();
 
   std::int64_t epoch() const;     // of the batch that next() gives
   std::int64_t position() const;  // of that batch in its epoch

@@ -3,6 +3,7 @@
 // run in one arena.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -14,6 +15,10 @@
 #include "ebb/mlo/dependencies.h"
 #include "ebb/mlo/problem.h"
 #include "ebb/program.h"
+
+namespace ebb::io {
+enum class SavedState : std::uint8_t;  // ebb/io/checkpoint.h
+}
 
 namespace ebb::mlo {
 
@@ -57,6 +62,9 @@ class Engine {
   void run();
   // One step of every lowest level, and the steps of higher levels that it triggers.
   void train_step();
+  // After a train_step that ended by an exception: whether everything is as it was before it, so
+  // that it can be saved. Otherwise a level has begun to change its variables.
+  bool intact() const;
 
   // Called every valid_step steps: metrics of the current state. Early stopping uses them.
   virtual Stats validation() { return {}; }
@@ -96,7 +104,11 @@ class Engine {
   // caller's own texts (io::Notes).
   void save(const std::filesystem::path& file,
             const std::map<std::string, std::string>& notes = {});
-  std::map<std::string, std::string> load(const std::filesystem::path& file);
+  // Levels named in `changed` have another optimizer or inner loop than the one that was saved.
+  // They take weights, buffers and as much of the optimizer's state as is said, and begin a new
+  // inner loop: batches of an unfinished update are dropped.
+  std::map<std::string, std::string> load(
+      const std::filesystem::path& file, const std::map<std::string, io::SavedState>& changed = {});
 
  private:
   struct State;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "cli/curve.h"
 #include "cli/interrupt.h"
 #include "cli/level_rules.h"
+#include "cli/memory_check.h"
 #include "cli/multilevel_options.h"
 #include "cli/options.h"
 #include "cli/run_facts.h"
@@ -85,6 +87,7 @@ class Ablate : public Verb {
     add_option(app, "--out", out_, "Folder for the table, the data and the page")
         .type_name("DIR")
         .show_default();
+    add_overcommit_option(app, options_.overcommit);
     add_flag(app, "--resume", resume_, "Go on with the study in that folder");
   }
 
@@ -99,7 +102,10 @@ class Ablate : public Verb {
       std::cout << json_text(to_json(results_)) << "\n";
     else
       fmt::print("{}\n{}\n", to_table(results_), farewell(ended_early));
-    return ended_early ? interrupted : success;
+    if (ended_early) return interrupted;
+    if (std::none_of(results_.rows.begin(), results_.rows.end(), std::mem_fn(&Row::done)))
+      throw Error("no row could be measured: " + results_.rows.front().error.value_or("no run"));
+    return success;
   }
 
  private:

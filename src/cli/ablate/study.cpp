@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "cli/memory_check.h"
 #include "ebb/report/timeline.h"
 
 namespace ebb::cli {
@@ -99,6 +100,8 @@ std::optional<Run> Study::run(const RowSpec& row,
   const auto trial = subject_->start(setup);
   Run run;
   run.planned = facts_of(trial->plan(), setup.compile.plan.budget);
+  require_memory(run.planned.peak, device_of(options_.planning), options_.overcommit,
+                 "a smaller --batch takes less");
   std::vector<double> times;
   for (std::int64_t i = 0; i < options_.steps; ++i) {
     const Trial::Step taken = trial->step();

@@ -18,7 +18,8 @@ namespace ebb::cli {
 struct StudyOptions {
   PlanningOptions planning;  // device and wishes for the machine
   TechniqueOptions techniques;
-  std::int64_t steps = 0;  // of each run
+  std::int64_t steps = 0;   // of each run
+  bool overcommit = false;  // run rows whose plan is larger than the memory that is available
 };
 
 // What a row's plan says. The same for all its runs.

@@ -5,6 +5,7 @@
 #include "core/parallel.h"
 #include "ebb/storage.h"
 #include "ops/conv2d/conv2d.h"
+#include "ops/library_size.h"
 #include "ops/matmul/gemm.h"
 
 namespace ebb {
@@ -158,11 +159,20 @@ struct Columns {
   }
 };
 
+std::string_view name_of(ConvKind kind) {
+  return kind == ConvKind::forward      ? "conv2d"
+         : kind == ConvKind::input_grad ? "conv2d_input_grad"
+                                        : "conv2d_weight_grad";
+}
+
 }  // namespace
 
 template <class T>
 Kernel bind_conv_columns(ConvKind kind, const ConvGeometry& geometry, bool bias) {
   const Columns<T> c{geometry, bias};
+  require_library_sizes(
+      name_of(kind),
+      {{"positions", c.columns()}, {"cells under a kernel", c.rows()}, {"channels", geometry.out}});
   switch (kind) {
     case ConvKind::forward:
       return {[c](const KernelArgs& args) { c.forward(args); }, c.workspace()};

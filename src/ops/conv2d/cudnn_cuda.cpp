@@ -14,6 +14,7 @@
 #include "core/cuda/library.h"
 #include "ebb/error.h"
 #include "ops/cuda/tuned_call.h"
+#include "ops/library_size.h"
 
 namespace ebb::cuda {
 namespace {
@@ -157,7 +158,7 @@ struct Convolution::Bound {
       : kind(which), wide(dtype == f64), handle(cuda::handle(device)) {
     const cudnnDataType_t type = data_type(dtype);
     const cudnnTensorFormat_t format = g.channels_last() ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
-    const auto number = [](std::int64_t n) { return static_cast<int>(n); };
+    const auto number = [](std::int64_t n) { return library_size("conv2d", "a size", n); };
     const Cudnn& f = dnn();
     f.check(f.create_tensor(&x), "cudnnCreateTensorDescriptor");
     f.check(f.create_tensor(&y), "cudnnCreateTensorDescriptor");

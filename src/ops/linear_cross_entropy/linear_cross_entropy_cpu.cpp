@@ -14,6 +14,7 @@
 
 #include "core/parallel.h"
 #include "ops/cross_entropy/rows.h"
+#include "ops/library_size.h"
 #include "ops/linear_cross_entropy/both_walks.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/matmul/bfloat16_product.h"
@@ -38,6 +39,8 @@ struct Problem {
         chunk(chunk_rows(a, rows, classes, request.in(0).dtype())),
         block(classes),
         loss(a.loss) {
+    require_library_sizes(request.op.name(),
+                          {{"classes", classes}, {"features", features}, {"rows at once", chunk}});
     if (blocks == Blocks::some_mebibytes)
       block = std::min(classes, std::max<std::int64_t>(64, (4_MiB).count / 4 / features));
   }
@@ -312,12 +315,11 @@ struct Joint {
     if (p.rows == 0 && weight_needed) std::fill_n(dweight, p.classes * p.features, T(0));
     const T *x = args.in<T>(0), *weight = args.in<T>(1);
     const RowLoss<T, I> loss(p, args);
-    const int lead = static_cast<int>(p.features), wide = static_cast<int>(p.classes);
     for (std::int64_t row = 0; row < p.rows; row += p.chunk) {
       const std::int64_t count = std::min(p.chunk, p.rows - row);
       const T* part = x + row * p.features;
       gemm(MatrixLayout::plain(count, p.features), part,
-           MatrixLayout::swapped(p.features, p.classes), weight, T(0), logits, wide);
+           MatrixLayout::swapped(p.features, p.classes), weight, T(0), logits, p.classes);
       for_rows(count, p.classes, [&](std::int64_t i) {
         T logsumexp, *own = logits + i * p.classes;
         args.out<T>(0)[row + i] = loss(row + i, own, logsumexp);
@@ -325,10 +327,12 @@ struct Joint {
       });
       if (x_needed)
         gemm(MatrixLayout::plain(count, p.classes), logits,
-             MatrixLayout::plain(p.classes, p.features), weight, T(0), dx + row * p.features, lead);
+             MatrixLayout::plain(p.classes, p.features), weight, T(0), dx + row * p.features,
+             p.features);
       if (weight_needed)
         gemm(MatrixLayout::swapped(p.classes, count), logits,
-             MatrixLayout::plain(count, p.features), part, row == 0 ? T(0) : T(1), dweight, lead);
+             MatrixLayout::plain(count, p.features), part, row == 0 ? T(0) : T(1), dweight,
+             p.features);
     }
   }
 };

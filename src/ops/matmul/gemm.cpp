@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "core/parallel.h"
+#include "ops/library_size.h"
 
 namespace ebb {
 namespace {
@@ -102,6 +103,16 @@ void shared(const MatrixLayout& a, const T* x, const MatrixLayout& b, const T* y
 }
 
 }  // namespace
+
+void require_gemm_sizes(std::string_view op, const MatrixLayout& a, const MatrixLayout& b,
+                        std::int64_t out_lead) {
+  require_library_sizes(op, {{"rows", a.rows},
+                             {"the inner size", a.columns},
+                             {"columns", b.columns},
+                             {"a stride of the first factor", a.leading()},
+                             {"a stride of the second factor", b.leading()},
+                             {"the stride of the result", out_lead}});
+}
 
 void gemm(const MatrixLayout& a, const float* x, const MatrixLayout& b, const float* y, float beta,
           float* out, std::int64_t out_lead, int workers) {

@@ -179,7 +179,10 @@ class HalfProduct {
 
 Kernel bind_matmul_cpu(const KernelRequest& request, const MatmulAttributes& a) {
   const Problem problem(request, a);
-  switch (request.out().dtype()) {
+  const DType dtype = request.out().dtype();
+  if (dtype == f32 || dtype == f64)  // others are multiplied in tiles
+    require_gemm_sizes(request.op.name(), problem.a, problem.b, problem.b.columns);
+  switch (dtype) {
     case DType::float64:
       return {[problem](const KernelArgs& args) { run<double>(problem, args); }};
     case DType::float32:
@@ -197,7 +200,7 @@ Kernel bind_matmul_cpu(const KernelRequest& request, const MatmulAttributes& a) 
       return {half, half.workspace()};
     }
     default:
-      request.no_kernel(request.out().dtype());
+      request.no_kernel(dtype);
   }
 }
 
