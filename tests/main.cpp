@@ -1,11 +1,13 @@
 // Runs the tests of one binary and, at the end, expects every node and byte to be gone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
 #include "ebb/node.h"
 #include "ebb/storage.h"
+#include "ebb/threads.h"
 #include "support/op_check.h"
 
 namespace {
@@ -42,6 +44,9 @@ int main(int argc, char** argv) {
       ebb::test::checks() = ebb::test::Checks::cuda;
       if (GTEST_FLAG_GET(filter) == "*") GTEST_FLAG_SET(filter, cuda_tests());
     }
+#ifdef __SANITIZE_THREAD__
+  ebb::set_threads(std::max(2, ebb::threads()));  // one thread alone shows nothing
+#endif
   testing::AddGlobalTestEnvironment(new NothingStaysAlive);  // GoogleTest owns it
   return RUN_ALL_TESTS();
 }
