@@ -106,16 +106,25 @@ std::string TuningUse::version_of(const std::string& library) const {
   return found == known_->libraries.end() ? "" : found->second.version;
 }
 
+// A line for each call, so that files can be compared.
 std::string tuning_text(const Tuning& tuning) {
-  Json libraries = Json::object();
+  const auto quoted = [](const std::string& text) { return json_text(Json(text)); };
+  std::string text = fmt::format("{{\"version\": {}, \"device\": {}, \"libraries\": {{", version,
+                                 quoted(tuning.device));
+  const char* next_library = "";
   for (const auto& [name, library] : tuning.libraries) {
-    Json calls = Json::object();
-    for (const auto& [call, found] : library.calls)
-      calls[call] = {found.choice, found.workspace.count, found.ms};
-    libraries[name] = {{"version", library.version}, {"calls", calls}};
+    text += fmt::format("{}\n {}: {{\"version\": {}, \"calls\": {{", next_library, quoted(name),
+                        quoted(library.version));
+    const char* next_call = "";
+    for (const auto& [call, found] : library.calls) {
+      text += fmt::format("{}\n  {}: {}", next_call, quoted(call),
+                          json_text(Json{found.choice, found.workspace.count, found.ms}));
+      next_call = ",";
+    }
+    text += "}}";
+    next_library = ",";
   }
-  return json_text(Json{{"version", version}, {"device", tuning.device}, {"libraries", libraries}},
-                   1);
+  return text + "}}";
 }
 
 Tuning parse_tuning(std::string_view text, const std::string& place) {
