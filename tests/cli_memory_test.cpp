@@ -159,7 +159,9 @@ TEST(CommandLineMemory, AStudyLargerThanTheMachine) {
       "--sequence 4096 --batch 1024 --techniques fusion --steps 1 --runs 1 "
       "--points 0 --out " +
       folder.path().string();
-  for (const Json& row : json_of(study, 1)["rows"])
+  const Json result = json_of(study, 1);
+  ASSERT_FALSE(result["rows"].empty());
+  for (const Json& row : result["rows"])
     EXPECT_NE(row["error"].get<std::string>().find("--overcommit"), std::string::npos) << row;
 }
 
