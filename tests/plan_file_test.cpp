@@ -13,6 +13,7 @@
 #include "ebb/train/train_step.h"
 #include "passes/passes.h"
 #include "plan/check.h"
+#include "support/op_check.h"
 #include "support/plan_check.h"
 #include "support/random_graph.h"
 #include "support/sanitizers.h"
@@ -110,6 +111,13 @@ TEST(PlanFile, AnotherFunctionIsRefused) {
   options.plan.tf32 = false, options.machine.huge_pages = true;
   EXPECT_THROW(plan_program(small.graph, options), ValueError);
   options.machine.huge_pages = false;
+  options.planner = [](const Graph& graph) {
+    Plan plan = plan_program(graph);
+    plan.passes.front() = "nothing";
+    return plan;
+  };
+  expect_error([&] { plan_program(small.graph, options); },
+               {"the plan's list of passes", "there is no pass \"nothing\""});
   options.planner = [](const Graph& graph) {
     Plan plan = plan_program(graph);
     for (Instruction& i : plan.instructions)

@@ -74,6 +74,13 @@ TEST(Tuning, UseNotesWhatItReads) {
   EXPECT_EQ(use.find("products", "other", "12")->workspace, 5_B);
 }
 
+TEST(Tuning, EveryDeviceHasItsOwn) {
+  const std::string cpu = known_tuning(device::cpu)->device;
+  EXPECT_FALSE(cpu.empty());
+  if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
+  EXPECT_NE(known_tuning(gpu)->device, cpu);
+}
+
 // A product of a step on a GPU, which need not be here.
 Graph product(bool with_bias) {
   const Tensor x = input({{256, 512}, bf16}, "x", gpu), w = input({{512, 384}, bf16}, "w", gpu),

@@ -167,7 +167,7 @@ class Step {
 
 // The fastest plan found within the budget over all variants; if there is none, the smallest budget
 // found.
-PlanResult fastest_plan(const Step& step) {
+PlanResult search(const Step& step) {
   PlanResult best = step.plan(step.fastest());
   if (!step.planning().budget) return best;
   step.improve([&](const VariantChoice& choice) {
@@ -182,6 +182,15 @@ PlanResult fastest_plan(const Step& step) {
   return best;
 }
 
+// The same, with the time since `begin` in the plan.
+PlanResult fastest_plan(const Step& step, std::chrono::steady_clock::time_point begin) {
+  PlanResult result = search(step);
+  if (result.plan)
+    result.plan->made_in_ms =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
 // The plan from `options.planner`. Throws if it does not fit the graph or the options.
 Plan given_plan(const Graph& graph, const CompileOptions& options) {
   Plan plan = options.planner(graph);
@@ -191,7 +200,13 @@ Plan given_plan(const Graph& graph, const CompileOptions& options) {
   if (plan.tf32 != options.plan.tf32)
     throw ValueError(fmt::format("[compile] the plan was made {} TF32",
                                  plan.tf32 ? "for products in" : "without"));
-  const Graph passed = run_passes(graph, plan.passes);
+  const Graph passed = [&] {
+    try {
+      return run_passes(graph, plan.passes);
+    } catch (const ValueError& error) {
+      throw ValueError(fmt::format("[compile] the plan's list of passes: {}", error.what()));
+    }
+  }();
   std::optional<std::string> difference;
   for (const VariantChoice& choice : all_choices(variants_to_choose_from(passed), {})) {
     const std::optional<std::string> found = differs(plan, with_variants(passed, choice));
@@ -207,17 +222,16 @@ PlanResult try_plan_program(const Graph& graph, const CompileOptions& options) {
   check(graph, options);
   if (options.planner) return {given_plan(graph, options), {}};
   const auto begin = std::chrono::steady_clock::now();
-  PlanResult result = fastest_plan(Step(graph, options));
-  if (result.plan)
-    result.plan->made_in_ms =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  return result;
+  return fastest_plan(Step(graph, options), begin);
 }
 
 Plan plan_program(const Graph& graph, const CompileOptions& options) {
-  PlanResult result = try_plan_program(graph, options);
-  if (result.plan) return std::move(*result.plan);
+  check(graph, options);
+  if (options.planner) return given_plan(graph, options);
+  const auto begin = std::chrono::steady_clock::now();
   const Step step(graph, options);
+  PlanResult result = fastest_plan(step, begin);
+  if (result.plan) return std::move(*result.plan);
   throw BudgetError(*options.plan.budget,
                     least_budgets(step.leanest(), step.planning(), result.least));
 }

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "core/backend.h"
 #include "core/disk_cache.h"
@@ -20,7 +21,7 @@ class Tunings {
  public:
   std::shared_ptr<const Tuning> of(Device device) {
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<const Tuning>& own = by_device_[device.index];
+    std::shared_ptr<const Tuning>& own = by_device_[to_string(device)];
     if (!own) own = std::make_shared<const Tuning>(load(backend_of(device).name(device)));
     return own;
   }
@@ -28,7 +29,7 @@ class Tunings {
   std::shared_ptr<const Tuning> grow(Device device, const Tuning& found) {
     of(device);
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<const Tuning>& own = by_device_[device.index];
+    std::shared_ptr<const Tuning>& own = by_device_[to_string(device)];
     Tuning grown = *own;
     grown.take(found);
     cache(grown.device).write(tuning_text(grown));
@@ -49,7 +50,7 @@ class Tunings {
   }
 
   std::mutex mutex_;
-  std::map<int, std::shared_ptr<const Tuning>> by_device_;
+  std::map<std::string, std::shared_ptr<const Tuning>> by_device_;
 };
 
 Tunings& tunings() {
