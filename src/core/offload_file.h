@@ -22,15 +22,16 @@ class OffloadFile {
   };
 
   // How pieces are moved. `automatic` takes io_uring if the page cache can be bypassed and the
-  // kernel permits it, otherwise threads; it never fails for want of io_uring.
-  enum class Method : std::uint8_t { automatic, io_uring, threads };
+  // kernel permits it, otherwise threads. The others are for tests and measurements: io_uring
+  // throws where it cannot be had, and buffered_threads uses the page cache on any file system.
+  enum class Method : std::uint8_t { automatic, io_uring, threads, buffered_threads };
 
   // Reserves `size` bytes, rounded up to alignment(), in `folder`, so that no later write finds the
   // disk full. Throws a FileError that names the folder if it is missing, cannot be written or has
   // too little space. After this nothing is allocated, except for error messages.
   OffloadFile(const std::filesystem::path& folder, Bytes size, int max_pending = 64,
               Method method = Method::automatic);
-  // Waits for all transfers; their errors are lost.
+  // Waits for the pieces in flight and abandons the others.
   ~OffloadFile();
   OffloadFile(OffloadFile&&) noexcept;
   OffloadFile& operator=(OffloadFile&&) noexcept;
@@ -46,15 +47,19 @@ class OffloadFile {
   std::string_view method() const;  // "io_uring" or "threads"
 
   // Start a transfer, which ends when wait() for its ticket returns. Until then the memory must
-  // stay, and must not be written (read: nor be read). Transfers run in any order: wait for a write
-  // before reading the same bytes. Reads and writes share the disk evenly, and each direction is
-  // served in the order of the calls.
+  // stay, a read's must not be used, and a write's must not be changed. Transfers run in any order:
+  // wait for a write before reading the same bytes. Reads and writes share the disk evenly, and
+  // each direction is served in the order of the calls.
   //
   // A transfer is split into pieces of piece_size(), of which many are in flight together. The
   // first pieces_in_flight() proceed by themselves; further ones start when pieces have ended and
   // the thread is inside a call of this class.
   //
-  // If max_pending transfers have not been waited for, the call first waits for the oldest.
+  // If max_pending transfers have not been waited for, the call first waits for the oldest one
+  // without an error, whose ticket can still be waited for. If all of them have failed, it throws
+  // the oldest error.
+  //
+  // A ValueError names a request that is not aligned or not inside the file.
   Ticket read(std::span<std::byte> to, Bytes offset);
   Ticket write(std::span<const std::byte> from, Bytes offset);
 
