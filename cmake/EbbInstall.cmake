@@ -14,4 +14,5 @@ configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/ebbConfig.cmake.in ${CMA
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/ebbConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/ebbConfig.cmake ${CMAKE_BINARY_DIR}/ebbConfigVersion.cmake
               ${CMAKE_SOURCE_DIR}/cmake/FindOneDNN.cmake ${CMAKE_SOURCE_DIR}/cmake/FindOpenBLASOpenMP.cmake
+              ${CMAKE_SOURCE_DIR}/cmake/FindLiburing.cmake
         DESTINATION ${package_dir})

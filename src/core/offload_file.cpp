@@ -85,10 +85,14 @@ std::string_view verb(Direction direction) {
 }
 
 std::unique_ptr<PieceEngine> make_engine(const UnnamedFile& file, Method method) {
-  if (method == Method::io_uring)
-    throw FileError(
-        fmt::format("cannot use io_uring for the offload file in {}: it is not built in",
-                    file.folder().string()));
+  if (method == Method::io_uring) return make_piece_uring(file);
+  if (method == Method::automatic && file.direct()) {
+    try {
+      return make_piece_uring(file);
+    } catch (const FileError&) {
+      // Threads do the same work.
+    }
+  }
   return make_piece_threads(file);
 }
 

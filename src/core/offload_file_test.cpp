@@ -2,12 +2,20 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "ebb/error.h"
@@ -32,11 +40,11 @@ class Memory {
     return all().subspan(static_cast<std::size_t>(offset.count),
                          static_cast<std::size_t>(size.count));
   }
-  // Bytes that tell where they are.
+  // Bytes that repeat nowhere.
   void fill(std::uint32_t seed) const {
-    std::mt19937 random(seed);
-    for (std::size_t at = 0; at < all().size(); at += sizeof(std::uint32_t)) {
-      const auto value = static_cast<std::uint32_t>(random());
+    std::uint64_t value = seed;
+    for (std::size_t at = 0; at < all().size(); at += sizeof value) {
+      value = value * 6364136223846793005u + 1442695040888963407u;
       std::memcpy(all().data() + at, &value, sizeof value);
     }
   }
@@ -144,7 +152,7 @@ TEST_P(Offload, MovesATransferOfManyPieces) {
 
 // Random transfers against a copy in memory. Those that run together touch different bytes.
 TEST_P(Offload, RandomTransfersMatchMemory) {
-  constexpr int rounds = 60, places = 24;
+  constexpr int rounds = 40, places = 12;
   const Bytes place = 1_MiB;
   OffloadFile file = make(places * place, 7);  // fewer pending than there are: some are displaced
   const Bytes unit = file.alignment();
@@ -331,6 +339,43 @@ TEST_P(Offload, MisalignedRequestsAreNamed) {
   expect(0_B, 4_KiB, {-4096}, "it has 1048576 B");
   expect(0_B, 4_KiB, 1_MiB + 4_KiB, "it has 1048576 B");
   EXPECT_EQ(file.moved().read, 0_B);
+}
+
+// Makes a system call fail for this thread and those it starts.
+void forbid(int call, int error) {
+  const auto number = static_cast<std::uint32_t>(call);
+  std::array<sock_filter, 4> filter{
+      {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error)),
+       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+  const sock_fprog program{filter.size(), filter.data()};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+// As in containers, whose usual profiles forbid io_uring.
+TEST(OffloadWithoutUring, ThreadsTakeItsPlace) {
+  const TemporaryFolder folder;
+  const auto check = [&](int call, int error) {
+    std::thread([&] {
+      forbid(call, error);
+      OffloadFile file(folder.path(), 16_MiB);
+      EXPECT_EQ(file.method(), "threads");
+      const Memory written(16_MiB), read(16_MiB);
+      written.fill(5);
+      file.wait(file.write(written.all(), 0_B));
+      file.wait(file.read(read.all(), 0_B));
+      EXPECT_TRUE(same(written.all(), read.all()));
+      const std::string refusal =
+          error_of<FileError>([&] { OffloadFile(folder.path(), 4_KiB, 64, Method::io_uring); });
+      EXPECT_TRUE(contains(refusal, "cannot use io_uring")) << refusal;
+      EXPECT_TRUE(contains(refusal, folder.path().string())) << refusal;
+    }).join();
+  };
+  check(SYS_io_uring_setup, EPERM);
+  check(SYS_io_uring_setup, ENOSYS);
+  check(SYS_io_uring_enter, EPERM);
 }
 
 }  // namespace

@@ -46,5 +46,9 @@ class PieceEngine {
 
 // pread and pwrite in threads of its own.
 std::unique_ptr<PieceEngine> make_piece_threads(const UnnamedFile& file);
+// io_uring. Only for a file that bypasses the page cache: through the cache the kernel would use
+// threads too, and pieces would not be dropped from it. Throws a FileError that tells why it cannot
+// be used.
+std::unique_ptr<PieceEngine> make_piece_uring(const UnnamedFile& file);
 
 }  // namespace ebb

@@ -60,7 +60,7 @@ bool reads_directly(int descriptor, Bytes alignment) {
   const auto count = static_cast<std::size_t>(alignment.count);
   const std::align_val_t aligned{count};
   const std::unique_ptr<void, Free> block(::operator new(count, aligned), Free{aligned});
-  return pread(descriptor, block.get(), count, 0) == static_cast<ssize_t>(count);
+  return pread(descriptor, block.get(), count, 0) >= 0;
 }
 
 }  // namespace
@@ -145,7 +145,7 @@ void UnnamedFile::write_zeros() {
 }
 
 void UnnamedFile::bypass_cache() {
-  if (in_memory_ || size_ == 0_B) return;
+  if (in_memory_) return;
   const int flags = fcntl(descriptor(), F_GETFL);
   if (flags < 0 || fcntl(descriptor(), F_SETFL, flags | O_DIRECT) != 0) return;
   direct_ = reads_directly(descriptor(), alignment_);
