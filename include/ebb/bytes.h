@@ -15,6 +15,7 @@ struct Bytes {
   friend constexpr Bytes operator+(Bytes a, Bytes b) { return {a.count + b.count}; }
   friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
   friend constexpr Bytes operator*(std::int64_t n, Bytes b) { return {n * b.count}; }
+  friend constexpr Bytes operator/(Bytes b, std::int64_t n) { return {b.count / n}; }
   constexpr Bytes& operator+=(Bytes other) { return count += other.count, *this; }
   constexpr Bytes& operator-=(Bytes other) { return count -= other.count, *this; }
 };

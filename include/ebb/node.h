@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "ebb/attributes.h"
 #include "ebb/op.h"
 #include "ebb/tensor.h"
+#include "ebb/tier.h"
 
 namespace ebb {
 
@@ -69,6 +71,10 @@ class Node : public std::enable_shared_from_this<Node> {
   const std::shared_ptr<Storage>& storage() const { return storage_; }
   void set_storage(std::shared_ptr<Storage> storage) { storage_ = std::move(storage); }
 
+  // The tier of memory that programs use a variable in; none before the first program.
+  std::optional<Tier> tier() const { return tier_; }
+  void set_tier(Tier tier) { tier_ = tier; }
+
   // The initial value of a variable that has no storage yet.
   const Tensor& initial() const { return initial_; }
   void set_initial(Tensor initial) { initial_ = std::move(initial); }
@@ -91,6 +97,7 @@ class Node : public std::enable_shared_from_this<Node> {
   std::shared_ptr<Storage> storage_;
   Tensor initial_;
   Category category_ = Category::activations;
+  std::optional<Tier> tier_;
   Marks marks_;
 };
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ebb/error.h"
@@ -17,6 +18,7 @@
 #include "ebb/rates.h"
 #include "ebb/recompute.h"
 #include "ebb/storage.h"
+#include "ebb/tier.h"
 #include "ebb/tuning.h"
 
 namespace ebb {
@@ -42,17 +44,27 @@ using ValueId = Id<Value>;
 using BufferId = Id<Buffer>;
 using InstructionId = Id<Instruction>;
 
-// A block of memory that buffers are laid out in.
+// A block of memory, or a file, that buffers are laid out in. The first space of a plan is the
+// arena, in the device's own memory.
 struct Space {
   Bytes size = {};  // in whole pages
   PageSize pages = PageSize::standard;
+  Tier tier = Tier::device;
+  Bytes alignment = buffer_alignment;  // of offsets and sizes; transfers to a file need more
 };
+inline constexpr SpaceId arena_space{0};
+// Of buffers in files, and of those that are read from files or written to them.
+inline constexpr Bytes file_alignment = 4_KiB;
+// The size of a constant's or a variable's buffer.
+Bytes leaf_size(const TensorType& type, Tier tier);
 
 // A queue of instructions. Those of one lane run in order; different lanes run concurrently.
 struct Lane {
   enum class Kind : std::uint8_t {
     compute,  // all instructions that are in no other lane
     beside,   // updates, and sums that only updates read: nothing in lane `compute` waits for them
+    store,    // copies from the device to other tiers
+    fetch,    // copies from other tiers to the device
   };
   Kind kind = Kind::compute;
 };
@@ -63,8 +75,9 @@ struct Leaf {
   Kind kind = Kind::variable;
   std::string path;
   TensorType type;
-  ValueId value;           // what it holds when the step begins
-  std::uint64_t node = 0;  // Node::id: the same leaf has the same one in all plans of a process
+  ValueId value;             // what it holds when the step begins
+  std::uint64_t node = 0;    // Node::id: the same leaf has the same one in all plans of a process
+  Tier tier = Tier::device;  // where its bytes are between instructions that use them
 };
 
 // A result of one instruction, or what a leaf or an input holds when the step begins.
@@ -75,7 +88,7 @@ struct Value {
 
 // Where the bytes of a buffer are. Exactly one of `space`, `leaf` and `output` is set.
 struct Place {
-  SpaceId space;      // in the arena: at `offset` in this space
+  SpaceId space;      // at `offset` in this space
   Bytes offset = {};  // only with `space`
   LeafId leaf;        // in the memory of this constant or variable
   int output = -1;    // in the memory of this output of the program
@@ -90,10 +103,10 @@ struct Buffer {
   std::string path;     // module path of the node that uses it first
   std::string_view op;  // that node's op
 
-  bool in_arena() const { return static_cast<bool>(place.space); }
+  bool in_arena() const { return place.space == arena_space; }
 };
 
-// Whether two buffers have bytes of the arena in common.
+// Whether two buffers have bytes of a space in common.
 bool share_bytes(const Buffer& a, const Buffer& b);
 
 // A tensor that an instruction reads or writes: a value, and its strides and offset in a buffer.
@@ -145,6 +158,19 @@ enum class Effort : std::uint8_t {
   thorough,  // improves that plan by local search: takes fractions of a second
 };
 
+// Memory outside the device that a plan may use.
+struct OffloadOptions {
+  ByTier<Bytes> budgets = {};  // of tiers other than the device; 0: a tier is not used
+  // What may be there.
+  bool state = true, weights = true, activations = true;
+  Bytes smallest = 64_KiB;  // smaller tensors stay: copying them costs more than it frees
+  // The tiers of variables, by Node::id, that another plan has decided. Those of variables that a
+  // program uses already (Node::tier) are decided in any case.
+  std::unordered_map<std::uint64_t, Tier> homes = {};
+
+  bool any() const { return budgets[Tier::host] > Bytes{} || budgets[Tier::disk] > Bytes{}; }
+};
+
 struct PlanOptions {
   Release release = Release::early;
   UpdateTiming updates = UpdateTiming::early;
@@ -162,6 +188,7 @@ struct PlanOptions {
   // On a GPU, 2 runs updates, and sums that only updates read, on a second stream. This changes
   // neither results nor peak memory.
   int lanes = 2;
+  OffloadOptions offload = {};
 };
 
 // One recomputation: an instruction that runs again instead of having its outputs kept.
@@ -185,9 +212,16 @@ struct Plan {
   Table<Instruction> instructions;
   std::vector<Port> inputs, outputs;
 
+  // Bytes that a step moves between the device and each other tier.
+  struct Moved {
+    Bytes fetched, stored;
+  };
+  ByTier<Moved> moved;
+  ByTier<Bytes> held;  // bytes planned in each tier: variables, and buffers of a step
+
   Bytes live_peak;        // most transient bytes live at once: a lower bound of any arena
   Bytes persistent;       // constants, variables and outputs, in whole pages
-  Bytes peak;             // arena() + persistent
+  Bytes peak;             // arena() + persistent: the memory of the device
   CategoryBytes at_peak;  // bytes live at `peak_instruction`, persistent ones included
   InstructionId peak_instruction{0};
 
@@ -197,7 +231,12 @@ struct Plan {
 
   double made_in_ms = 0.0;  // time of passes, tuning where needed, and planning
 
-  Bytes arena() const;  // all spaces together: the memory of buffers that live only in a step
+  Bytes arena() const;  // the memory of the device for buffers that live only in a step
+  // Where a buffer's bytes are, and whether it takes memory of the device outside the arena.
+  Tier tier_of(const Buffer& buffer) const;
+  bool persists(const Buffer& buffer) const {
+    return !buffer.place.space && tier_of(buffer) == Tier::device;
+  }
   bool runs_beside(const Instruction& instruction) const {
     return lanes[instruction.lane].kind == Lane::Kind::beside;
   }
@@ -225,6 +264,9 @@ class BudgetError : public MemoryError {
   Bytes budget, least;  // the budget asked for, and the smallest one that can be kept
   LeastBudgets kept;    // the smallest one, and the smallest fast one
 };
+
+// The tiers of the plan's variables, for OffloadOptions::homes of a plan that shares them.
+std::unordered_map<std::uint64_t, Tier> homes_of(const Plan& plan);
 
 // The nodes of the constants and variables in `plan.leaves`, in the same order.
 using Leaves = std::vector<std::shared_ptr<Node>>;

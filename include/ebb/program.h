@@ -1,6 +1,7 @@
 // Compiled graphs. A program runs in one arena whose layout is planned; running allocates nothing.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -30,9 +31,10 @@ struct CompileOptions {
   std::function<void(const std::string&)> tell = {};
   // Returns the plan to use instead of making one, for example from a file (io::load_plan).
   std::function<Plan(const Graph&)> planner = {};
-  std::uint64_t seed = 0;                  // of initial values and of random nodes
-  std::shared_ptr<Arena> arena = nullptr;  // an arena shared with other programs; null: its own
-  MachineOptions machine = {};             // of the arena's memory
+  std::uint64_t seed = 0;                     // of initial values and of random nodes
+  std::shared_ptr<Arena> arena = nullptr;     // an arena shared with other programs; null: its own
+  MachineOptions machine = {};                // of the arena's memory
+  std::filesystem::path offload_folder = {};  // for the file of a plan that uses the disk
 };
 
 // The plan of the program for this graph: runs passes and planner. Allocates no tensors; variables
@@ -85,6 +87,16 @@ class Program {
   // Resident memory of all that the plan counts: arena, outputs, constants and variables. At most
   // plan().peak, and equal to it once every page has been touched.
   Bytes resident() const;
+
+  // What the operating system says is held in each tier other than the device: variables, and
+  // buffers of a step. Equal to plan().held.
+  ByTier<Bytes> held() const;
+  // Bytes and busy seconds of copies between memory and files so far, by this program's step.
+  struct FileTraffic {
+    Bytes read, written;
+    double read_seconds = 0.0, write_seconds = 0.0;
+  };
+  FileTraffic file_traffic() const;
 
   // Random nodes draw from (seed, step); each run advances the step.
   std::uint64_t step() const;

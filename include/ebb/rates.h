@@ -7,6 +7,7 @@
 #include "ebb/bytes.h"
 #include "ebb/device.h"
 #include "ebb/op.h"
+#include "ebb/tier.h"
 
 namespace ebb {
 
@@ -16,6 +17,11 @@ namespace ebb {
 // PointwiseRow::work).
 struct WorkRate {
   double f32 = 0.0, bf16 = 0.0, f16 = 0.0, f64 = 0.0;
+};
+
+// Throughput between the device and another tier of memory, in bytes per second.
+struct Link {
+  double fetch = 0.0, store = 0.0;
 };
 
 // The defaults are typical of two cores of a current server processor.
@@ -38,10 +44,14 @@ struct Rates {
       {220e9, 340e9, 200e9, 75e9},   // convolution
   }};
 
+  ByTier<Link> links{{{{}, {20e9, 20e9}, {1.5e9, 1e9}}}};
+
   WorkRate& operator[](Work of) { return work[static_cast<std::size_t>(of)]; }
   const WorkRate& operator[](Work of) const { return work[static_cast<std::size_t>(of)]; }
 
   double seconds_to_move(Bytes bytes) const;
+  // Milliseconds of a copy between the device and a tier.
+  double transfer_ms(Tier tier, Bytes bytes, bool fetch) const;
   // Milliseconds of one call with this cost whose arithmetic is in this dtype.
   double predict_ms(const Cost& cost, DType dtype) const;
 };

@@ -8,6 +8,7 @@
 
 #include "ebb/bytes.h"
 #include "ebb/device.h"
+#include "ebb/tier.h"
 
 namespace ebb {
 
@@ -17,6 +18,14 @@ inline constexpr Bytes buffer_alignment = 64_B;  // a cache line, and the widest
 // standard pages (see ebb/machine.h), and the byte counts stay the same.
 enum class PageSize : std::uint8_t { standard, huge };
 inline constexpr Bytes huge_page = 2_MiB;
+
+class TierBlock;
+
+// A range of a block outside the device.
+struct TierPart {
+  TierBlock* block = nullptr;
+  Bytes offset;
+};
 
 class Storage {
  public:
@@ -46,17 +55,22 @@ class Storage {
   // cannot run out later. Throws MemoryError when there is not enough.
   virtual void populate() = 0;
 
-  std::byte* data() const { return data_; }  // an address on the device
+  // An address that the device can use; null for bytes in a file.
+  std::byte* data() const { return data_; }
   Bytes size() const { return size_; }
   Bytes limit() const { return limit_; }
   Bytes reserved() const { return reserved_; }  // the pages that size() takes
   Device device() const { return device_; }
 
   // Copies between the first bytes of the storage and the host.
-  void write(std::span<const std::byte> bytes);
-  void read(std::span<std::byte> bytes) const;
+  virtual void write(std::span<const std::byte> bytes);
+  virtual void read(std::span<std::byte> bytes) const;
 
-  // The resident part; everything on a device.
+  // The tier that the bytes are in, and where they are if it is not the device's own memory.
+  virtual Tier tier() const { return Tier::device; }
+  virtual TierPart part() const { return {}; }
+
+  // The resident part of the device's memory; everything on a GPU.
   virtual Bytes resident() const = 0;
 
  protected:

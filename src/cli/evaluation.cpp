@@ -13,11 +13,13 @@
 namespace ebb::cli {
 namespace {
 
-// A forward pass keeps little; what training recomputes, and its budget, are not for it.
-CompileOptions of_evaluation(CompileOptions compile) {
+// A forward pass keeps little; what training recomputes, and its budget, are not for it. Variables
+// are where training has them.
+CompileOptions of_evaluation(CompileOptions compile, const Plan& training) {
   compile.plan.budget.reset();
   compile.plan.recompute = {};
   compile.planner = {};
+  compile.plan.offload.homes = homes_of(training);
   return compile;
 }
 
@@ -35,7 +37,7 @@ using NodeIds = std::unordered_set<std::uint64_t>;
 Bytes kept_beside(const Plan& plan, const NodeIds& others) {
   Bytes total;
   for (const Buffer& buffer : plan.buffers)
-    if (!buffer.in_arena() &&
+    if (plan.persists(buffer) &&
         !(buffer.place.leaf && others.contains(plan.leaves[buffer.place.leaf].node)))
       total += Storage::reservation(plan.device, buffer.size);
   return total;
@@ -67,7 +69,8 @@ Bytes evaluation_keeps(const workloads::Options& options, const PlanningOptions&
 Evaluation::Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr test,
                        std::int64_t batch, std::int64_t batches, const CompileOptions& compile,
                        const TrainingMemory& training)
-    : step_(model, std::move(metrics), of_evaluation(compile)), test_(std::move(test)) {
+    : step_(model, std::move(metrics), of_evaluation(compile, training.plan)),
+      test_(std::move(test)) {
   const std::int64_t whole = std::min(batch, test_->size());
   items_ = std::min(batches, test_->size() / whole) * whole;
   const Bytes limit = training.budget.value_or(training.peak());

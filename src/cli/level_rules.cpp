@@ -23,6 +23,10 @@ constexpr Refusal refusals[] = {
     {"--warmup", "the rates of levels are constant"},
     {"--schedule", "the rates of levels are constant"},
     {"--loss-walks", "it is of a fused loss, which no level has"},
+    {"--host-budget", "the memory of levels is that of their device"},
+    {"--disk-budget", "the memory of levels is that of their device"},
+    {"--offload-folder", "the memory of levels is that of their device"},
+    {"--offload", "the memory of levels is that of their device"},
     {"--save", "their models have no Hugging Face form"},
 };
 
@@ -60,6 +64,10 @@ void refuse_single_level_options(const std::string& workload, const PlanningOpti
   refuse_where(planning.clip.has_value(), "--clip", workload);
   refuse_where(planning.clip_by != PlanningOptions{}.clip_by, "--clip-by", workload);
   refuse_where(planning.loss_walks.has_value(), "--loss-walks", workload);
+  refuse_where(planning.host_budget.has_value(), "--host-budget", workload);
+  refuse_where(planning.disk_budget.has_value(), "--disk-budget", workload);
+  refuse_where(planning.offload_folder.has_value(), "--offload-folder", workload);
+  refuse_where(!planning.offload.empty(), "--offload", workload);
   if (planning.on_nan == "skip")
     throw UsageError(fmt::format(
         "--on-nan skip is for workloads of one level, but {} has several: say stop or ignore",

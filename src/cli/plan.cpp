@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/pass_table.h"
 #include "cli/planning.h"
+#include "cli/tiers.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
@@ -101,6 +102,7 @@ class PlanVerb : public Verb {
         result["budget_bytes"] = (*compile.plan.budget + beside + fixed).count;
       if (planning_.whole_process) result["fixed_bytes"] = fixed.count;
       result.update(plan_fields(plan));
+      if (const auto tiers = tier_fields(plan, compile); !tiers.empty()) result["tiers"] = tiers;
       result["planned_peak_bytes"] = peak.count;  // of steps and evaluation
       result["eval_batch"] = evaluation.part();
       result.update(memory);

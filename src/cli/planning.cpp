@@ -14,6 +14,7 @@
 #include "cli/level_rules.h"
 #include "cli/numbers.h"
 #include "cli/process_memory.h"
+#include "cli/tiers.h"
 #include "cli/verb.h"
 #include "core/cuda/cuda.h"
 #include "ebb/data/loader.h"
@@ -90,6 +91,7 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
   app.add_flag("--whole-process", options.whole_process,
                "The budget is for the whole process: its fixed cost is measured and taken off")
       ->group(group);
+  add_tier_options(app, options);
   app.add_option("--recompute", options.recompute,
                  "What is computed again instead of kept: none, marked, blocks, sqrt, segment=N, "
                  "segment=all, selective, greedy or auto; with a budget auto is the default")
@@ -283,6 +285,7 @@ CompileOptions compile_options(const PlanningOptions& options, std::uint64_t see
     compile.plan.budget =
         std::max(Bytes{}, budget - evaluation - (options.whole_process ? fixed : Bytes{}));
   }
+  use_tiers(options, device_of(options), compile);
   return compile;
 }
 
@@ -490,7 +493,7 @@ std::string plan_summary(const Plan& plan) {
       "again\narena {}, {:.4f} × the live bytes at its fullest\n",
       plan.predicted_ms, plan.overhead(), plan.recomputed_nodes(), plan.instructions.size(),
       to_string(plan.arena()), plan.fragmentation());
-  return text;
+  return text + tier_text(plan);
 }
 
 }  // namespace ebb::cli

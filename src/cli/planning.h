@@ -21,7 +21,8 @@ namespace ebb::cli {
 
 using workloads::PlanningOptions;
 
-// Adds --budget, --whole-process, --recompute, --optimizer, --accumulate, --precision, --clip,
+// Adds --budget, --whole-process, those of other tiers (cli/tiers.h), --recompute, --optimizer,
+// --accumulate, --precision, --clip,
 // --without, --device and the wishes for the machine.
 void add_planning_options(CLI::App& app, PlanningOptions& options);
 

@@ -11,6 +11,7 @@
 #include "cli/feed.h"
 #include "cli/planning.h"
 #include "cli/run_loop.h"
+#include "cli/tiers.h"
 #include "cli/verb.h"
 #include "ebb/data/loader.h"
 #include "ebb/io/plan_file.h"
@@ -145,15 +146,21 @@ class SingleLevel : public Trainee {
     return fmt::format("{} of the steps skipped, as they were not finite\n", skipped_);
   }
   std::string plan_text() const override {
-    if (plan_->recomputed_nodes() == 0) return {};
-    return fmt::format(
-        "{} of {} instructions run again: {:.3f} × the time of keeping all, as predicted\n",
-        plan_->recomputed_nodes(), plan_->instructions.size(), plan_->overhead());
+    const std::string tiers = tier_text(*plan_);
+    if (plan_->recomputed_nodes() == 0) return tiers;
+    return tiers +
+           fmt::format(
+               "{} of {} instructions run again: {:.3f} × the time of keeping all, as predicted\n",
+               plan_->recomputed_nodes(), plan_->instructions.size(), plan_->overhead());
   }
   nlohmann::ordered_json fields() const override {
     nlohmann::ordered_json fields{{"precision", planning_.precision},
                                   {"traced_steps", traced_steps().load()}};
     fields.update(plan_fields(*plan_));
+    TierUse use{step_->held(types_), step_->file_traffic(types_)};
+    use.held[Tier::device] = step_->resident(types_);
+    if (const auto tiers = tier_fields(*plan_, step_->options().compile, use); !tiers.empty())
+      fields["tiers"] = tiers;
     if (scales_losses() || planning_.on_nan == "skip") fields["skipped_steps"] = skipped_;
     if (scales_losses()) fields["loss_scale"] = loss_scale_;
     return fields;

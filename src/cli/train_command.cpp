@@ -49,7 +49,8 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
           ->type_name("FILE")
           ->check(CLI::ExistingFile);
   for (const char* decides :
-       {"--budget", "--recompute", "--whole-process", "--lanes", "--loss-walks", "--without"})
+       {"--budget", "--host-budget", "--disk-budget", "--offload", "--recompute", "--whole-process",
+        "--lanes", "--loss-walks", "--without"})
     plan->excludes(decides);
   app.add_flag("--print-config", c.print_config,
                "Print the run as a TOML file for --config, and do not train");

@@ -21,11 +21,12 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* work_field = "operations_per_second";
+constexpr const char* links_field = "links_bytes_per_second";  // to other tiers of memory
 constexpr const char* version_field = "version";
 
 // The version of what is measured and in which units. Cached rates of another version are measured
 // again; files named by the user are used as they are.
-constexpr std::int64_t version = 4;
+constexpr std::int64_t version = 5;
 
 double positive(const JsonFile& file, const nlohmann::json& object, const char* field) {
   const auto found = object.find(field);
@@ -83,6 +84,14 @@ Rates load_device(const fs::path& path) {
     rates[kind] = {positive(file, row, "float32"), positive(file, row, "bfloat16"),
                    positive(file, row, "float16"), positive(file, row, "float64")};
   }
+  if (file.json().contains(links_field)) {
+    const nlohmann::json& links = object_in(file, file.json(), links_field);
+    for (const Tier tier : {Tier::host, Tier::disk})
+      if (const std::string of(name(tier)); links.contains(of)) {
+        const nlohmann::json& row = object_in(file, links, of);
+        rates.links[tier] = {positive(file, row, "fetch"), positive(file, row, "store")};
+      }
+  }
   return rates;
 }
 
@@ -106,6 +115,9 @@ std::string describe_device(const Rates& rates) {
     all["cache_bytes_per_second"] = rates.cache_bandwidth;
   }
   all[work_field] = work;
+  for (const Tier tier : {Tier::host, Tier::disk})
+    all[links_field][std::string(name(tier))] = {{"fetch", rates.links[tier].fetch},
+                                                 {"store", rates.links[tier].store}};
   all[version_field] = version;
   return json_text(all);
 }

@@ -26,7 +26,7 @@ using OrderedJson = nlohmann::ordered_json;
 using Order = std::vector<std::shared_ptr<Node>>;
 
 constexpr const char* format = "ebb-plan";
-constexpr std::int64_t version = 2;
+constexpr std::int64_t version = 3;
 
 // A short hash of every node: of its op, attributes, types and inputs.
 std::vector<std::string> fingerprints(const Order& order) {

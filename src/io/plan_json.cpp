@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 using Order = std::vector<std::shared_ptr<Node>>;
 
-constexpr std::string_view lane_names[] = {"compute", "beside"};
+constexpr std::string_view lane_names[] = {"compute", "beside", "store", "fetch"};
 constexpr std::string_view leaf_names[] = {"constant", "variable"};
 constexpr std::string_view page_names[] = {"standard", "huge"};
 
@@ -209,7 +209,8 @@ class Reading {
     buffers_ = file_.array("buffers").size();
     instructions_ = file_.array("instructions").size();
     file_.each("spaces", [&](const Row& r) {
-      plan_.spaces.add({r.bytes("bytes"), r.choice<PageSize>("pages", page_names)});
+      plan_.spaces.add({r.bytes("bytes"), r.choice<PageSize>("pages", page_names),
+                        r.choice<Tier>("tier", tier_names), r.bytes("alignment")});
     });
     for (const Json& lane : file_.array("lanes"))
       plan_.lanes.add({Row({{"kind", lane}}, "lanes").choice<Lane::Kind>("kind", lane_names)});
@@ -235,8 +236,12 @@ class Reading {
     const Node& node = *order_[r.id<Node>("node", order_.size()).index()];
     if (!is_leaf(node.op()) || &node.op() == &input_op())
       r.fail("\"node\" must be a constant or a variable of the graph", r.find("node"));
-    return {r.choice<Leaf::Kind>("kind", leaf_names), r.text("path"), r.type("type"),
-            r.id<Value>("value", values_), node.id()};
+    return {r.choice<Leaf::Kind>("kind", leaf_names),
+            r.text("path"),
+            r.type("type"),
+            r.id<Value>("value", values_),
+            node.id(),
+            r.choice<Tier>("tier", tier_names)};
   }
 
   Buffer buffer(const Row& r) const {
@@ -313,15 +318,18 @@ OrderedJson plan_json(const Plan& plan, const Order& order) {
               buffers = OrderedJson::array(), instructions = OrderedJson::array(),
               decisions = OrderedJson::array();
   for (const Space& s : plan.spaces)
-    spaces.push_back(
-        {{"bytes", s.size.count}, {"pages", page_names[static_cast<std::size_t>(s.pages)]}});
+    spaces.push_back({{"bytes", s.size.count},
+                      {"pages", page_names[static_cast<std::size_t>(s.pages)]},
+                      {"tier", name(s.tier)},
+                      {"alignment", s.alignment.count}});
   for (const Lane& l : plan.lanes) lanes.push_back(lane_names[static_cast<std::size_t>(l.kind)]);
   for (const Leaf& l : plan.leaves)
     leaves.push_back({{"kind", leaf_names[static_cast<std::size_t>(l.kind)]},
                       {"path", l.path},
                       {"type", type_json(l.type)},
                       {"value", l.value.number()},
-                      {"node", numbers.at(l.node)}});
+                      {"node", numbers.at(l.node)},
+                      {"tier", name(l.tier)}});
   for (const Value& v : plan.values) {
     values.push_back({{"type", type_json(v.type)}});
     if (v.maker) values.back()["maker"] = v.maker.number();

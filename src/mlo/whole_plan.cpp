@@ -58,7 +58,7 @@ class Joining {
   void add_bytes_of(const Plan& plan) {
     needs_arena(plan.arena());
     for (const Buffer& buffer : plan.buffers)
-      if (!buffer.in_arena()) add_staying(plan, buffer);
+      if (plan.persists(buffer)) add_staying(plan, buffer);
   }
 
   void add_state(const Variable& variable) {

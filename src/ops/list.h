@@ -14,6 +14,8 @@
   X(dropout_mask)               \
   X(cast)                       \
   X(identity)                   \
+  X(store)                      \
+  X(fetch)                      \
   X(fused)                      \
   X(fused_reduce)               \
   X(reshape)                    \

@@ -314,12 +314,12 @@ void place(std::vector<Item>& items, int end) {
 
 }  // namespace
 
-Bytes lay_out(std::span<Buffer> buffers) {
+Bytes lay_out(std::span<Buffer> buffers, SpaceId space) {
   std::vector<std::size_t> indices;
   std::vector<Item> items;
   int end = 0;
   for (std::size_t i = 0; i < buffers.size(); ++i)
-    if (buffers[i].in_arena() && buffers[i].size.count > 0) {
+    if (buffers[i].place.space == space && buffers[i].size.count > 0) {
       end = std::max(end, buffers[i].last.number() + 1);
       indices.push_back(i);
       items.push_back(

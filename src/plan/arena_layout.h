@@ -8,9 +8,9 @@
 
 namespace ebb {
 
-// Sets the offset of every buffer in the arena so that no two buffers overlap while both are live.
+// Sets the offset of every buffer of a space so that no two buffers overlap while both are live.
 // Returns the size of the block.
-Bytes lay_out(std::span<Buffer> buffers);
+Bytes lay_out(std::span<Buffer> buffers, SpaceId space = arena_space);
 
 // The largest sum of sizes of arena buffers live at one instruction, and that instruction.
 struct LivePeak {

@@ -8,6 +8,7 @@
 
 #include "ebb/error.h"
 #include "ebb/storage.h"
+#include "ops/transfer/transfer.h"
 #include "plan/request.h"
 
 namespace ebb {
@@ -42,13 +43,25 @@ class Check {
 
   void tables() {
     if (plan_.lanes.empty()) fail("there is no lane");
+    if (plan_.spaces.empty()) fail("there is no space");
+    for (const SpaceId s : plan_.spaces.ids()) {
+      const Space& space = plan_.spaces[s];
+      if ((s == arena_space) != (space.tier == Tier::device))
+        fail(fmt::format("space {} is in the tier {}", s.number(), name(space.tier)));
+      if (space.alignment != file_alignment &&
+          (s != arena_space || space.alignment != buffer_alignment))
+        fail(fmt::format("space {} is aligned to {} bytes", s.number(), space.alignment.count));
+    }
     std::vector<int> owners(plan_.leaves.size()), results(plan_.outputs.size());
     std::vector<Bytes> ends(plan_.spaces.size());  // largest end of a buffer in each space
     for (const BufferId b : plan_.buffers.ids()) {
       const Buffer& each = buffer(b);
       const std::string name = fmt::format("buffer {}", b.number());
-      if (each.in_arena()) {
-        if (each.place.offset.count % buffer_alignment.count != 0) fail(name + " is not aligned");
+      if (each.place.space) {
+        const Bytes alignment = plan_.spaces[each.place.space].alignment;
+        if (each.place.offset.count % alignment.count != 0 ||
+            each.size.count % alignment.count != 0)
+          fail(name + " is not aligned");
         if (each.place.offset + each.size > plan_.spaces[each.place.space].size)
           fail(name + " reaches past the end of its space");
         Bytes& end = ends[each.place.space.index()];
@@ -56,7 +69,7 @@ class Check {
         if (each.first > each.last) fail(name + " ends before it begins");
       } else if (each.place.leaf) {
         const Leaf& leaf = plan_.leaves[each.place.leaf];
-        if (each.size != round_up(leaf.type.bytes(), buffer_alignment))
+        if (each.size != leaf_size(leaf.type, leaf.tier))
           fail(fmt::format("{} is not as large as \"{}\"", name, leaf.path));
         if (++owners[each.place.leaf.index()] > 1)
           fail(fmt::format("\"{}\" has two buffers", leaf.path));
@@ -69,7 +82,9 @@ class Check {
     }
     for (const SpaceId s : plan_.spaces.ids())
       if (plan_.spaces[s].size !=
-          Storage::reservation(plan_.device, ends[s.index()], plan_.spaces[s].pages))
+          (s == arena_space
+               ? Storage::reservation(plan_.device, ends[s.index()], plan_.spaces[s].pages)
+               : round_up(ends[s.index()], file_alignment)))
         fail(fmt::format("space {} is larger than its buffers", s.number()));
     for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
       const Port& input = plan_.inputs[i];
@@ -100,7 +115,7 @@ class Check {
 
   void operand(const Operand& o, InstructionId at, const char* what) const {
     const Buffer& b = buffer(o.buffer);
-    if (b.in_arena() && (at < b.first || at > b.last))
+    if (b.place.space && (at < b.first || at > b.last))
       fail(fmt::format("{} uses buffer {} outside its life", place(at), o.buffer.number()));
     if (o.layout.strides.size() != o.type.shape.rank())
       fail(fmt::format("{}: an {} of rank {} has {} strides", place(at), what, o.type.shape.rank(),
@@ -129,6 +144,7 @@ class Check {
       types.push_back(input.type);
     }
     outputs(i, instruction, types);
+    tiers(i, instruction);
     scratch(i, instruction);
     for (const Operand& output : instruction.outputs) write(output.buffer, output.value);
     for (const InstructionId other : instruction.waits)
@@ -165,6 +181,37 @@ class Check {
         if (instruction.inputs[k].buffer == output.buffer && !in_place(instruction, o, k))
           fail(fmt::format("{}: output {} would be written over input {}", place(i), o, k));
     }
+  }
+
+  // Only copies use other tiers than the device, each in a lane of its kind.
+  void tiers(InstructionId i, const Instruction& instruction) const {
+    const auto require = [&](const std::vector<Operand>& operands, Tier tier) {
+      for (const Operand& o : operands)
+        if (plan_.tier_of(buffer(o.buffer)) != tier)
+          fail(fmt::format("{} has an operand in the tier {}, not {}", place(i),
+                           name(plan_.tier_of(buffer(o.buffer))), name(tier)));
+    };
+    const Lane::Kind lane = plan_.lanes[instruction.lane].kind;
+    const bool fetch = instruction.op == &fetch_op();
+    if (!is_transfer(*instruction.op)) {
+      require(instruction.inputs, Tier::device), require(instruction.outputs, Tier::device);
+      if (lane == Lane::Kind::store || lane == Lane::Kind::fetch)
+        fail(place(i) + " is in a lane of copies");
+      return;
+    }
+    const Tier tier = instruction.attributes.as<TransferAttributes>().tier;
+    if (tier == Tier::device) fail(place(i) + " copies within the device");
+    require(instruction.inputs, fetch ? tier : Tier::device);
+    require(instruction.outputs, fetch ? Tier::device : tier);
+    if (lane != (fetch ? Lane::Kind::fetch : Lane::Kind::store))
+      fail(place(i) + " is not in a lane of its kind");
+    const Operand& here = fetch ? instruction.outputs[0] : instruction.inputs[0];
+    const Operand& there = fetch ? instruction.inputs[0] : instruction.outputs[0];
+    if (!buffer(here.buffer).in_arena() || here.layout.offset != 0 || there.layout.offset != 0 ||
+        buffer(here.buffer).size < round_up(here.type.bytes(), plan_.spaces[arena_space].alignment))
+      fail(place(i) + " does not copy a whole buffer of the arena");
+    if (tier == Tier::disk && plan_.spaces[arena_space].alignment != file_alignment)
+      fail(place(i) + " copies to a file from memory that is not aligned for it");
   }
 
   // Whether output o may overwrite input k, which is in the same buffer.
@@ -208,7 +255,7 @@ class Check {
   void apart() const {
     std::vector<BufferId> by_begin;
     for (const BufferId b : plan_.buffers.ids())
-      if (buffer(b).in_arena() && buffer(b).size.count > 0) by_begin.push_back(b);
+      if (buffer(b).place.space && buffer(b).size.count > 0) by_begin.push_back(b);
     std::stable_sort(by_begin.begin(), by_begin.end(),
                      [&](BufferId a, BufferId b) { return buffer(a).first < buffer(b).first; });
     std::map<std::pair<SpaceId, std::int64_t>, BufferId> live;  // by space and offset

@@ -4,6 +4,7 @@
 
 #include "ebb/ops.h"
 #include "ops/leaf/leaf.h"
+#include "ops/transfer/transfer.h"
 #include "passes/layout.h"
 #include "plan/check.h"
 
@@ -116,8 +117,11 @@ class OfPlan {
       std::vector<Read> inputs;
       for (const Operand& o : instruction.inputs)
         inputs.push_back({of_[o.value.index()], o.layout, o.type});
-      Number number = numbers.of_call(*instruction.op, instruction.attributes, std::move(inputs),
-                                      instruction.outputs.size());
+      // A copy in another tier is the same value.
+      Number number = is_transfer(*instruction.op)
+                          ? inputs[0].number
+                          : numbers.of_call(*instruction.op, instruction.attributes,
+                                            std::move(inputs), instruction.outputs.size());
       for (const Operand& o : instruction.outputs) {
         of_[o.value.index()] = number;
         if (const LeafId leaf = plan.buffers[o.buffer].place.leaf)

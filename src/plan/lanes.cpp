@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/transfer/transfer.h"
+
 namespace ebb {
 namespace {
 
@@ -43,26 +45,35 @@ class Conflicts {
   std::vector<std::vector<Touched>> touched_;
 };
 
-// For every instruction of the second lane: the first instruction of the plan that starts after it
-// has ended, by predicted times. The predicted time is doubled, since the lanes share the device.
+// For every instruction of a lane other than the first: the first instruction of the plan that
+// starts after it has ended, by predicted times. The predicted time of the second lane is doubled,
+// since it shares the device with the first.
 std::vector<InstructionId> expected_ends(const Plan& plan) {
+  struct Running {
+    std::vector<std::pair<double, InstructionId>> queue;  // end in ms, instruction; in order
+    std::size_t first = 0;
+    double free_at = 0.0;
+  };
   std::vector<InstructionId> ends(plan.instructions.size());
-  std::vector<std::pair<double, InstructionId>> running;  // end in ms, instruction; in order
-  double now = 0.0, free_at = 0.0;
-  std::size_t first = 0;
+  std::vector<Running> lanes(plan.lanes.size());
+  double now = 0.0;
   for (const InstructionId i : plan.instructions.ids()) {
     const Instruction& instruction = plan.instructions[i];
-    for (; first < running.size() && running[first].first <= now; ++first)
-      ends[running[first].second.index()] = i;
-    if (plan.runs_beside(instruction)) {
-      free_at = std::max(free_at, now) + 2.0 * instruction.predicted_ms;
-      running.emplace_back(free_at, i);
-    } else {
+    for (auto& [queue, first, free_at] : lanes)
+      for (; first < queue.size() && queue[first].first <= now; ++first)
+        ends[queue[first].second.index()] = i;
+    if (instruction.lane == LaneId(0)) {
       now += instruction.predicted_ms;
+      continue;
     }
+    auto& [queue, first, free_at] = lanes[instruction.lane.index()];
+    free_at = std::max(free_at, now) +
+              (plan.runs_beside(instruction) ? 2.0 : 1.0) * instruction.predicted_ms;
+    queue.emplace_back(free_at, i);
   }
-  for (; first < running.size(); ++first)
-    ends[running[first].second.index()] = InstructionId(plan.instructions.size());
+  for (auto& [queue, first, free_at] : lanes)
+    for (; first < queue.size(); ++first)
+      ends[queue[first].second.index()] = InstructionId(plan.instructions.size());
   return ends;
 }
 
@@ -79,12 +90,24 @@ std::vector<std::int64_t> live_bytes(const Plan& plan) {
 
 }  // namespace
 
+void mark_transfers(Plan& plan) {
+  if (std::none_of(plan.instructions.begin(), plan.instructions.end(),
+                   [](const Instruction& i) { return is_transfer(*i.op); }))
+    return;
+  const LaneId store = plan.lanes.add({Lane::Kind::store}),
+               fetch = plan.lanes.add({Lane::Kind::fetch});
+  for (Instruction& instruction : plan.instructions)
+    if (is_transfer(*instruction.op))
+      instruction.lane = instruction.op == &fetch_op() ? fetch : store;
+}
+
 void mark_beside(Plan& plan) {
   const LaneId compute(0), beside = plan.lanes.add({Lane::Kind::beside});
   std::vector<bool> wanted(plan.buffers.size());  // used later by the first lane
   for (std::size_t i = plan.instructions.size(); i-- > 0;) {
     Instruction& instruction = plan.instructions[InstructionId(i)];
     const auto free = [&](const Operand& output) { return !wanted[output.buffer.index()]; };
+    if (is_transfer(*instruction.op)) continue;
     // Only elementwise work moves: products, attention and convolutions fill the device alone.
     if (instruction.work == Work::elementwise && !instruction.outputs.empty() &&
         std::all_of(instruction.outputs.begin(), instruction.outputs.end(), free)) {
@@ -96,8 +119,8 @@ void mark_beside(Plan& plan) {
   // The second lane must begin by waiting for the first (see order_lanes), so instructions before
   // the first one of the first lane stay in that lane.
   for (Instruction& instruction : plan.instructions) {
-    if (instruction.lane != beside) break;
-    instruction.lane = compute;
+    if (instruction.lane == compute) break;
+    if (instruction.lane == beside) instruction.lane = compute;
   }
 }
 
@@ -105,7 +128,7 @@ void stretch_lives(Plan& plan, Bytes limit) {
   const std::vector<InstructionId> ends = expected_ends(plan);
   std::vector<std::int64_t> live = live_bytes(plan);
   for (const InstructionId i : plan.instructions.ids()) {
-    if (!plan.runs_beside(plan.instructions[i])) continue;
+    if (plan.instructions[i].lane == LaneId(0)) continue;
     for (const Touched& use : touched(plan.instructions[i])) {
       Buffer& buffer = plan.buffers[use.buffer];
       if (!buffer.in_arena()) continue;
@@ -118,24 +141,49 @@ void stretch_lives(Plan& plan, Bytes limit) {
 
 void order_lanes(Plan& plan) {
   const Conflicts conflict(plan);
-  std::vector<InstructionId> beside, main;  // the instructions of each lane so far
-  // The last instruction of the first lane that the second has waited for, and the reverse.
-  InstructionId main_done, beside_done;
+  const std::size_t count = plan.lanes.size();
+  std::vector<std::vector<InstructionId>> so_far(count);  // the instructions of each lane
+  // For each lane, the last instruction of every lane that is known to have ended when the next
+  // one of this lane starts; and the same for each instruction, when it has ended.
+  std::vector<std::vector<InstructionId>> known(count, std::vector<InstructionId>(count));
+  std::vector<std::vector<InstructionId>> after(plan.instructions.size());
   for (const InstructionId i : plan.instructions.ids()) {
     Instruction& instruction = plan.instructions[i];
-    const bool is_beside = plan.runs_beside(instruction);
-    const std::vector<InstructionId>& others = is_beside ? main : beside;
-    InstructionId& done = is_beside ? main_done : beside_done;
+    const std::size_t own = instruction.lane.index();
     instruction.waits.clear();
-    for (std::size_t k = others.size(); k-- > 0 && others[k] > done;) {
-      if (!conflict(others[k], i)) continue;
-      instruction.waits = {done = others[k]};
-      break;
-    }
-    (is_beside ? beside : main).push_back(i);
-    if (is_beside && beside.size() == 1 && instruction.waits.empty())
-      instruction.waits = {main_done = main.back()};  // the second lane always begins by waiting
+    const auto wait_for = [&](InstructionId other) {
+      instruction.waits.push_back(other);
+      for (std::size_t l = 0; l < count; ++l)
+        known[own][l] = std::max(known[own][l], after[other.index()][l]);
+    };
+    for (std::size_t l = 0; l < count; ++l)
+      for (std::size_t k = so_far[l].size(); l != own && k-- > 0 && so_far[l][k] > known[own][l];) {
+        if (!conflict(so_far[l][k], i)) continue;
+        wait_for(so_far[l][k]);
+        break;
+      }
+    so_far[own].push_back(i);
+    // The second lane always begins by waiting, as a graph that captures it requires.
+    if (plan.runs_beside(instruction) && so_far[own].size() == 1 && instruction.waits.empty())
+      wait_for(so_far[0].back());
+    known[own][own] = i;
+    after[i.index()] = known[own];
   }
+}
+
+double makespan(const Plan& plan) {
+  std::vector<double> free_at(plan.lanes.size()), ends(plan.instructions.size());
+  double last = 0.0;
+  for (const InstructionId i : plan.instructions.ids()) {
+    const Instruction& instruction = plan.instructions[i];
+    const std::size_t lane = plan.runs_beside(instruction) ? 0 : instruction.lane.index();
+    double start = free_at[lane];
+    for (const InstructionId other : instruction.waits)
+      start = std::max(start, ends[other.index()]);
+    free_at[lane] = ends[i.index()] = start + instruction.predicted_ms;
+    last = std::max(last, free_at[lane]);
+  }
+  return last;
 }
 
 }  // namespace ebb

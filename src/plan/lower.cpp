@@ -11,6 +11,7 @@
 #include "ebb/ops.h"
 #include "ebb/storage.h"
 #include "ops/leaf/leaf.h"
+#include "ops/transfer/transfer.h"
 #include "passes/layout.h"
 #include "plan/request.h"
 #include "plan/schedule.h"
@@ -34,8 +35,9 @@ class Lowering {
         tuning_(options.tuning ? *options.tuning : nothing_known()),
         order_(order) {
     plan_.tf32 = options.tf32;
-    space_ = plan_.spaces.add({.size = {}, .pages = options.pages});
+    plan_.spaces.add({.size = {}, .pages = options.pages});
     plan_.lanes.add({Lane::Kind::compute});
+    find_tiers();
     for (const auto& node : order_)
       for (std::size_t o = 0; o < node->outputs().size(); ++o)
         layouts_.add({node, static_cast<int>(o)});
@@ -76,6 +78,29 @@ class Lowering {
             node->path(), node->op().name(), to_string(node->device()), to_string(plan_.device)));
   }
 
+  // Finds the variables that are outside the device, from the transfers that the graph has. Buffers
+  // that a file is read into or written from must be aligned as direct transfers require.
+  void find_tiers() {
+    for (const auto& node : order_) {
+      if (!is_transfer(node->op())) continue;
+      const Tier tier = node->attributes().as<TransferAttributes>().tier;
+      if (tier == Tier::disk) plan_.spaces[arena_space].alignment = file_alignment;
+      if (const Tensor& input = node->inputs()[0]; is_leaf(input.node()->op()))
+        tier_of_leaf_[input.node().get()] = tier;
+    }
+    for (const Update& update : graph_.updates)
+      if (&update.value.node()->op() == &store_op())
+        tier_of_leaf_[update.target.node().get()] =
+            update.value.node()->attributes().as<TransferAttributes>().tier;
+  }
+
+  // The space of a tier for buffers of a step; added at the first call.
+  SpaceId space_of(Tier tier) {
+    for (const SpaceId s : plan_.spaces.ids())
+      if (plan_.spaces[s].tier == tier) return s;
+    return plan_.spaces.add({.tier = tier, .alignment = file_alignment});
+  }
+
   // The last instruction that reads each root (the tensor that owns a buffer), also through views.
   void find_last_reads() {
     InstructionId position(0);
@@ -94,11 +119,11 @@ class Lowering {
   InstructionId position() const { return InstructionId(plan_.instructions.size()); }
 
   BufferId new_buffer(const Node& node, Bytes size, Category category) {
-    return plan_.buffers.add({.size = size,
+    return plan_.buffers.add({.size = round_up(size, plan_.spaces[arena_space].alignment),
                               .category = category,
                               .first = position(),
                               .last = position(),
-                              .place = {.space = space_, .leaf = {}},
+                              .place = {.space = arena_space, .leaf = {}},
                               .path = node.path(),
                               .op = node.op().name()});
   }
@@ -113,9 +138,12 @@ class Lowering {
     if (&node.op() != &input_op()) {
       const Leaf::Kind kind =
           &node.op() == &variable_op() ? Leaf::Kind::variable : Leaf::Kind::constant;
+      const auto away = tier_of_leaf_.find(&node);
+      const Tier tier = away == tier_of_leaf_.end() ? Tier::device : away->second;
+      plan_.buffers[index].size = leaf_size(leaf.type(), tier);
       plan_.buffers[index].place = {
           .space = {},
-          .leaf = plan_.leaves.add({kind, node.path(), leaf.type(), value, node.id()})};
+          .leaf = plan_.leaves.add({kind, node.path(), leaf.type(), value, node.id(), tier})};
     }
     return buffers_of_[leaf] = index;
   }
@@ -165,6 +193,7 @@ class Lowering {
     const Node& node = *output.node();
     if (const auto found = output_of_.find(output); found != output_of_.end()) {
       const BufferId index = new_buffer(node, buffer_size(output.type()), node.category());
+      plan_.buffers[index].size = buffer_size(output.type());
       plan_.buffers[index].place = {.space = {}, .leaf = {}, .output = found->second};
       return index;
     }
@@ -172,6 +201,13 @@ class Lowering {
         found != update_of_.end() && updates_in_place(node, instruction, found->second)) {
       settled_.insert(output);
       return add_leaf(found->second);
+    }
+    if (&node.op() == &store_op()) {
+      const SpaceId space = space_of(node.attributes().as<TransferAttributes>().tier);
+      const BufferId index = new_buffer(node, output.type().bytes(), node.category());
+      plan_.buffers[index].size = round_up(output.type().bytes(), file_alignment);
+      plan_.buffers[index].place.space = space;
+      return index;
     }
     for (const InPlace& pair : instruction.overwritable) {
       const std::size_t input = static_cast<std::size_t>(pair.input);
@@ -184,7 +220,7 @@ class Lowering {
         plan_.buffers[index].category = Category::gradients;
       return index;
     }
-    return new_buffer(node, buffer_size(output.type()), node.category());
+    return new_buffer(node, output.type().bytes(), node.category());
   }
 
   // Whether the pair's input fills a buffer in the arena, has the output's size, and is read by
@@ -244,6 +280,10 @@ class Lowering {
     const Kernel kernel = kernel_of(plan_, instruction, Purpose::describe, tuning_);
     if (kernel.library_ms > 0.0)
       instruction.predicted_ms = kernel.library_ms + rates_.predict_ms(kernel.beside, f32);
+    if (is_transfer(node.op()))
+      instruction.predicted_ms =
+          rates_.transfer_ms(node.attributes().as<TransferAttributes>().tier,
+                             node.outputs()[0].bytes(), &node.op() == &fetch_op());
     if (kernel.workspace.count > 0)
       instruction.workspace =
           new_buffer(node, round_up(kernel.workspace, buffer_alignment), Category::workspace);
@@ -310,6 +350,7 @@ class Lowering {
   const Order& order_;
   LayoutMap layouts_;
   std::unordered_map<Tensor, InstructionId> last_read_;  // by root
+  std::unordered_map<const Node*, Tier> tier_of_leaf_;   // of leaves outside the device
   std::unordered_map<Tensor, int> output_of_;
   std::unordered_map<Tensor, Variable> update_of_;
   std::unordered_set<Tensor> settled_;
@@ -317,7 +358,6 @@ class Lowering {
   std::unordered_map<Tensor, ValueId> values_of_;
   Plan plan_;
   std::vector<std::shared_ptr<Node>> nodes_;  // the node of each instruction
-  SpaceId space_;
 };
 
 }  // namespace

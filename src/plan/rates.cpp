@@ -21,6 +21,12 @@ double of(const WorkRate& rate, DType dtype) {
 
 }  // namespace
 
+double Rates::transfer_ms(Tier tier, Bytes bytes, bool fetch) const {
+  const Link& link = links[tier];
+  return launch_us * 1e-3 +
+         1e3 * static_cast<double>(bytes.count) / (fetch ? link.fetch : link.store);
+}
+
 double Rates::predict_ms(const Cost& cost, DType dtype) const {
   const double computing = cost.flops / of((*this)[cost.work], dtype),
                moving = seconds_to_move(cost.moved);

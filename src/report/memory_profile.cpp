@@ -15,7 +15,7 @@ namespace {
 
 // The bytes that a buffer counts for: its size in the arena, whole pages otherwise.
 Bytes counted(const Plan& plan, const Buffer& buffer) {
-  return buffer.in_arena() ? buffer.size : Storage::reservation(plan.device, buffer.size);
+  return plan.persists(buffer) ? Storage::reservation(plan.device, buffer.size) : buffer.size;
 }
 
 std::string cut(const std::string& path, int depth) {
@@ -86,6 +86,7 @@ MemoryProfile profile(const Plan& plan, int depth) {
   std::vector<CategoryBytes> change(count + 1);
   std::map<std::string, CategoryBytes> modules;
   for (const Buffer& buffer : plan.buffers) {
+    if (plan.tier_of(buffer) != Tier::device) continue;
     const bool stays = !buffer.in_arena();
     const int first = stays ? 0 : buffer.first.number();
     const int last = stays ? static_cast<int>(count) - 1 : buffer.last.number();

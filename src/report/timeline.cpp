@@ -87,6 +87,7 @@ Json buffers_of(const Plan& plan, Names& names) {
        first = Json::array(), last = Json::array(), offset = Json::array();
   const int end = static_cast<int>(plan.instructions.size()) - 1;
   for (const Buffer& b : plan.buffers) {
+    if (plan.tier_of(b) != Tier::device) continue;
     const bool stays = !b.in_arena();
     if (!stays && b.last < b.first) continue;
     path.push_back(names(b.path));

@@ -10,22 +10,20 @@
 
 namespace ebb {
 
-inline cuda::Lane lane_of(const Plan& plan, const Instruction& instruction) {
-  return plan.runs_beside(instruction) ? cuda::Lane::aside : cuda::Lane::main;
-}
+cuda::Lane lane_of(const Plan& plan, const Instruction& instruction);
 
 class Lanes {
  public:
   explicit Lanes(const Plan& plan);
 
-  // Launches all kernels. At the end the main stream waits for the other one.
+  // Launches all kernels. At the end the main stream waits for the others.
   void start(const Plan& plan, std::span<const Kernel> kernels,
              std::span<const KernelArgs> args) const;
 
  private:
   std::vector<int> mark_of_;  // by instruction: its event's number if another waits for it, or -1
-  InstructionId last_beside_;
-  std::optional<cuda::Marks> marks_;
+  std::vector<InstructionId> last_;   // of every lane except the main one
+  std::optional<cuda::Marks> marks_;  // the first: the beginning of the step
 };
 
 }  // namespace ebb

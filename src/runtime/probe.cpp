@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "core/backend.h"
+#include "core/tier_block.h"
 #include "ebb/error.h"
 #include "ebb/ops.h"
 #include "ebb/program.h"
@@ -188,6 +189,30 @@ Rates measure_with(Device device, Stopwatch& watch) {
   return rates;
 }
 
+// The rates of copies between a GPU and pinned memory of the host, one direction at a time.
+Link measure_host_link(Device device) {
+  constexpr Bytes size = 256_MiB;
+  const Backend& backend = backend_of(device);
+  const auto here = Storage::allocate(device, size);
+  const auto there = TierBlock::allocate(Tier::host, device, size, {});
+  const auto rate = [&](const auto& copy) {
+    double best = 1e300;
+    for (int run = 0; run < 4; ++run) {
+      const auto begin = std::chrono::steady_clock::now();
+      copy();
+      best = std::min(
+          best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+    return static_cast<double>(size.count) / best;
+  };
+  return {rate([&] {
+            std::byte last{};  // reading it waits for the copy
+            backend.write(device, here->data(), there->data(), size);
+            backend.read(device, &last, here->data(), 1_B);
+          }),
+          rate([&] { backend.read(device, there->data(), here->data(), size); })};
+}
+
 // On a machine with other load, threads wait for one another most of the time. So one thread is
 // measured, and rates of arithmetic and caches are multiplied by the number of threads; the
 // bandwidth of main memory, which threads share, is not.
@@ -212,6 +237,7 @@ Rates measure_rates(Device device) {
   Rates rates = measure_with(device, watch);
   const bool shares_processor = !backend.runs_beside_host();
   if (shares_processor && !watch.quiet() && threads() > 1) rates = measure_one_thread(device);
+  if (backend.runs_beside_host()) rates.links[Tier::host] = measure_host_link(device);
   rates.name = backend.name(device);
   rates.memory = backend.memory(device);
   return rates;

@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/backend.h"
+#include "core/tier_block.h"
 #include "ebb/arena.h"
 #include "ebb/error.h"
 #include "ebb/ops.h"
 #include "ebb/storage.h"
 #include "ops/leaf/leaf.h"
+#include "ops/transfer/transfer.h"
 #include "plan/request.h"
+#include "runtime/place_variables.h"
 #include "runtime/runner.h"
 #include "runtime/uploads.h"
 
@@ -45,15 +49,56 @@ struct Program::State {
   RandomState random;
   bool has_run = false;
   std::unique_ptr<Runner> runner;
-  std::optional<Uploads> uploads;  // set once `expect` has been called
+  std::optional<Uploads> uploads;                  // set once `expect` has been called
+  std::vector<std::shared_ptr<TierBlock>> blocks;  // by space; null for the arena
+  std::vector<FileTransfer> files;                 // by instruction
 
   Device device() const { return plan.device; }
-  BoundStep bound_step() { return {plan, kernels, args, fault, started}; }
+  BoundStep bound_step() { return {plan, kernels, args, files, fault, started}; }
 
   // Computes the initial values of all variables that have no storage yet.
-  void materialise_variables(const Graph& graph) const {
+  void materialise_variables(const Graph& graph, const std::filesystem::path& folder) const {
+    place_variables(plan, leaves, random.seed, folder);
     for (const auto& node : topological_order(graph))
       if (&node->op() == &variable_op()) materialise(*node, random.seed);
+  }
+
+  void make_blocks(const std::filesystem::path& folder) {
+    for (const Space& space : plan.spaces)
+      blocks.push_back(space.tier == Tier::device
+                           ? nullptr
+                           : TierBlock::allocate(space.tier, device(), space.size, folder));
+  }
+
+  // Where a buffer is that lies outside the device.
+  TierPart part_of(const Buffer& buffer) const {
+    const Place& place = buffer.place;
+    if (place.leaf) return leaves[place.leaf.index()]->storage()->part();
+    return {blocks[place.space.index()].get(), place.offset};
+  }
+
+  // Those of variables and of the step, each once.
+  std::set<TierBlock*> all_blocks() const {
+    std::set<TierBlock*> all;
+    for (const auto& leaf : leaves)
+      if (leaf->storage()->part().block) all.insert(leaf->storage()->part().block);
+    for (const auto& block : blocks)
+      if (block) all.insert(block.get());
+    return all;
+  }
+
+  FileTransfer file_transfer(const Instruction& instruction) const {
+    if (!is_transfer(*instruction.op)) return {};
+    const bool fetch = instruction.op == &fetch_op();
+    const Operand& here = fetch ? instruction.outputs[0] : instruction.inputs[0];
+    const Operand& there = fetch ? instruction.inputs[0] : instruction.outputs[0];
+    const TierPart part = part_of(plan.buffers[there.buffer]);
+    if (!part.block || !part.block->file()) return {};
+    const Bytes size = round_up(here.type.bytes(), file_alignment);
+    return {part.block->file(),
+            part.offset,
+            {addresses[here.buffer.index()], static_cast<std::size_t>(size.count)},
+            fetch};
   }
 
   void bind_kernels() {
@@ -76,7 +121,14 @@ struct Program::State {
     const Place& place = buffer.place;
     if (place.leaf) return leaves[place.leaf.index()]->storage()->data();
     if (place.output >= 0) return outputs[static_cast<std::size_t>(place.output)]->data();
+    if (const auto& block = blocks[place.space.index()])
+      return block->data() ? block->data() + place.offset.count : nullptr;
     return arena->data() + place.offset.count;
+  }
+
+  std::byte* address_of(const Operand& operand) const {
+    std::byte* begin = addresses[operand.buffer.index()];
+    return begin ? begin + operand.layout.offset * size_of(operand.type.dtype).count : nullptr;
   }
 
   void make_outputs() {
@@ -88,7 +140,7 @@ struct Program::State {
 
   void bind() {
     bound_to = arena->generation();
-    addresses.clear(), pointers.clear(), args.clear();
+    addresses.clear(), pointers.clear(), args.clear(), files.clear();
     runner->forget();
     for (const Buffer& buffer : plan.buffers) addresses.push_back(address_of(buffer));
 
@@ -100,9 +152,7 @@ struct Program::State {
       const Instruction& instruction = plan.instructions[i];
       const std::size_t begin = pointers.size();
       for (const std::vector<Operand>* operands : {&instruction.inputs, &instruction.outputs})
-        for (const Operand& operand : *operands)
-          pointers.push_back(addresses[operand.buffer.index()] +
-                             operand.layout.offset * size_of(operand.type.dtype).count);
+        for (const Operand& operand : *operands) pointers.push_back(address_of(operand));
       KernelArgs a;
       a.inputs = {pointers.data() + begin, instruction.inputs.size()};
       a.outputs = {pointers.data() + begin + instruction.inputs.size(), instruction.outputs.size()};
@@ -110,6 +160,7 @@ struct Program::State {
       a.fault = &fault;
       runner->complete(a, plan, i);
       args.push_back(a);
+      files.push_back(file_transfer(instruction));
     }
   }
 
@@ -222,11 +273,12 @@ Program::Program(const Graph& graph, Plan plan, const CompileOptions& options)
   state_->bind_kernels();
   state_->runner = make_runner(state_->device());
   state_->leaves = leaves_of(state_->plan, graph);
-  state_->materialise_variables(graph);
+  state_->materialise_variables(graph, options.offload_folder);
   state_->arena =
       options.arena ? options.arena : std::make_shared<Arena>(state_->device(), options.machine);
   state_->arena->reserve(state_->plan.arena());
   state_->make_outputs();
+  state_->make_blocks(options.offload_folder);
   state_->bind();
 }
 
@@ -315,6 +367,23 @@ Bytes Program::resident() const {
   for (const auto& output : state_->outputs) total += output->resident();
   for (const auto& leaf : state_->leaves) total += leaf->storage()->resident();
   return total;
+}
+
+ByTier<Bytes> Program::held() const {
+  ByTier<Bytes> held;
+  for (const TierBlock* block : state_->all_blocks()) held[block->tier()] += block->held();
+  return held;
+}
+
+Program::FileTraffic Program::file_traffic() const {
+  FileTraffic traffic;
+  for (const TierBlock* block : state_->all_blocks())
+    if (OffloadFile* file = block->file()) {
+      const OffloadFile::Moved moved = file->moved();
+      traffic.read += moved.read, traffic.written += moved.written;
+      traffic.read_seconds += moved.read_seconds, traffic.write_seconds += moved.write_seconds;
+    }
+  return traffic;
 }
 
 std::uint64_t Program::step() const { return state_->random.step; }

@@ -4,19 +4,30 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "core/offload_file.h"
 #include "ebb/plan.h"
 
 namespace ebb {
 
+// A copy between memory and a file: whole pages.
+struct FileTransfer {
+  OffloadFile* file = nullptr;  // null: the instruction is no such copy
+  Bytes offset;
+  std::span<std::byte> memory;
+  bool fetch = false;
+};
+
 // A step with all of its kernels and pointers.
 struct BoundStep {
   const Plan& plan;
-  std::vector<Kernel>& kernels;   // by instruction
-  std::vector<KernelArgs>& args;  // by instruction, with all pointers
-  Fault& fault;                   // where kernels on the CPU record invalid data
-  std::size_t& started;           // instructions started so far, whose outputs may be incomplete
+  std::vector<Kernel>& kernels;            // by instruction
+  std::vector<KernelArgs>& args;           // by instruction, with all pointers
+  const std::vector<FileTransfer>& files;  // by instruction
+  Fault& fault;                            // where kernels on the CPU record invalid data
+  std::size_t& started;  // instructions started so far, whose outputs may be incomplete
 };
 
 class Runner {

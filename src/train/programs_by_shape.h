@@ -76,6 +76,9 @@ class ProgramsByShape {
       if (entry.types == types) return entry;
     Graph graph = trace(types);
     auto plan = std::make_unique<const Plan>(plan_program(graph, options_));
+    // Programs share their variables, so the first plan decides where these are.
+    if (options_.plan.offload.any() && entries_.empty())
+      options_.plan.offload.homes = homes_of(*plan);
     entries_.push_back({types, std::move(graph), std::move(plan), {}});
     return entries_.back();
   }

@@ -278,6 +278,12 @@ const Leaves& TrainStep::leaves(const std::vector<TensorType>& batch) {
 Bytes TrainStep::resident(const std::vector<TensorType>& batch) {
   return state_->program_for(batch).resident();
 }
+ByTier<Bytes> TrainStep::held(const std::vector<TensorType>& batch) {
+  return state_->program_for(batch).held();
+}
+Program::FileTraffic TrainStep::file_traffic(const std::vector<TensorType>& batch) {
+  return state_->program_for(batch).file_traffic();
+}
 optim::StateStore& TrainStep::optimizer_state() { return state_->store; }
 void TrainStep::make_state() {
   State& s = *state_;

@@ -59,7 +59,7 @@ void check_totals(const Plan& plan) {
     peak = std::max(peak, live);
   }
   for (const Buffer& buffer : plan.buffers)
-    if (!buffer.in_arena()) persistent += Storage::reservation(plan.device, buffer.size);
+    if (plan.persists(buffer)) persistent += Storage::reservation(plan.device, buffer.size);
   if (!plan.instructions.empty()) {
     EXPECT_EQ(plan.live_peak, peak);
   }

@@ -111,6 +111,9 @@ class TrainStep {
   const Leaves& leaves(const std::vector<TensorType>& batch);
   // The resident memory of that program (Program::resident).
   Bytes resident(const std::vector<TensorType>& batch);
+  // What it holds in tiers other than the device, and its traffic with files (Program::held).
+  ByTier<Bytes> held(const std::vector<TensorType>& batch);
+  Program::FileTraffic file_traffic(const std::vector<TensorType>& batch);
 
   // Everything except the weights that a resumed run needs to repeat the same bits.
   optim::StateStore& optimizer_state();

@@ -23,6 +23,10 @@ namespace ebb::workloads {
 struct PlanningOptions {
   std::optional<std::string> budget, recompute;
   bool whole_process = false;
+  // Sizes of other tiers of memory, what may be there, and where the file of the disk's tier is.
+  std::optional<std::string> host_budget, disk_budget;
+  std::vector<std::string> offload;
+  std::optional<std::filesystem::path> offload_folder;
   std::string device = "cpu";  // or cuda, cuda:1, or a file that describes one
   MachineOptions machine;
   std::optional<std::string> optimizer;  // none: the workload's own
@@ -113,6 +117,10 @@ struct TrainSpec {
     // Within what.
     field("device", planning.device, OnResume::free);
     field("budget", planning.budget, OnResume::free);
+    field("host-budget", planning.host_budget, OnResume::free);
+    field("disk-budget", planning.disk_budget, OnResume::free);
+    field("offload", planning.offload, OnResume::free);
+    field("offload-folder", planning.offload_folder, OnResume::free);
     field("recompute", planning.recompute, OnResume::free);
     field("lanes", planning.lanes, OnResume::free);
     field("whole-process", planning.whole_process, OnResume::free);

@@ -27,6 +27,8 @@ void synchronise(Device device) { fail(device); }
 void write(Device device, void*, const void*, Bytes) { fail(device); }
 void read(Device device, void*, const void*, Bytes) { fail(device); }
 void copy(Device device, void*, const void*, Bytes) { fail(device); }
+void pin(Device device, std::byte*, Bytes) { fail(device); }
+void unpin(Device, std::byte*) noexcept {}
 Pinned::Pinned(Device device, Bytes) { fail(device); }
 Pinned::~Pinned() = default;
 Control* control(Device device) { fail(device); }

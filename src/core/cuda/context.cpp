@@ -35,6 +35,8 @@ void open(Context& context) {
   EBB_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   EBB_CUDA_CHECK(cudaStreamCreateWithPriority(&context.stream, cudaStreamNonBlocking, greatest));
   EBB_CUDA_CHECK(cudaStreamCreateWithPriority(&context.aside, cudaStreamNonBlocking, least));
+  EBB_CUDA_CHECK(cudaStreamCreateWithPriority(&context.store, cudaStreamNonBlocking, greatest));
+  EBB_CUDA_CHECK(cudaStreamCreateWithPriority(&context.fetch, cudaStreamNonBlocking, greatest));
   EBB_CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&context.control), sizeof(Control)));
   EBB_CUDA_CHECK(
       cudaHostAlloc(reinterpret_cast<void**>(&context.host_control), sizeof(Control), 0));
@@ -89,7 +91,17 @@ Properties properties(Device device) {
 
 void* stream(Device device, Lane lane) {
   const Context& context = use(device);
-  return lane == Lane::aside ? context.aside : context.stream;
+  switch (lane) {
+    case Lane::aside:
+      return context.aside;
+    case Lane::store:
+      return context.store;
+    case Lane::fetch:
+      return context.fetch;
+    case Lane::main:
+      break;
+  }
+  return context.stream;
 }
 
 void synchronise(Device device) { EBB_CUDA_CHECK(cudaStreamSynchronize(use(device).stream)); }

@@ -55,9 +55,10 @@ Bytes memory_taken(Device device);
 std::byte* allocate(Device device, Bytes size);
 void release(Device device, std::byte* data) noexcept;
 
-// The streams (cudaStream_t) of a device. All work runs on the main one, except the second lane of
-// a step. Neither is the default stream, which would synchronise with all others.
-enum class Lane : std::uint8_t { main, aside };
+// The streams (cudaStream_t) of a device. All work runs on the main one, except the other lanes of
+// a step. None is the default stream, which would synchronise with all others.
+enum class Lane : std::uint8_t { main, aside, store, fetch };
+inline constexpr int lane_count = 4;
 void* stream(Device device, Lane lane = Lane::main);
 void synchronise(Device device);
 
@@ -80,6 +81,10 @@ class Pinned {
   Device device_;
   std::byte* data_ = nullptr;
 };
+
+// Makes memory of the host, in whole pages, pinned memory and back.
+void pin(Device device, std::byte* data, Bytes size);
+void unpin(Device device, std::byte* data) noexcept;
 
 // Bad data reported by a kernel; the first report of a step is kept.
 struct Fault {

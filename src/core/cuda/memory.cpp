@@ -107,6 +107,21 @@ void write(Device device, void* to, const void* from, Bytes size) {
       cudaMemcpyAsync(to, from, count(size), cudaMemcpyHostToDevice, use(device).stream));
 }
 
+void pin(Device device, std::byte* data, Bytes size) {
+  use(device);
+  const cudaError_t error = cudaHostRegister(data, count(size), cudaHostRegisterDefault);
+  if (error == cudaSuccess) return;
+  (void)cudaGetLastError();
+  throw MemoryError(fmt::format("cannot pin {} of the host's memory for {}: {}", to_string(size),
+                                to_string(device), cudaGetErrorString(error)));
+}
+
+void unpin(Device device, std::byte* data) noexcept {
+  (void)cudaSetDevice(device.index);
+  (void)cudaDeviceSynchronize();
+  (void)cudaHostUnregister(data);
+}
+
 Pinned::Pinned(Device device, Bytes size) : device_(device) {
   use(device);
   EBB_CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&data_), count(size), 0));

@@ -3,9 +3,14 @@
 #include <algorithm>
 
 #include "ebb/storage.h"
+#include "ops/transfer/transfer.h"
 
 namespace ebb {
 namespace {
+
+// Copies to and from other tiers overlap with other work. The search takes a small part of their
+// time into account; what they really cost is known when the lanes are ordered (makespan).
+constexpr double transfer_share = 0.1;
 
 template <class T>
 void insert_once(std::vector<T>& list, const T& item) {
@@ -28,7 +33,7 @@ StepModel::StepModel(const Plan& plan, int graph_instructions) : graph_steps(gra
   for (const Instruction& instruction : plan.instructions) {
     const int number = static_cast<int>(steps.size());
     ModelStep step;
-    step.ms = instruction.predicted_ms;
+    step.ms = instruction.predicted_ms * (is_transfer(*instruction.op) ? transfer_share : 1.0);
     step.recomputable = instruction.op->recomputable();
     step.backward = instruction.marks.backward;
     step.valid_until = static_cast<int>(plan.instructions.size());
@@ -67,7 +72,8 @@ StepModel::StepModel(const Plan& plan, int graph_instructions) : graph_steps(gra
                         .producer = number,
                         .in_arena = plan.buffers[operand.buffer].in_arena(),
                         .positions = {}});
-      values.back().bytes = round_up({values.back().bytes}, buffer_alignment).count;
+      values.back().bytes =
+          round_up({values.back().bytes}, plan.spaces[arena_space].alignment).count;
     }
     if (number >= graph_steps)
       for (int value : step.inputs) values[static_cast<std::size_t>(value)].copied_out = true;

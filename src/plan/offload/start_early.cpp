@@ -1,0 +1,120 @@
+#include "plan/offload/start_early.h"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ops/transfer/transfer.h"
+#include "plan/arena_layout.h"
+
+namespace ebb {
+namespace {
+
+class StartEarly {
+ public:
+  StartEarly(const Lowered& lowered, Bytes limit)
+      : plan_(lowered.plan), graph_instructions_(lowered.graph_instructions) {
+    const int count = static_cast<int>(plan_.instructions.size());
+    limit_ = std::max(limit, live_peak(plan_.buffers.rows(), count).bytes).count;
+    find_times();
+    find_live();
+  }
+
+  // The new position of every fetch: before which instruction it runs. Others have none.
+  std::vector<InstructionId> run() {
+    std::vector<InstructionId> positions(plan_.instructions.size());
+    double next_starts = std::numeric_limits<double>::infinity();  // of the lane's next fetch
+    InstructionId next_position(plan_.instructions.size());
+    for (std::size_t k = static_cast<std::size_t>(graph_instructions_); k-- > 0;) {
+      const Instruction& fetch = plan_.instructions[InstructionId(k)];
+      if (fetch.op != &fetch_op()) continue;
+      const double start = std::min(starts_[k], next_starts) - fetch.predicted_ms;
+      const std::int64_t bytes = plan_.buffers[fetch.outputs[0].buffer].size.count;
+      // Fetches of a lane keep their order, so none starts after the next one.
+      std::size_t at = k;
+      const auto may_move = [&] {
+        return at > earliest(fetch) && (starts_[at] > start || at > next_position.index()) &&
+               live_[at - 1] + bytes <= limit_;
+      };
+      while (may_move()) live_[--at] += bytes;
+      next_position = positions[k] = InstructionId(at);
+      next_starts = std::min(start, starts_[at]);
+    }
+    return positions;
+  }
+
+ private:
+  // The start of every instruction if copies take no time.
+  void find_times() {
+    double now = 0.0;
+    for (const Instruction& instruction : plan_.instructions) {
+      starts_.push_back(now);
+      if (!is_transfer(*instruction.op)) now += instruction.predicted_ms;
+    }
+  }
+
+  void find_live() {
+    live_.resize(plan_.instructions.size() + 1);
+    for (const Buffer& buffer : plan_.buffers)
+      if (buffer.in_arena())
+        live_[buffer.first.index()] += buffer.size.count,
+            live_[buffer.last.index() + 1] -= buffer.size.count;
+    for (std::size_t i = 1; i < live_.size(); ++i) live_[i] += live_[i - 1];
+  }
+
+  // A stored value can be fetched after its store.
+  std::size_t earliest(const Instruction& fetch) const {
+    const InstructionId maker = plan_.values[fetch.inputs[0].value].maker;
+    return maker ? maker.index() + 1 : 0;
+  }
+
+  const Plan& plan_;
+  int graph_instructions_;
+  std::int64_t limit_ = 0;
+  std::vector<double> starts_;      // ms, by instruction
+  std::vector<std::int64_t> live_;  // bytes of the arena, by instruction
+};
+
+}  // namespace
+
+Order start_early(const Lowered& lowered, const Order& order, Bytes limit) {
+  const std::vector<InstructionId> positions = StartEarly(lowered, limit).run();
+  std::vector<bool> moves(positions.size());
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    moves[i] = positions[i] && positions[i].index() < i;
+  // For every node, the fetches that now run before it: none of these moves itself.
+  std::unordered_map<const Node*, std::vector<std::shared_ptr<Node>>> before;
+  std::unordered_set<const Node*> moved;
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    if (!moves[i]) continue;
+    std::size_t at = positions[i].index();
+    while (at < i && moves[at]) ++at;
+    if (at == i) continue;
+    before[lowered.nodes[at].get()].push_back(lowered.nodes[i]);
+    moved.insert(lowered.nodes[i].get());
+  }
+  Order result;
+  for (const auto& node : order) {
+    if (moved.contains(node.get())) continue;
+    if (const auto fetches = before.find(node.get()); fetches != before.end())
+      result.insert(result.end(), fetches->second.begin(), fetches->second.end());
+    result.push_back(node);
+  }
+  return result;
+}
+
+std::vector<InstructionId> positions_of(std::span<const std::shared_ptr<Node>> before,
+                                        std::span<const std::shared_ptr<Node>> after) {
+  std::unordered_map<const Node*, InstructionId> places;
+  for (std::size_t i = 0; i < after.size(); ++i) places.emplace(after[i].get(), i);
+  std::vector<InstructionId> result;
+  // Nodes of copies at the end of the step are made anew each time; these copies do not move.
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const auto found = places.find(before[i].get());
+    result.push_back(found == places.end() ? InstructionId(i) : found->second);
+  }
+  return result;
+}
+
+}  // namespace ebb

@@ -1,0 +1,59 @@
+// Makes plans of one graph that differ in their recomputation.
+#pragma once
+
+#include <memory>
+
+#include "ebb/plan.h"
+#include "plan/lower.h"
+#include "plan/recompute/simulation.h"
+#include "plan/recompute/step_model.h"
+#include "plan/recompute/strategy.h"
+
+namespace ebb {
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const PlanOptions& options);
+  // In this order instead of the scheduled one.
+  Planner(const Graph& graph, const Order& order, const PlanOptions& options);
+
+  const Graph& graph() const { return graph_; }
+  const Order& order() const { return order_; }
+  const PlanOptions& options() const { return options_; }
+  const Lowered& base() const { return base_; }  // without recomputation, not laid out
+  double keep_all_ms() const { return model_.keep_all_ms(); }
+  Bytes keep_all_peak() const;  // of the device, without recomputation and before the layout
+  Bytes persistent() const;     // memory of the device outside the arena
+
+  // The plan for options().budget, or the smallest budget that can be kept.
+  PlanResult run();
+  // A plan for that budget, unless only the one with the smallest peak may keep it.
+  std::optional<Plan> keep(Bytes budget) const;
+  // The plan with the smallest peak that is found.
+  Plan least();
+  // The smallest budget found, at or above the least one, whose plan has at most `fast_overhead`.
+  // Only the automatic strategy is searched; for all others the least budget is returned.
+  KeptBudget fast(const KeptBudget& least);
+
+  static KeptBudget kept(const Plan& plan) { return {plan.peak, plan.overhead()}; }
+
+ private:
+  PlanResult within(Bytes budget);
+  Plan least_found();
+  Question question(std::int64_t limit) const;
+  Plan realise(Runs runs, Bytes limit) const;
+  Plan realise(Runs runs) const;
+  void note(Plan& plan, const Simulation& simulation, int before, int now,
+            std::span<const InstructionId> places) const;
+
+  Graph graph_;
+  PlanOptions options_;
+  Order order_;
+  Lowered base_;
+  StepModel model_;
+  Recompute recompute_;
+  std::unique_ptr<const Strategy> strategy_;
+  bool transfers_;  // whether the graph has any
+};
+
+}  // namespace ebb

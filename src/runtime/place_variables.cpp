@@ -1,0 +1,69 @@
+#include "runtime/place_variables.h"
+
+#include <fmt/core.h>
+
+#include "core/tier_block.h"
+#include "ebb/error.h"
+#include "ebb/program.h"
+
+namespace ebb {
+namespace {
+
+// Copies the value, or the initial value, of a variable. Its old memory is released.
+void move_into(Node& node, const std::shared_ptr<Storage>& storage, std::uint64_t seed) {
+  if (!node.storage()) {
+    if (!node.initial())
+      throw Error(
+          fmt::format("variable \"{}\" has neither a value nor an initial one", node.path()));
+    node.set_storage(eval(node.initial(), seed).node()->storage());
+    node.set_initial({});
+  }
+  const Storage& from = *node.storage();
+  const auto size = static_cast<std::size_t>(node.outputs()[0].bytes().count);
+  if (from.device() == device::cpu && from.data()) {
+    storage->write({from.data(), size});
+  } else {
+    std::vector<std::byte> bytes(size);
+    from.read(bytes);
+    storage->write(bytes);
+  }
+  node.set_storage(storage);
+}
+
+}  // namespace
+
+void place_variables(const Plan& plan, const Leaves& leaves, std::uint64_t seed,
+                     const std::filesystem::path& folder) {
+  const auto lies_elsewhere = [&](LeafId l) {
+    const Node& node = *leaves[l.index()];
+    const Tier now = node.storage() ? node.storage()->tier() : Tier::device;
+    if (plan.leaves[l].tier == Tier::device && now != Tier::device)
+      throw ValueError(
+          fmt::format("[compile] the plan has \"{}\" on the device, but it is in the "
+                      "tier {} of another program",
+                      node.path(), name(now)));
+    return plan.leaves[l].tier != now;
+  };
+  for (const Tier tier : {Tier::host, Tier::disk}) {
+    Bytes total;
+    for (const LeafId l : plan.leaves.ids())
+      if (plan.leaves[l].tier == tier && lies_elsewhere(l))
+        total += leaf_size(plan.leaves[l].type, tier);
+    if (total.count == 0) continue;
+    const auto block = TierBlock::allocate(tier, plan.device, total, folder);
+    Bytes offset;
+    for (const LeafId l : plan.leaves.ids()) {
+      if (plan.leaves[l].tier != tier || !lies_elsewhere(l)) continue;
+      const Bytes size = leaf_size(plan.leaves[l].type, tier);
+      move_into(*leaves[l.index()], part_of(block, plan.device, offset, size), seed);
+      offset += size;
+    }
+  }
+  for (const LeafId l : plan.leaves.ids()) {
+    if (plan.leaves[l].kind != Leaf::Kind::variable) continue;
+    (void)lies_elsewhere(l);
+    leaves[l.index()]->set_tier(plan.leaves[l].tier);
+  }
+}
+
+}  // namespace ebb
