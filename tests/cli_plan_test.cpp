@@ -202,6 +202,15 @@ TEST_F(CommandLinePlan, ProbeDescribesThisMachine) {
   for (const char* type : {"float32", "bfloat16", "float16", "float64"})
     EXPECT_GT(rates["operations_per_second"]["product"][type], 1e8) << type;
   EXPECT_EQ(run("plan " + sizes + "--device " + file).code, 0);
+  EXPECT_FALSE(rates.contains("disk"));
+}
+
+TEST_F(CommandLinePlan, ProbeMeasuresADisk) {
+  const Json disk = result_of("probe --offload-folder " + folder_.path().string())["disk"];
+  EXPECT_EQ(disk["folder"], folder_.path().string());
+  EXPECT_GT(disk["read_bytes_per_second"], 1e5);
+  EXPECT_GT(disk["write_bytes_per_second"], 1e5);
+  expect_failure("probe --offload-folder " + (folder_ / "absent").string(), 2, "absent");
 }
 
 }  // namespace

@@ -4,12 +4,15 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "core/backend.h"
+#include "core/disk_rates.h"
+#include "core/json.h"
 #include "ebb/io/device_file.h"
 
 namespace ebb::cli {
@@ -33,14 +36,27 @@ class Probe : public Verb {
                "Write the description here, for --device; and beside it what is known of a GPU's "
                "libraries")
         .type_name("FILE");
+    add_option(app, "--offload-folder", folder_,
+               "Also tell how fast this folder's disk is written and read; --save does not keep it")
+        .type_name("DIR")
+        .existing_folder();
   }
 
   int run() override {
     const Device device = *named_device(device_);
     const Rates rates = measure_rates(device);
+    std::optional<DiskRates> disk;
+    if (folder_) disk = measure_disk(*folder_);
     if (save_) save(rates, device);
     if (json()) {
-      fmt::print("{}\n", io::describe_device(rates));
+      nlohmann::ordered_json all = parse_ordered_json(io::describe_device(rates));
+      if (disk)
+        all["disk"] = {{"folder", folder_->string()},
+                       {"read_bytes_per_second", disk->read},
+                       {"write_bytes_per_second", disk->write},
+                       {"method", disk->method},
+                       {"direct", disk->direct}};
+      fmt::print("{}\n", json_text(all));
       return success;
     }
     fmt::print("{}\nmemory {}, {:.1f} GB a second, {:.2f} µs an instruction\n", rates.name,
@@ -55,6 +71,10 @@ class Probe : public Verb {
       fmt::print("{:<14}{:>12.1f}{:>12.1f}{:>12.1f}{:>12.1f}\n", ebb::name(static_cast<Work>(k)),
                  rate.f32 * 1e-9, rate.bf16 * 1e-9, rate.f16 * 1e-9, rate.f64 * 1e-9);
     }
+    if (disk)
+      fmt::print("disk of {}: reads {:.2f}, writes {:.2f} GB a second ({}, {} the page cache)\n",
+                 folder_->string(), disk->read * 1e-9, disk->write * 1e-9, disk->method,
+                 disk->direct ? "bypassing" : "through");
     return success;
   }
 
@@ -68,7 +88,7 @@ class Probe : public Verb {
   }
 
   std::string device_ = "cpu";
-  std::optional<std::filesystem::path> save_;
+  std::optional<std::filesystem::path> save_, folder_;
 };
 
 }  // namespace

@@ -12,8 +12,9 @@
 
 namespace ebb {
 
-// Used by one thread at a time, such as the I/O thread of a runner. The file has no name, so a
-// killed run leaves nothing behind.
+// Used by one thread at a time, such as the I/O thread of a runner. That thread must not end before
+// the transfers it started: the kernel may cancel those of io_uring with it. The file has no name,
+// so a killed run leaves nothing behind.
 class OffloadFile {
  public:
   // One transfer. Valid for the file that gave it.

@@ -42,10 +42,11 @@ class Memory {
   }
   // Bytes that repeat nowhere.
   void fill(std::uint32_t seed) const {
+    std::array<std::uint64_t, 512> block{};
     std::uint64_t value = seed;
-    for (std::size_t at = 0; at < all().size(); at += sizeof value) {
-      value = value * 6364136223846793005u + 1442695040888963407u;
-      std::memcpy(all().data() + at, &value, sizeof value);
+    for (std::size_t at = 0; at < all().size(); at += sizeof block) {
+      for (std::uint64_t& word : block) word = value++ * 6364136223846793005u;
+      std::memcpy(all().data() + at, block.data(), sizeof block);
     }
   }
 
@@ -54,7 +55,7 @@ class Memory {
 };
 
 bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 // The message of the error that `call` throws; empty if there is none.
@@ -137,8 +138,9 @@ TEST_P(Offload, ReservesWholeBlocksAndLeavesNoName) {
 
 // Larger than all pieces in flight, so that further ones start while it is waited for.
 TEST_P(Offload, MovesATransferOfManyPieces) {
-  OffloadFile file = make(600_MiB);
-  const Bytes size = std::min(file.size(), (file.pieces_in_flight() + 3) * file.piece_size());
+  OffloadFile file = make(200_MiB);
+  const Bytes size = (file.pieces_in_flight() + 3) * file.piece_size();
+  ASSERT_LE(size, file.size());
   const Memory written(size), read(size);
   written.fill(1);
   file.wait(file.write(written.all(), 0_B));
@@ -213,7 +215,7 @@ TEST_P(Offload, ManyPendingTransfersAllArrive) {
 }
 
 TEST_P(Offload, DoneComesWithoutWaiting) {
-  OffloadFile file = make(300_MiB);
+  OffloadFile file = make(160_MiB);
   const Memory memory(file.size());
   const Ticket ticket = file.write(memory.all(), 0_B);
   while (!file.done(ticket)) usleep(1000);
@@ -266,9 +268,9 @@ TEST_P(Offload, ATransferIsWaitedForTwice) {
 }
 
 TEST_P(Offload, AnAbandonedFileEndsItsTransfers) {
-  const Memory memory(256_MiB);
+  const Memory memory(160_MiB);
   {
-    OffloadFile file = make(256_MiB);
+    OffloadFile file = make(160_MiB);
     file.write(memory.all(), 0_B);
     file.read(memory.part(0_B, 1_MiB), 128_MiB);
     OffloadFile moved = std::move(file);

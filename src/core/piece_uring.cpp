@@ -25,7 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// bench/disk.cpp: more in flight gain nothing, and take longer to be handed over.
+// Four reach a disk's full rate (bench/disk.cpp). The others keep it busy while the caller is
+// elsewhere.
 constexpr int in_flight_at_most = 32;
 
 std::string text_of(int error) { return std::generic_category().message(error); }

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -31,10 +33,22 @@ bool unsupported(int error) {
   return error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EISDIR;
 }
 
-// 0 if nothing is known, as for a file system that is no disk's.
+constexpr Bytes unknown{std::numeric_limits<std::int64_t>::max()};
+
+// What programs can still take without swapping.
+Bytes available_memory() {
+  std::ifstream facts("/proc/meminfo");
+  std::string name;
+  for (std::int64_t kibibytes = 0; facts >> name >> kibibytes;) {
+    if (name == "MemAvailable:") return kibibytes * 1_KiB;
+    facts.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return unknown;
+}
+
 Bytes free_space(int descriptor) {
   struct statvfs facts {};
-  if (fstatvfs(descriptor, &facts) != 0 || facts.f_blocks == 0) return 0_B;
+  if (fstatvfs(descriptor, &facts) != 0 || facts.f_blocks == 0) return unknown;
   return {static_cast<std::int64_t>(facts.f_bavail * facts.f_frsize)};
 }
 
@@ -112,9 +126,10 @@ void UnnamedFile::reserve(Reserve how) {
       static_cast<rlim_t>(size_.count) > limit.rlim_cur)
     fail(fmt::format("files of this process may have at most {} (ulimit -f)",
                      to_string(Bytes{static_cast<std::int64_t>(limit.rlim_cur)})));
-  // Some file systems give away all they have before they find that it is not enough.
-  if (const Bytes free = free_space(descriptor()); free > 0_B && free < size_)
-    fail(fmt::format("{}, {} are free", text_of(ENOSPC), to_string(free)));
+  // Some file systems give away all they have before they find that it is not enough, and ramfs
+  // has no limit: it would take the memory of all other programs.
+  const Bytes free = std::min(free_space(descriptor()), in_memory_ ? available_memory() : unknown);
+  if (free < size_) fail(fmt::format("{}, {} are free", text_of(ENOSPC), to_string(free)));
   if (how == Reserve::fallocate_if_possible) {
     int error = 0;
     do error = fallocate(descriptor(), 0, 0, size_.count) == 0 ? 0 : errno;
