@@ -181,9 +181,9 @@ void forward_mma(const KernelArgs& args, const CudaProblem& p, const ForwardArgs
 template <class S>
 void backward_mma(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a);
 
-// The same for compute capability 9.0 (attention_wgmma_cuda.cu), where heads are of up to 64 and
-// rows of whole pieces. Returns false, without doing anything, if the problem or the device does
-// not qualify.
+// The same for compute capability 9.0 (attention_wgmma_cuda.cu, attention_grad_wgmma_cuda.cu),
+// where heads are of up to 128 and rows of whole pieces. Returns false, without doing anything, if
+// the problem or the device does not qualify.
 template <class S>
 bool forward_wgmma(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a);
 template <class S>

@@ -55,14 +55,14 @@ struct ShownKeys {
 // Sets scores to -inf where a query does not see a key, and adds a floating mask. query(n, e),
 // key(n, e) and shown(n, e) give the query, the key and the padding mask of c[n][e]. Returns the
 // remaining factor for the scores: the scale times log2(e), or 1 if already applied.
-template <class S, bool plain, class Query, class Key, class Shown>
-__device__ float follow_rules(const ScoreRules<S, plain>& rules, float (&c)[8][4],
+template <class S, bool plain, int count, class Query, class Key, class Shown>
+__device__ float follow_rules(const ScoreRules<S, plain>& rules, float (&c)[count][4],
                               const Query& query, const Key& key, const Shown& shown) {
   const CudaProblem& p = rules.p;
   // A mask by key shows no key that does not exist.
   const auto hide = [&](auto causal) {
 #pragma unroll
-    for (int n = 0; n < 8; ++n)
+    for (int n = 0; n < count; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int i = query(n, e), j = key(n, e);
@@ -79,7 +79,7 @@ __device__ float follow_rules(const ScoreRules<S, plain>& rules, float (&c)[8][4
   } else {
     if (rules.by_key()) return hide_by_key();
 #pragma unroll
-    for (int n = 0; n < 8; ++n)
+    for (int n = 0; n < count; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         c[n][e] =
@@ -91,7 +91,7 @@ __device__ float follow_rules(const ScoreRules<S, plain>& rules, float (&c)[8][4
 // The dropout mask of a lane's weights c[count][4]. Does not apply dropout's scale factor.
 template <bool plain, int count>
 struct Kept {
-  static_assert(count % 2 == 0 && count <= 8);
+  static_assert(count % 2 == 0 && (plain || count <= 8));
   std::uint32_t bits[count / 2];  // [n / 2], bit 16 · (n % 2) + 8 · (e / 2) + e % 2
 
   __device__ float operator()(int n, int e, float value) const {
@@ -115,8 +115,8 @@ struct Kept {
   // four lanes of two rows draw for 16 columns each.
   template <class S>
   __device__ static Kept of_rows(const ScoreRules<S, plain>& rules, int i, int j) {
-    static_assert(count == 8);
-    if (!rules.drops()) return all();
+    static_assert(plain || count == 8);
+    if (plain || !rules.drops()) return all();
     const int lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4;
     // A group's bytes are queries r, twice, and r + 8, twice.
     const std::uint32_t drawn = __byte_perm(rules.kept(i + lane / 4, j + 16 * t), 0, 0x3120);

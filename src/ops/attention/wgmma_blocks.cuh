@@ -11,9 +11,24 @@ namespace ebb::attention {
 
 using namespace cuda;  // NOLINT: a header of kernels, included by nothing else
 
-// Tiles of 64 elements a row.
-template <class S, int rows>
-using Tile = SharedTile<S, rows, 64>;
+// Rows of `size` elements (a multiple of 16) in tiles of 64, one after the other.
+template <class S, int rows, int size>
+struct RowTiles {
+  static constexpr int parts = (size + 63) / 64;
+  static constexpr std::uint64_t next_part = rows * 8;  // in units of descriptors
+  SharedTile<S, rows, 64> part[parts];
+
+  // For its rows as rows of a or columns of b, and as rows of b.
+  __device__ std::uint64_t descriptor() const { return tile_descriptor(part); }
+  __device__ std::uint64_t row_descriptor() const {
+    return tile_descriptor(part, parts > 1 ? next_part : 1);
+  }
+  // By one thread: rows row.. of a head.
+  __device__ void copy(const CUtensorMap& map, Barrier& there, int row, int head, int batch) {
+#pragma unroll
+    for (int c = 0; c < parts; ++c) copy_tile(&part[c], map, there, row, head, batch, 64 * c);
+  }
+};
 
 // The tile and head of a block. With a causal mask tiles differ in length, so the longest start
 // first, but only among as many heads as fit into the cache together.
@@ -58,17 +73,17 @@ __device__ inline void transpose_quad(std::uint32_t (&w)[4]) {
 
 // A warp's 16 rows of results, times `factor`, to rows of `out` that are whole pieces of 16 bytes:
 // of `rows` rows those that exist, and of each `size` elements.
-template <class S>
+template <class S, int count>
 __device__ void write_pieces(S* out, std::int64_t stride, int rows, int size,
-                             const float (&c)[8][4], const float (&factor)[2]) {
+                             const float (&c)[count][4], const float (&factor)[2]) {
   const int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half)
 #pragma unroll
-    for (int n = 0; n < 8; n += 4) {
-      std::uint32_t w[4];
+    for (int n = 0; n < count; n += 4) {
+      std::uint32_t w[4] = {};
 #pragma unroll
-      for (int k = 0; k < 4; ++k)
+      for (int k = 0; k < min(4, count - n); ++k)
         w[k] = packed<S>(c[n + k][2 * half] * factor[half], c[n + k][2 * half + 1] * factor[half]);
       transpose_quad(w);
       const int row = g + 8 * half, column = 8 * (n + t);
@@ -78,19 +93,19 @@ __device__ void write_pieces(S* out, std::int64_t stride, int rows, int size,
 }
 
 // Results as factors of the next product.
-template <class S>
-__device__ void as_factors(std::uint32_t (&a)[4][4], const float (&c)[8][4]) {
+template <class S, int count>
+__device__ void as_factors(std::uint32_t (&a)[count / 2][4], const float (&c)[count][4]) {
 #pragma unroll
-  for (int k = 0; k < 4; ++k) as_factor<S>(a[k], c[2 * k], c[2 * k + 1]);
+  for (int k = 0; k < count / 2; ++k) as_factor<S>(a[k], c[2 * k], c[2 * k + 1]);
 }
 
 // The same after dropout.
-template <class S, bool plain>
-__device__ void as_kept_factors(std::uint32_t (&a)[4][4], const float (&c)[8][4],
-                                const Kept<plain, 8>& kept) {
+template <class S, bool plain, int count>
+__device__ void as_kept_factors(std::uint32_t (&a)[count / 2][4], const float (&c)[count][4],
+                                const Kept<plain, count>& kept) {
   as_factors<S>(a, c);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
+  for (int k = 0; k < count / 2; ++k) {
     a[k][0] = kept.template packed<0>(k, a[k][0]);
     a[k][1] = kept.template packed<1>(k, a[k][1]);
     a[k][2] = kept.template packed<2>(k, a[k][2]);
@@ -98,19 +113,70 @@ __device__ void as_kept_factors(std::uint32_t (&a)[4][4], const float (&c)[8][4]
   }
 }
 
-// c = a · bᵀ for a group's 64 rows of a, and 64 rows of b.
-template <class S>
-__device__ void start_rows(float (&c)[8][4], std::uint64_t a, std::uint64_t b) {
+// c = a · bᵀ for a group's 64 rows of a, given by its descriptor in RowTiles A, and the rows of b.
+template <class A, class S, int rows, int size, int count>
+__device__ void start_rows(float (&c)[count][4], std::uint64_t a,
+                           const RowTiles<S, rows, size>& b) {
+  static_assert(rows == 8 * count);
+  const std::uint64_t tile = b.descriptor();
 #pragma unroll
-  for (int d = 0; d < 4; ++d)
-    start_product<S>(c, a + d * next_columns, b + d * next_columns, d > 0);
+  for (int d = 0; d < size / 16; ++d)
+    start_product<S>(c, a + d / 4 * A::next_part + d % 4 * next_columns,
+                     tile + d / 4 * b.next_part + d % 4 * next_columns, d > 0);
 }
-// c += a · b for 64 rows of b.
-template <class S>
-__device__ void start_sums(float (&c)[8][4], const std::uint32_t (&a)[4][4], std::uint64_t b) {
+// c += a · b for the rows of b.
+template <class S, int rows, int size, int count>
+__device__ void start_sums(float (&c)[count][4], const std::uint32_t (&a)[rows / 16][4],
+                           const RowTiles<S, rows, size>& b) {
+  static_assert(size == 8 * count);
+  const std::uint64_t tile = b.row_descriptor();
 #pragma unroll
-  for (int k = 0; k < 4; ++k) start_product<S>(c, a[k], b + k * next_rows, true);
+  for (int k = 0; k < rows / 16; ++k) start_product<S>(c, a[k], tile + k * next_rows, true);
 }
+
+// Turns a tile of scores into weights. Updates the running maximum (times the scale and log2(e))
+// and this lane's part of the running sum, and gives the factor for earlier sums.
+struct Running {
+  float most[2] = {-infinity<float>(), -infinity<float>()}, total[2] = {}, shrink[2];
+
+  template <class S, bool plain, int count>
+  __device__ void weigh(const CudaProblem& p, const ScoreRules<S, plain>& rules,
+                        const ShownKeys<plain>& shown, int row0, int j, float (&scores)[count][4]) {
+    constexpr int width = 8 * count;  // keys
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
+    const bool every =
+        !rules.masks() && j + width <= p.keys && (!p.causal || j + width - 1 <= row0);
+    float scale = static_cast<float>(p.scale) * log2_e;
+    if (!every)
+      scale = follow_rules(
+          rules, scores, [&](int, int e) { return row0 + g + e / 2 * 8; },
+          [&](int n, int e) { return j + 8 * n + 2 * t + e % 2; },
+          [&](int n, int e) { return shown.column(n, e % 2); });
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float top = scores[0][2 * half];
+#pragma unroll
+      for (int n = 0; n < count; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) top = fmaxf(top, scores[n][2 * half + e]);
+      top = join_row(top, [](float x, float y) { return fmaxf(x, y); });
+      top = fmaxf(most[half], top * scale);
+      const float base = top == -infinity<float>() ? 0.0f : top;  // no key yet: any finite base
+      shrink[half] = power_of_two(most[half] - base);
+      most[half] = top;
+      float sum = 0.0f;
+#pragma unroll
+      for (int n = 0; n < count; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& s = scores[n][2 * half + e];
+          s = power_of_two(fmaf(s, scale, -base));
+          sum += s;
+        }
+      total[half] = total[half] * shrink[half] + sum;
+    }
+  }
+};
 
 // Whether the device has warpgroups and these kernels support the problem. (The scale must be
 // positive, because scores are compared before they are scaled.)
@@ -121,9 +187,17 @@ inline bool fits_wgmma(const CudaProblem& p) {
         "cudaDeviceGetAttribute");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
         "cudaDeviceGetAttribute");
-  return major == 9 && minor == 0 && std::max(p.size, p.value_size) <= 64 && p.scale > 0.0 &&
+  return major == 9 && minor == 0 && std::max(p.size, p.value_size) <= 128 && p.scale > 0.0 &&
          std::min({p.batches, p.heads, p.queries, p.keys, p.size, p.value_size}) > 0;
 }
+
+// For heads of 65 to 128 (attention_wide_wgmma.cuh, attention_grad_wgmma.cuh).
+namespace wide {
+template <class S>
+bool forward(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a);
+template <class S, bool plain>
+bool backward(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a);
+}  // namespace wide
 
 inline TileSource tile_source(const void* data, const HeadSteps& steps, int batches, int heads,
                               int length, int size) {

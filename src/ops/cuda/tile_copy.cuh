@@ -84,14 +84,15 @@ class Ring {
   Barrier there_[stages], left_[stages];
 };
 
-// Rows row.. of head `head` of batch `batch` into `to`, as many as the map's box has; rows and
-// columns outside the tensor become zeros. The bytes count on `barrier`.
+// Rows row.. of head `head` of batch `batch` into `to`, as many as the map's box has, and 64
+// columns of each from `column` on; rows and columns outside the tensor become zeros. The bytes
+// count on `barrier`.
 __device__ inline void copy_tile(void* to, const CUtensorMap& map, Barrier& barrier, int row,
-                                 int head, int batch) {
+                                 int head, int batch, int column = 0) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
       "%4, %5, %6}], [%2];" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
-      "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(barrier.address()), "r"(0), "r"(row),
+      "l"(reinterpret_cast<std::uint64_t>(&map)), "r"(barrier.address()), "r"(column), "r"(row),
       "r"(head), "r"(batch)
       : "memory");
 }
@@ -105,8 +106,8 @@ __device__ inline void copy_bytes(void* to, const void* from, Barrier& barrier, 
       : "memory");
 }
 
-// A (B, H, T, D) tensor of a half type, D <= 64, by its sizes and its strides in elements, read in
-// tiles of `rows` rows. Returns false if the hardware does not support these strides.
+// A (B, H, T, D) tensor of a half type by its sizes and its strides in elements, read in tiles of
+// `rows` rows and 64 columns. Returns false if the hardware does not support these strides.
 struct TileSource {
   const void* data;
   std::int64_t batches, heads, length, size;

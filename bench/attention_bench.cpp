@@ -1,0 +1,108 @@
+// Times attention's kernels on a GPU, forward and backward apart. One JSON object per shape;
+// attention.py sets them beside PyTorch's.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "ebb/grad.h"
+#include "ebb/ops.h"
+#include "ebb/program.h"
+
+namespace ebb::bench {
+namespace {
+
+struct Case {
+  std::int64_t batch = 0, length = 0, heads = 0, kv_heads = 0, size = 0;
+  bool causal = false;
+};
+
+// BATCHxLENGTHxHEADSxKEYHEADSxSIZE, and :causal or :full.
+Case read_case(const std::string& text) {
+  Case c;
+  long numbers[5] = {};
+  char mask[8] = {};
+  const int read = std::sscanf(text.c_str(), "%ldx%ldx%ldx%ldx%ld:%7s", &numbers[0], &numbers[1],
+                               &numbers[2], &numbers[3], &numbers[4], mask);
+  const std::string kind = mask;
+  if (read != 6 || (kind != "causal" && kind != "full") ||
+      *std::min_element(numbers, numbers + 5) < 1)
+    throw std::invalid_argument(fmt::format(
+        "a shape is BATCHxLENGTHxHEADSxKEYHEADSxSIZE:causal or :full, but came \"{}\"", text));
+  c.batch = numbers[0], c.length = numbers[1], c.heads = numbers[2], c.kv_heads = numbers[3];
+  c.size = numbers[4], c.causal = kind == "causal";
+  return c;
+}
+
+double median(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// Heads lie as projections leave them, token by token.
+nlohmann::ordered_json measure(const std::string& name, DType dtype, int runs) {
+  const Case c = read_case(name);
+  const auto number = [&](std::int64_t heads, std::uint64_t seed) {
+    return permute(eval(random_normal({c.batch, c.length, heads, c.size}, 0.0, 1.0, dtype,
+                                      device::cuda(0), RandomKey{seed})),
+                   {0, 2, 1, 3});
+  };
+  const Tensor q = number(c.heads, 1), k = number(c.kv_heads, 2), v = number(c.kv_heads, 3);
+  const Tensor o = scaled_dot_product_attention(q, k, v, {.causal = c.causal});
+  Program program({{}, grad(sum(cast(o, f32) * cast(number(c.heads, 4), f32)), {q, k, v}), {}}, {});
+  std::vector<double> forward, backward;
+  for (int run = -3; run < runs; ++run) {
+    const std::vector<double> times = program.timed_run();
+    for (std::size_t i = 0; i < times.size() && run >= 0; ++i) {
+      const std::string_view op = program.plan().instructions[InstructionId(i)].op->name();
+      if (op == "attention") forward.push_back(times[i]);
+      if (op == "attention_grad") backward.push_back(times[i]);
+    }
+  }
+  if (forward.empty() || backward.empty())
+    throw std::logic_error("the program has no attention with a gradient");
+  // Operations of both products of forward, and five of backward; half of them with a causal mask.
+  const double product = 2.0 * static_cast<double>(c.batch * c.heads * c.size) *
+                         static_cast<double>(c.length) * static_cast<double>(c.length) *
+                         (c.causal ? 0.5 : 1.0);
+  const double f = median(forward), b = median(backward);
+  return {{"case", name},
+          {"dtype", std::string(ebb::name(dtype))},
+          {"forward_ms", f},
+          {"backward_ms", b},
+          {"forward_tflops", 2.0 * product / f * 1e-9},
+          {"backward_tflops", 5.0 * product / b * 1e-9}};
+}
+
+int run(int argc, char** argv) {
+  std::vector<std::string> names;
+  std::string dtype = "bfloat16";
+  int runs = 20;
+  CLI::App app("Times attention on a GPU.", "ebb_attention_bench");
+  app.add_option("shapes", names, "BATCHxLENGTHxHEADSxKEYHEADSxSIZE:causal, or :full")->required();
+  app.add_option("--dtype", dtype, "bfloat16 or float16")
+      ->check(CLI::IsMember({"bfloat16", "float16"}))
+      ->capture_default_str();
+  app.add_option("--runs", runs, "Runs whose median is printed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  for (const std::string& name : names)
+    std::cout << measure(name, dtype == "float16" ? f16 : bf16, runs).dump() << std::endl;
+  return 0;
+}
+
+}  // namespace
+}  // namespace ebb::bench
+
+int main(int argc, char** argv) {
+  try {
+    return ebb::bench::run(argc, argv);
+  } catch (const std::exception& e) {
+    std::cerr << "ebb_attention_bench: error: " << e.what() << std::endl;
+    return 1;
+  }
+}

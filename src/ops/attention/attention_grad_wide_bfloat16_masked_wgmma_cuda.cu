@@ -1,0 +1,8 @@
+#include "ops/attention/attention_grad_wgmma.cuh"
+
+namespace ebb::attention {
+
+template bool wide::backward<BFloat16, false>(const KernelArgs&, const CudaProblem&,
+                                              const BackwardArgs<BFloat16>&);
+
+}  // namespace ebb::attention
