@@ -2,16 +2,21 @@
 // every tier the bytes that were planned.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <random>
 
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/train/train_step.h"
 #include "ops/transfer/transfer.h"
 #include "plan/check.h"
+#include "plan/offload/candidates.h"
 #include "support/allocation_count.h"
 #include "support/other_device.h"
 #include "support/plan_check.h"
+#include "support/random_graph.h"
 #include "support/sanitizers.h"
 #include "support/small_workload.h"
 
@@ -107,9 +112,11 @@ void keeps_budgets_and_bits(const std::string& name, const Where& where, int bud
   }
 }
 
-class Offload : public testing::TestWithParam<std::string> {};
+class OffloadOf : public testing::TestWithParam<std::string> {};
 
-TEST_P(Offload, KeepsBudgetsAndBits) { keeps_budgets_and_bits(GetParam(), cpu, sanitized ? 2 : 5); }
+TEST_P(OffloadOf, KeepsBudgetsAndBits) {
+  keeps_budgets_and_bits(GetParam(), cpu, sanitized ? 2 : 5);
+}
 
 class CudaOffload : public testing::TestWithParam<std::string> {};
 
@@ -118,7 +125,50 @@ TEST_P(CudaOffload, KeepsBudgetsAndBits) {
   keeps_budgets_and_bits(GetParam(), gpu, 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Workloads, Offload, testing::ValuesIn(workloads::workload_names()),
+// Any part of what can move, in any order; in every other graph with the smallest peak, so that
+// values are recomputed and fetched more than once too.
+TEST(Offload, RandomGraphsInRandomTiers) {
+  const std::uint64_t graphs = sanitized ? 100 : 1000;
+  std::int64_t moved = 0;
+  for (std::uint64_t seed = 0; seed < graphs && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("graph " + std::to_string(seed));
+    const DType dtype = std::array{f32, f64, bf16}[seed % 3];
+    const int nodes = 4 + static_cast<int>(seed % 7) * 4;
+    RandomGraph resident = random_graph(seed, nodes, dtype);
+    CompileOptions options;
+    options.seed = 5;
+    options.plan.effort = Effort::quick;
+    Program kept(resident.graph, options);
+
+    RandomGraph random = random_graph(seed, nodes, dtype);  // with variables of its own
+    options.plan.offload.budgets[Tier::disk] = 1_GiB;
+    options.plan.offload.smallest = 1_B;
+    options.plan.rates.links[Tier::disk] = {1e15, 1e15};  // so that short gaps are long enough
+    options.offload_folder = std::filesystem::temp_directory_path();
+    const PassList passes = all_pass_names();
+    const Planner planner(run_passes(random.graph, passes), options.plan);
+    std::vector<Candidate> some = candidates(planner);
+    std::mt19937_64 draw(seed);
+    std::shuffle(some.begin(), some.end(), draw);
+    some.resize(draw() % (some.size() + 1));
+    const OrderedGraph made =
+        with_transfers(planner.graph(), planner.order(), place(some, 1_GiB, planner));
+    Planner with_copies(made.graph, made.order, options.plan);
+    Plan plan = seed % 2 == 0 ? std::move(*with_copies.run().plan) : with_copies.least();
+    plan.passes = passes;
+
+    test::check_plan(plan);
+    ebb::check_plan(plan);
+    EXPECT_FALSE(differs(plan, planner.graph()));
+    Program program(random.graph, plan, options);
+    EXPECT_EQ(program.held()[Tier::disk], plan.held[Tier::disk]);
+    EXPECT_EQ(two_steps(random, program), two_steps(resident, kept));
+    moved += plan.moved[Tier::disk].fetched.count;
+  }
+  EXPECT_GT(moved, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Workloads, OffloadOf, testing::ValuesIn(workloads::workload_names()),
                          [](const auto& name) { return name.param; });
 INSTANTIATE_TEST_SUITE_P(Workloads, CudaOffload, testing::ValuesIn(workloads::workload_names()),
                          [](const auto& name) { return name.param; });

@@ -62,9 +62,11 @@ class Storage {
   Bytes reserved() const { return reserved_; }  // the pages that size() takes
   Device device() const { return device_; }
 
-  // Copies between the first bytes of the storage and the host.
+  // Copies between the host and the storage: its first bytes, or those from an offset.
   virtual void write(std::span<const std::byte> bytes);
-  virtual void read(std::span<std::byte> bytes) const;
+  virtual void read(std::span<std::byte> bytes, Bytes offset = {}) const;
+  // Whether the host can use data() itself.
+  bool on_host() const;
 
   // The tier that the bytes are in, and where they are if it is not the device's own memory.
   virtual Tier tier() const { return Tier::device; }

@@ -45,7 +45,7 @@ class Frontier : public Verb {
   }
 
   int run() override {
-    planning_.only_plans = true;
+    planning_.only_plans = planning_.tries_budgets = true;
     check_workload_options(workload_);
     const Rates rates = rates_for(planning_);
     const CompileOptions compile = compile_options(planning_, workload_.seed, rates, {});

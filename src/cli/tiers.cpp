@@ -71,7 +71,7 @@ void use_tiers(const PlanningOptions& options, Device device, CompileOptions& co
       throw UsageError("--offload needs --host-budget SIZE or --disk-budget SIZE");
     return;
   }
-  if (!options.budget)
+  if (!options.budget && !options.tries_budgets)
     throw UsageError(fmt::format("{} needs --budget SIZE: without a limit nothing is moved",
                                  gpu ? "--host-budget" : "--disk-budget"));
   if (options.host_budget) offload.budgets[Tier::host] = parse_bytes(*options.host_budget);

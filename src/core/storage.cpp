@@ -49,9 +49,11 @@ void Storage::write(std::span<const std::byte> bytes) {
   backend_of(device_).write(device_, data_, bytes.data(), size_of(bytes));
 }
 
-void Storage::read(std::span<std::byte> bytes) const {
-  backend_of(device_).read(device_, bytes.data(), data_, size_of(bytes));
+void Storage::read(std::span<std::byte> bytes, Bytes offset) const {
+  backend_of(device_).read(device_, bytes.data(), data_ + offset.count, size_of(bytes));
 }
+
+bool Storage::on_host() const { return device_ == device::cpu && data_ != nullptr; }
 
 Bytes live_bytes() { return {reserved_bytes.load(std::memory_order_relaxed)}; }
 

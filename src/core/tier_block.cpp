@@ -110,7 +110,9 @@ class PartStorage final : public Storage {
   Tier tier() const override { return block_->tier(); }
   TierPart part() const override { return {block_.get(), offset_}; }
   void write(std::span<const std::byte> bytes) override { block_->write(offset_, bytes); }
-  void read(std::span<std::byte> bytes) const override { block_->read(offset_, bytes); }
+  void read(std::span<std::byte> bytes, Bytes offset) const override {
+    block_->read(offset_ + offset, bytes);
+  }
 
  private:
   std::shared_ptr<TierBlock> block_;

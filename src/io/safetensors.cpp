@@ -139,8 +139,9 @@ void SafetensorsFile::load(const std::string& name, Variable variable) const {
   if (from != to && !(is_floating(from) && is_floating(to)))
     throw FileError(fmt::format("{}: tensor \"{}\" is {}, but {} is expected", path().string(),
                                 name, ebb::name(from), ebb::name(to)));
-  // On the CPU directly into the variable's storage; on other devices through one copy.
-  const bool direct = variable.device().kind == Device::Kind::cpu;
+  // In memory of the host directly into the variable's storage; elsewhere through one copy.
+  const bool direct = variable.device() == device::cpu &&
+                      (!variable.has_value() || variable.node()->storage()->on_host());
   std::vector<std::byte> copy(direct ? 0 : static_cast<std::size_t>(variable.type().bytes().count));
   const std::span<std::byte> values = direct ? own_bytes(variable) : std::span(copy);
   if (from == to)
@@ -215,17 +216,19 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
   std::vector<std::byte> buffer;
   for (const NamedTensor& t : tensors) {
     const Storage& storage = *t.tensor.node()->storage();
-    const auto size = static_cast<std::size_t>(t.tensor.type().bytes().count);
-    std::span<const std::byte> bytes;
-    if (storage.device().kind == Device::Kind::cpu) {
-      bytes = {storage.data(), size};
-    } else {
-      buffer.resize(size);
-      storage.read(buffer);
-      bytes = buffer;
+    const std::int64_t size = t.tensor.type().bytes().count;
+    // What is not in memory of the host passes through a buffer.
+    const std::int64_t piece = storage.on_host() ? size : std::min(size, (16_MiB).count);
+    Hash64 hash;
+    for (std::int64_t at = 0; at < size; at += piece) {
+      const auto count = static_cast<std::size_t>(std::min(piece, size - at));
+      if (!storage.on_host()) buffer.resize(count), storage.read(buffer, Bytes{at});
+      const std::span<const std::byte> bytes =
+          storage.on_host() ? std::span(std::as_const(storage).data(), count) : std::span(buffer);
+      file.write(bytes);
+      hash.add(bytes);
     }
-    file.write(bytes);
-    if (checksums == Checksums::all) sums_text += eight_bytes(Hash64().add(bytes).value());
+    if (checksums == Checksums::all) sums_text += eight_bytes(hash.value());
   }
   if (checksums == Checksums::all)
     file.write(sums_text + eight_bytes(Hash64().add(length).add(text).value()));

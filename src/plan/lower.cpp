@@ -318,6 +318,11 @@ class Lowering {
       Instruction instruction = instruction_of(*node);
       instruction.inputs = {operand(update.value)};
       const BufferId target = add_leaf(update.target);
+      if (plan_.tier_of(plan_.buffers[target]) != Tier::device)
+        throw ValueError(fmt::format(
+            "[compile] \"{}\" is outside the device, but its old value is read after its new one "
+            "is made",
+            update.target.path()));
       instruction.outputs = {{plan_.values.add({update.target.type(), position()}),
                               target,
                               {contiguous_strides(update.target.shape()), 0},

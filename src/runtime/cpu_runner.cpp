@@ -35,24 +35,20 @@ class CpuRunner final : public Runner {
   }
 
  private:
-  // Copies between memory and files run by themselves, from the call that starts them to the one
-  // that waits. Everything else runs here, in order. Calls `after(i)` after instruction i.
+  // Copies between memory and files run on a thread of their own. Everything else runs here, in
+  // order. Calls `after(i)` after instruction i.
   template <class After>
   void run(const BoundStep& step, const RandomState& random, const After& after,
            Copies copies = Copies::beside) {
-    tickets_.assign(step.kernels.size(), {});
-    const WaitForAll at_end(step.files);
-    OffloadFile* moving = nullptr;  // the file of the newest copy
-    std::size_t newest = 0;
+    copies_.begin(step.files);
+    const WaitForAll at_end(copies_);
     for (std::size_t i = 0; i < step.kernels.size(); ++i) {
       for (const InstructionId other : step.plan.instructions[InstructionId(i)].waits)
-        await(step.files[other.index()], other.index());
+        copies_.wait(other.index());
       step.started = i + 1;
-      if (const FileTransfer& copy = step.files[i]; copy.file) {
-        tickets_[i] = copy.fetch ? copy.file->read(copy.memory, copy.offset)
-                                 : copy.file->write(copy.memory, copy.offset);
-        moving = copy.file, newest = i;
-        if (copies == Copies::alone) await(copy, i);
+      if (step.files[i].file) {
+        copies_.start(i);
+        if (copies == Copies::alone) copies_.wait(i);
       } else {
         step.args[i].random = random;
         step.kernels[i].run(step.args[i]);
@@ -60,34 +56,26 @@ class CpuRunner final : public Runner {
           step.fault.raised = false;
           raise(step.plan.instructions[InstructionId(i)], step.fault);
         }
-        if (moving) (void)moving->done(tickets_[newest]);  // lets waiting pieces start
       }
       after(i);
     }
-    for (std::size_t i = 0; i < step.files.size(); ++i) await(step.files[i], i);
-  }
-
-  void await(const FileTransfer& copy, std::size_t i) {
-    if (copy.file) copy.file->wait(tickets_[i]);
+    for (std::size_t i = 0; i < step.files.size(); ++i)
+      if (step.files[i].file) copies_.wait(i);
   }
 
   // No copy may use the arena after the step, also if the step ends with an exception.
   class WaitForAll {
    public:
-    explicit WaitForAll(const std::vector<FileTransfer>& files) : files_(files) {}
-    ~WaitForAll() {
-      OffloadFile* before = nullptr;
-      for (const FileTransfer& copy : files_)
-        if (copy.file && std::exchange(before, copy.file) != copy.file) copy.file->wait_all();
-    }
+    explicit WaitForAll(FileCopies& copies) : copies_(copies) {}
+    ~WaitForAll() { copies_.wait_all(); }
     WaitForAll(const WaitForAll&) = delete;
     WaitForAll& operator=(const WaitForAll&) = delete;
 
    private:
-    const std::vector<FileTransfer>& files_;
+    FileCopies& copies_;
   };
 
-  std::vector<OffloadFile::Ticket> tickets_;  // by instruction
+  FileCopies copies_;
 };
 
 }  // namespace

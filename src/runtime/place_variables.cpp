@@ -20,7 +20,7 @@ void move_into(Node& node, const std::shared_ptr<Storage>& storage, std::uint64_
   }
   const Storage& from = *node.storage();
   const auto size = static_cast<std::size_t>(node.outputs()[0].bytes().count);
-  if (from.device() == device::cpu && from.data()) {
+  if (from.on_host()) {
     storage->write({from.data(), size});
   } else {
     std::vector<std::byte> bytes(size);

@@ -7,18 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "core/offload_file.h"
 #include "ebb/plan.h"
+#include "runtime/file_copies.h"
 
 namespace ebb {
-
-// A copy between memory and a file: whole pages.
-struct FileTransfer {
-  OffloadFile* file = nullptr;  // null: the instruction is no such copy
-  Bytes offset;
-  std::span<std::byte> memory;
-  bool fetch = false;
-};
 
 // A step with all of its kernels and pointers.
 struct BoundStep {

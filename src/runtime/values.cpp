@@ -45,7 +45,7 @@ void Variable::assign(const Tensor& value) {
   const Tensor computed = value.node()->storage() ? value : eval(value);
   const Storage& from = *computed.node()->storage();
   const std::size_t size = static_cast<std::size_t>(type().bytes().count);
-  if (from.device() == device::cpu) {
+  if (from.on_host()) {
     assign_bytes({from.data(), size});
     return;
   }

@@ -28,7 +28,7 @@ bool holds_non_finite(const Variable& variable) {
   if (!is_floating(variable.dtype()) || !variable.has_value()) return false;
   const std::int64_t count = variable.shape().elements();
   const Storage& storage = *variable.node()->storage();
-  const bool here = storage.device().kind == Device::Kind::cpu;  // then no copy is made
+  const bool here = storage.on_host();  // then no copy is made
   std::vector<std::byte> copy(here ? 0 : static_cast<std::size_t>(variable.type().bytes().count));
   if (!here) storage.read(copy);
   const std::byte* bytes = here ? storage.data() : copy.data();

@@ -44,6 +44,7 @@ struct PlanningOptions {
   // Not an option, but what a verb does: nothing is run, so that a GPU that a file describes need
   // not be here.
   bool only_plans = false;
+  bool tries_budgets = false;  // of a verb that plans for budgets of its own choice
 
   // Whether anything asks the planner to choose by time.
   bool needs_rates() const {

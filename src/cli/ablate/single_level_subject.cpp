@@ -75,6 +75,7 @@ class SingleLevel : public Subject {
     batch = task->batch_size;
     parameters = task->model().parameter_count();
     traits.fuses_loss = task->fuses_loss;
+    traits.one_level = true;
     traits.trains_with_adam = task->optimizer().rule().name().starts_with("adam");
     settings = size_settings(options);
     if (items) settings["items"] = *items;

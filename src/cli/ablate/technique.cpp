@@ -10,6 +10,7 @@ namespace ebb::cli {
 namespace {
 
 bool always(const Traits&) { return true; }
+bool has_one_level(const Traits& traits) { return traits.one_level; }
 bool has_logits(const Traits& traits) { return traits.fuses_loss; }
 // Optimizers with less state stand in for Adam's; what trains with something else has its own rate.
 bool trains_with_adam(const Traits& traits) { return traits.trains_with_adam; }
@@ -23,6 +24,20 @@ void recompute(Setup& setup, const TechniqueOptions&) {
 template <Precision kind>
 void precision(Setup& setup, const TechniqueOptions&) {
   setup.planning.precision = name(kind);
+}
+
+// Moves tensors to the second tier of memory: the host's for a GPU, a file of the current folder
+// for the CPU. How much moves follows from the budget, which is the smallest.
+template <bool state, bool activations>
+void offload(Setup& setup, const TechniqueOptions&) {
+  const Device device = device_of(setup.planning);
+  const Tier tier = device == device::cpu ? Tier::disk : Tier::host;
+  OffloadOptions& options = setup.compile.plan.offload;
+  options.budgets[tier] = Bytes{std::int64_t{1} << 50};  // what is held is planned and shown
+  options.state = state, options.weights = state && activations, options.activations = activations;
+  setup.compile.offload_folder = ".";
+  setup.compile.plan.recompute = {Recompute::Mode::automatic};
+  setup.budget = BudgetRule::least;
 }
 
 constexpr auto segments = Recompute::Mode::segment, blocks = Recompute::Mode::blocks,
@@ -69,6 +84,12 @@ const Technique table[] = {
        s.compile.plan.recompute = {automatic};
        s.budget = BudgetRule::least;
      }},
+    {"offload-state", "the optimizer's state in the second tier of memory, in the smallest budget",
+     Slot::recompute, false, false, has_one_level, offload<true, false>},
+    {"offload-activations", "results of forward in the second tier, in the smallest budget",
+     Slot::recompute, false, false, has_one_level, offload<false, true>},
+    {"offload", "weights, state and results in the second tier, in the smallest budget",
+     Slot::recompute, false, false, has_one_level, offload<true, true>},
     {"adamw8bit", "AdamW with a byte for each moment", Slot::optimizer, false, false,
      trains_with_adam,
      [](Setup& s, const TechniqueOptions&) { s.planning.optimizer = "adamw8bit"; }},

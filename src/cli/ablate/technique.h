@@ -32,8 +32,9 @@ struct Setup {
 
 // What of a workload decides which techniques change anything about it.
 struct Traits {
-  bool fuses_loss = false;         // where there is a choice
-  bool trains_with_adam = false;   // the lowest of its levels, where there are several
+  bool fuses_loss = false;        // where there is a choice
+  bool trains_with_adam = false;  // the lowest of its levels, where there are several
+  bool one_level = false;
   bool takes_bf16_weights = true;  // not where levels above take differences of them
   Device::Kind device = Device::Kind::cpu;
 };

@@ -51,6 +51,7 @@ class Finding {
       const Op& op = update.value.node()->op();
       const auto [other, is_new] = target_of.emplace(update.value, node);
       if (is_leaf(op) || op.is_view()) refused.insert(node);
+      if (is_leaf(op)) refused.insert(update.value.node()->id());
       if (!is_new) refused.insert(node), refused.insert(other->second);
     }
     std::vector<std::pair<InstructionId, Candidate>> by_update;

@@ -1,7 +1,10 @@
 #include "plan/offload/placement.h"
 
+#include <fmt/core.h>
+
 #include <utility>
 
+#include "ebb/error.h"
 #include "ebb/node.h"
 #include "ops/leaf/leaf.h"
 #include "ops/transfer/transfer.h"
@@ -13,10 +16,22 @@ namespace {
 class Insertion {
  public:
   Insertion(const Graph& graph, const Placement& placement) : graph_(graph), placement_(placement) {
-    for (const Update& update : graph.updates)
+    for (const Update& update : graph.updates) {
+      if (placement.variables.contains(update.value.node().get()))
+        throw ValueError(
+            fmt::format("[compile] \"{}\", the new value of \"{}\", must not be outside the device",
+                        update.value.path(), update.target.path()));
       if (const auto found = placement.variables.find(update.target.node().get());
-          found != placement.variables.end())
-        stored_update_[update.value] = found->second;
+          found != placement.variables.end()) {
+        const Op& op = update.value.node()->op();
+        if (is_leaf(op) || op.is_view() ||
+            !stored_update_.try_emplace(update.value, found->second).second)
+          throw ValueError(fmt::format(
+              "[compile] \"{}\" is in the tier {}: its new value must be the result of one op that "
+              "is no other variable's new value",
+              update.target.path(), name(found->second)));
+      }
+    }
   }
 
   OrderedGraph run(const Order& order) {
@@ -28,13 +43,11 @@ class Insertion {
     Graph result{graph_.inputs, {}, {}};
     for (const Tensor& output : graph_.outputs) result.outputs.push_back(first_.at(output));
     for (const Update& update : graph_.updates) {
-      if (placement_.variables.contains(update.target.node().get()))
-        result.updates.push_back({update.target, updates_.at(update.value)});
-      else
-        result.updates.push_back(
-            {update.target, is_leaf(update.value.node()->op())
-                                ? update.value
-                                : current(update.value, *update.value.node())});
+      const bool away = placement_.variables.contains(update.target.node().get());
+      const auto first = first_.find(update.value);  // not there if a leaf is the new value
+      result.updates.push_back({update.target, away                    ? updates_.at(update.value)
+                                               : first == first_.end() ? update.value
+                                                                       : first->second});
     }
     return {std::move(result), std::move(order_)};
   }
