@@ -12,11 +12,13 @@ using Integers = std::vector<std::int64_t>;
 // A convolution without bias, and batch norm by running statistics.
 Value conv_norm(Builder& b, const std::string& name, const Value& x, std::int64_t stride) {
   const Builder::Module module(b, name);
+  // Before opset 22, Conv does not take bfloat16.
+  const DType dtype = x.dtype == bf16 ? f32 : x.dtype;
   Value y;
   {
     const Builder::Module conv(b, "conv");
     const std::int64_t kernel = b.size("weight", 2), pad = kernel / 2;
-    y = b.node("Conv", {x, b.weight("weight")},
+    y = b.node("Conv", {b.cast(x, dtype), b.weight("weight", dtype)},
                {{"kernel_shape", Integers{kernel, kernel}},
                 {"pads", Integers{pad, pad, pad, pad}},
                 {"strides", Integers{stride, stride}}});
@@ -26,7 +28,7 @@ Value conv_norm(Builder& b, const std::string& name, const Value& x, std::int64_
                               {b.in_float(y), b.weight("weight", f32), b.weight("bias", f32),
                                b.weight("running_mean", f32), b.weight("running_var", f32)},
                               {{"epsilon", 1e-5f}});
-  return b.cast(normal, y.dtype);
+  return b.cast(normal, x.dtype);
 }
 
 Value block(Builder& b, const ResNetConfig& c, std::int64_t in, std::int64_t width,
@@ -55,8 +57,9 @@ void describe(Builder& b, const ResNetConfig& c) {
       x = block(b, c, in, c.widths[stage], stage > 0 && i == 0 ? 2 : 1, x);
       in = models::ResidualBlock::outputs(c.block, c.widths[stage]);
     }
-  const Value pooled = b.node("Flatten", {b.node("GlobalAveragePool", {x})});
-  b.output(linear(b, "classifier", pooled, nn::Bias::yes), "logits", {batch_axis, c.classes});
+  const Value pooled = b.node("Flatten", {b.node("GlobalAveragePool", {b.in_float(x)})});
+  b.output(linear(b, "classifier", b.cast(pooled, x.dtype), nn::Bias::yes), "logits",
+           {batch_axis, c.classes});
 }
 
 void describe(Builder& b, const models::MlpConfig& c) {
