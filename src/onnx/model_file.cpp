@@ -85,7 +85,9 @@ Message encoded(const Port& port) {
   }
   const Message tensor =
       Message().integer(f::element, data_type(port.dtype)).message(f::shape, shape);
-  return Message().bytes(f::name, port.name).message(f::type, Message().message(1, tensor));
+  return Message()
+      .bytes(f::name, port.name)
+      .message(f::type, Message().message(f::tensor_type, tensor));
 }
 
 // A tensor's message without its bytes.
