@@ -26,6 +26,7 @@ ROOMS = {
     "models": "",
     "data": "",
     "io": "",
+    "onnx": "",
     "report": "",
     "mlo": "",
     "workloads": "",

@@ -9,5 +9,6 @@
   X(profile)         \
   X(train)           \
   X(eval)            \
+  X(export)          \
   X(probe)           \
   X(info)

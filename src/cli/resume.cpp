@@ -16,19 +16,6 @@ namespace fs = std::filesystem;
 using workloads::Difference;
 using workloads::OnResume;
 
-SavedRun read_run(const fs::path& file) {
-  io::CheckpointSummary summary = io::read_summary(file);
-  const auto text = summary.notes.find("spec");
-  if (text == summary.notes.end())
-    throw FileError(fmt::format("{}: it does not tell what run it is of", file.string()));
-  try {
-    return {file, summary.step, workloads::train_spec_from_json(text->second),
-            std::move(summary.notes)};
-  } catch (const ValueError& error) {
-    throw FileError(fmt::format("{}: the run's specification: {}", file.string(), error.what()));
-  }
-}
-
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -120,6 +107,19 @@ void check_files(const SavedRun& saved, const TrainCommand& command) {
 }
 
 }  // namespace
+
+SavedRun read_run(const fs::path& file) {
+  io::CheckpointSummary summary = io::read_summary(file);
+  const auto text = summary.notes.find("spec");
+  if (text == summary.notes.end())
+    throw FileError(fmt::format("{}: it does not tell what run it is of", file.string()));
+  try {
+    return {file, summary.step, workloads::train_spec_from_json(text->second),
+            std::move(summary.notes)};
+  } catch (const ValueError& error) {
+    throw FileError(fmt::format("{}: the run's specification: {}", file.string(), error.what()));
+  }
+}
 
 std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
   const std::optional<fs::path> folder = folder_to_resume(command);

@@ -19,6 +19,9 @@ struct SavedRun {
   io::Notes notes;
 };
 
+// What a checkpoint tells of its run.
+SavedRun read_run(const std::filesystem::path& file);
+
 // The run that the command resumes; the command then has the run's values wherever nothing was
 // typed, and keeps its checkpoint there. Without one, the folder for checkpoints must not hold any.
 std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command);

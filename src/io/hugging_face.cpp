@@ -7,7 +7,7 @@
 #include "core/json.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
-#include "io/hugging_face/family.h"
+#include "io/hugging_face/open.h"
 
 namespace ebb::io {
 namespace {
@@ -50,17 +50,22 @@ bool resolve_tied(bool said, FolderWeights& weights, const std::string& embeddin
 }
 
 template <class Model, class Config>
-std::unique_ptr<Model> load(const FolderWeights& weights, const Config& config,
-                            const std::string& layer_path, const JsonFile& file, Device device,
-                            DType dtype) {
+OpenFolder<Model> open(FolderWeights weights, const Config& config, const std::string& layer_path,
+                       const JsonFile& file, Device device, DType dtype) {
   // Creating a model with many layers takes time, so missing layers are reported first.
   if (config.layers > 0) (void)weights.at(fmt::format(fmt::runtime(layer_path), config.layers - 1));
   const nn::MakeScope scope(device, dtype);
   auto model = std::make_unique<Model>(config);
   models::Origin origin{.config = file.json().dump()};
-  weights.load(*model, origin);
+  weights.check(*model, origin);
   model->set_origin(std::move(origin));
-  return model;
+  return {std::move(model), std::move(weights)};
+}
+
+template <class Model>
+std::unique_ptr<Model> loaded(OpenFolder<Model> folder) {
+  folder.weights.load(*folder.model);
+  return std::move(folder.model);
 }
 
 // The config that was read, with updated fields that depend on the model; or a complete config for
@@ -104,36 +109,47 @@ std::string model_type(const fs::path& folder) {
   return type;
 }
 
-std::unique_ptr<models::Gpt2> load_gpt2(const fs::path& folder, Device device, DType dtype) {
+OpenFolder<models::Gpt2> open_gpt2(const fs::path& folder, Device device, DType dtype) {
   const JsonFile file = read_config(folder, "gpt2");
   Fields fields(file);
   models::Gpt2Config config = read_gpt2(fields);
   fields.finish();
   FolderWeights weights(folder, gpt2_names(config));
   config.tied = resolve_tied(config.tied, weights, "transformer.wte.weight", file);
-  return load<models::Gpt2>(weights, config, "transformer.h.{}.ln_1.weight", file, device, dtype);
+  return open<models::Gpt2>(std::move(weights), config, "transformer.h.{}.ln_1.weight", file,
+                            device, dtype);
 }
 
-std::unique_ptr<models::Llama> load_llama(const fs::path& folder, Device device, DType dtype) {
+OpenFolder<models::Llama> open_llama(const fs::path& folder, Device device, DType dtype) {
   const JsonFile file = read_config(folder, "llama");
   Fields fields(file);
   models::LlamaConfig config = read_llama(fields);
   fields.finish();
   FolderWeights weights(folder, llama_names(config));
   config.tied = resolve_tied(config.tied, weights, "model.embed_tokens.weight", file);
-  return load<models::Llama>(weights, config, "model.layers.{}.input_layernorm.weight", file,
-                             device, dtype);
+  return open<models::Llama>(std::move(weights), config, "model.layers.{}.input_layernorm.weight",
+                             file, device, dtype);
 }
 
-std::unique_ptr<models::BertClassifier> load_bert(const fs::path& folder, Device device,
-                                                  DType dtype) {
+OpenFolder<models::BertClassifier> open_bert(const fs::path& folder, Device device, DType dtype) {
   const JsonFile file = read_config(folder, "bert");
   Fields fields(file);
   const models::BertConfig config = read_bert(fields);
   fields.finish();
-  const FolderWeights weights(folder, bert_names());
-  return load<models::BertClassifier>(weights, config, "bert.encoder.layer.{}.output.dense.weight",
-                                      file, device, dtype);
+  FolderWeights weights(folder, bert_names());
+  return open<models::BertClassifier>(
+      std::move(weights), config, "bert.encoder.layer.{}.output.dense.weight", file, device, dtype);
+}
+
+std::unique_ptr<models::Gpt2> load_gpt2(const fs::path& folder, Device device, DType dtype) {
+  return loaded(open_gpt2(folder, device, dtype));
+}
+std::unique_ptr<models::Llama> load_llama(const fs::path& folder, Device device, DType dtype) {
+  return loaded(open_llama(folder, device, dtype));
+}
+std::unique_ptr<models::BertClassifier> load_bert(const fs::path& folder, Device device,
+                                                  DType dtype) {
+  return loaded(open_bert(folder, device, dtype));
 }
 
 LoadedLm load_causal_lm(const fs::path& folder, Device device, DType dtype) {

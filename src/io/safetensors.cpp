@@ -129,25 +129,30 @@ const SafetensorsFile::Entry& SafetensorsFile::at(const std::string& name) const
       near == entries_.end() ? "" : fmt::format("; the next by name is \"{}\"", near->first)));
 }
 
-void SafetensorsFile::load(const std::string& name, Variable variable) const {
+void SafetensorsFile::require_loadable(const std::string& name, const TensorType& type) const {
   const Entry& entry = at(name);
-  if (entry.type.shape != variable.shape())
+  if (entry.type.shape != type.shape)
     throw FileError(fmt::format("{}: tensor \"{}\" has shape {}, but {} is expected",
                                 path().string(), name, to_string(entry.type.shape),
-                                to_string(variable.shape())));
-  const DType from = entry.type.dtype, to = variable.dtype();
+                                to_string(type.shape)));
+  const DType from = entry.type.dtype, to = type.dtype;
   if (from != to && !(is_floating(from) && is_floating(to)))
     throw FileError(fmt::format("{}: tensor \"{}\" is {}, but {} is expected", path().string(),
                                 name, ebb::name(from), ebb::name(to)));
+}
+
+void SafetensorsFile::load(const std::string& name, Variable variable) const {
+  require_loadable(name, variable.type());
+  const Entry& entry = at(name);
   // In memory of the host directly into the variable's storage; elsewhere through one copy.
   const bool direct = variable.device() == device::cpu &&
                       (!variable.has_value() || variable.node()->storage()->on_host());
   std::vector<std::byte> copy(direct ? 0 : static_cast<std::size_t>(variable.type().bytes().count));
   const std::span<std::byte> values = direct ? own_bytes(variable) : std::span(copy);
-  if (from == to)
+  if (entry.type.dtype == variable.dtype())
     file_->read(entry.begin, values);
   else
-    convert(name, to, values);
+    convert(name, variable.dtype(), values);
   if (!direct) variable.assign_bytes(copy);
 }
 

@@ -4,7 +4,7 @@
 
 namespace ebb::models {
 
-Mlp::Mlp(const MlpConfig& config) {
+Mlp::Mlp(const MlpConfig& config) : config_(config) {
   check_sizes("the perceptron",
               {{"inputs", config.inputs}, {"hidden", config.hidden}, {"classes", config.classes}});
   const int layers = block_count("the perceptron", config.layers);

@@ -52,7 +52,7 @@ const ResNetConfig& checked(const ResNetConfig& c) {
 }  // namespace
 
 ResNet::ResNet(const ResNetConfig& config)
-    : layout_(checked(config).layout),
+    : config_(checked(config)),
       stem_(at("stem"), config.channels, config.widths.front(), 3, 1, config.layout) {
   std::int64_t in = config.widths.front();
   for (std::size_t stage = 0; stage < config.stages.size(); ++stage)
@@ -65,10 +65,10 @@ ResNet::ResNet(const ResNetConfig& config)
 }
 
 Tensor ResNet::forward(const Tensor& x) {
-  const bool last = layout_ == ImageLayout::channels_last;
+  const bool last = config_.layout == ImageLayout::channels_last;
   Tensor y = relu(stem_(last ? permute(x, {0, 2, 3, 1}) : x));
   for (ResidualBlock& block : blocks_) y = block(y);
-  return (*classifier_)(global_avg_pool2d(y, layout_));
+  return (*classifier_)(global_avg_pool2d(y, config_.layout));
 }
 
 }  // namespace ebb::models

@@ -8,14 +8,16 @@
 #include <chrono>
 #include <string>
 
+#include "core/protobuf.h"
 #include "ebb/report/run_log.h"
 #include "report/crc32c.h"
 #include "report/log_file.h"
-#include "report/protobuf.h"
 #include "report/utf8.h"
 
 namespace ebb::report {
 namespace {
+
+using protobuf::Message;
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();

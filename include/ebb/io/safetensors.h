@@ -42,6 +42,8 @@ class SafetensorsFile {
   void check_header() const;
   void check_tensors() const;
 
+  // An error unless `load` can fill a variable of this type from the entry.
+  void require_loadable(const std::string& name, const TensorType& type) const;
   // Copies an entry into a variable, converting between floating dtypes. Shapes must match.
   void load(const std::string& name, Variable variable) const;
 

@@ -14,8 +14,10 @@ class Mlp : public nn::Module<Mlp> {
  public:
   explicit Mlp(const MlpConfig& config);
   Tensor forward(const Tensor& x);  // (N, ...) → (N, classes)
+  const MlpConfig& config() const { return config_; }
 
  private:
+  MlpConfig config_;
   nn::List<nn::Linear> layers_{at("layers")};
 };
 

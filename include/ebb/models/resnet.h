@@ -55,9 +55,10 @@ class ResNet : public nn::Module<ResNet> {
  public:
   explicit ResNet(const ResNetConfig& config);
   Tensor forward(const Tensor& x);  // (N, channels, H, W) → (N, classes)
+  const ResNetConfig& config() const { return config_; }
 
  private:
-  ImageLayout layout_;
+  ResNetConfig config_;
   ConvNorm stem_;
   nn::List<ResidualBlock> blocks_{at("blocks")};
   std::unique_ptr<nn::Linear> classifier_;

@@ -134,12 +134,12 @@ bool FolderWeights::starts(const std::string& parameter) const {
   });
 }
 
-void FolderWeights::load(const nn::ModuleBase& model, models::Origin& origin) const {
+void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) const {
   std::set<std::string> wanted;
   for (const nn::NamedVariable& p : model.parameters()) {
     wanted.insert(p.path);
     if (const auto found = tensors_.find(p.path); found != tensors_.end())
-      found->second.file->load(found->second.stored, p.variable);
+      found->second.file->require_loadable(found->second.stored, p.variable.type());
     else if (starts(p.path))
       origin.initialised.push_back(p.path);
     else
@@ -152,6 +152,19 @@ void FolderWeights::load(const nn::ModuleBase& model, models::Origin& origin) co
                                   tensor.file->path().string(), tensor.stored));
     origin.unused.push_back(tensor.stored);
   }
+}
+
+void FolderWeights::load(const nn::ModuleBase& model) const {
+  for (const nn::NamedVariable& p : model.parameters())
+    if (const auto found = tensors_.find(p.path); found != tensors_.end())
+      found->second.file->load(found->second.stored, p.variable);
+}
+
+void FolderWeights::each_piece(const std::string& name,
+                               const std::function<void(std::span<const std::byte>)>& take) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) missing(name);
+  found->second.file->each_piece(found->second.stored, take);
 }
 
 }  // namespace ebb::io

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,9 +39,14 @@ class FolderWeights {
   void drop(const std::string& name) { tensors_.erase(name); }
   void rename(const std::string& from, const std::string& to);
 
-  // Fills the model's parameters. Every parameter must be in the folder or belong to a module that
-  // may be missing, and every tensor of the folder must be known. `origin` records the exceptions.
-  void load(const nn::ModuleBase& model, models::Origin& origin) const;
+  // Every parameter of the model must be in the folder, with its shape, or belong to a module that
+  // may be missing; and every tensor of the folder must be known. `origin` records the exceptions.
+  void check(const nn::ModuleBase& model, models::Origin& origin) const;
+  // Fills the parameters that the folder has.
+  void load(const nn::ModuleBase& model) const;
+  // The bytes of a tensor, in pieces.
+  void each_piece(const std::string& name,
+                  const std::function<void(std::span<const std::byte>)>& take) const;
 
  private:
   struct Tensor {

@@ -1,4 +1,6 @@
-// As much of protobuf's encoding as event files need. Messages are built from the inside out.
+// As much of protobuf's encoding as event files and ONNX models need. Messages are built from the
+// inside out; a file too large for one string is written piece by piece, with `begin_bytes` before
+// bytes that follow.
 #pragma once
 
 #include <bit>
@@ -6,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace ebb::report {
+namespace ebb::protobuf {
 
 class Message {
  public:
@@ -19,8 +21,13 @@ class Message {
     return little_endian(bytes_, std::bit_cast<std::uint64_t>(value)), *this;
   }
   Message& bytes(int field, std::string_view value) {
-    key(field, 2), varint(value.size());
+    begin_bytes(field, value.size());
     return bytes_ += value, *this;
+  }
+  // The start of a field whose `size` bytes, of a text or a message, the caller writes after it.
+  Message& begin_bytes(int field, std::uint64_t size) {
+    key(field, 2), varint(size);
+    return *this;
   }
   Message& message(int field, const Message& value) { return bytes(field, value.bytes_); }
   Message& real32(int field, float value) {
@@ -28,7 +35,11 @@ class Message {
     return little_endian(bytes_, std::bit_cast<std::uint32_t>(value)), *this;
   }
 
+  // The fields of another message, after those of this one.
+  Message& append(const Message& other) { return bytes_ += other.bytes_, *this; }
+
   const std::string& encoded() const { return bytes_; }
+  std::uint64_t size() const { return bytes_.size(); }
 
   template <typename Unsigned>
   static void little_endian(std::string& bytes, Unsigned value) {
@@ -49,4 +60,4 @@ class Message {
   std::string bytes_;
 };
 
-}  // namespace ebb::report
+}  // namespace ebb::protobuf
