@@ -9,5 +9,6 @@
   X(profile)         \
   X(train)           \
   X(eval)            \
+  X(tokenize)        \
   X(probe)           \
   X(info)
