@@ -2,6 +2,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +18,31 @@ namespace {
 
 // An unknown character scores this much less than the token with the lowest score.
 constexpr double unknown_penalty = 10.0;
+
+// The score as the package `tokenizers` reads it: its decimal digits as a whole number, divided by
+// a power of ten. That rounds twice and may change the last bit, which decides between ways of
+// equal scores, such as "a" + "aa" and "aa" + "a".
+double as_package_reads(double score) {
+  char text[32];  // -1.2345678901234567e-308
+  const auto end =
+      std::to_chars(text, text + sizeof text, score, std::chars_format::scientific).ptr;
+  const char* const mark = std::find(text, end, 'e');
+  std::int64_t digits = 0;
+  int exponent = 0, places = 0;
+  bool after_point = false;
+  for (const char* c = text; c != mark; ++c) {
+    if (*c == '.') after_point = true;
+    if (*c < '0' || *c > '9') continue;
+    digits = 10 * digits + (*c - '0');
+    places += after_point;
+  }
+  std::from_chars(mark[1] == '+' ? mark + 2 : mark + 1, end, exponent);
+  const int power = places - exponent;
+  if (power <= 0 || power > 22) return score;  // powers of ten above 10^22 are not exact
+  double divisor = 1.0;
+  for (int i = 0; i < power; ++i) divisor *= 10.0;
+  return std::copysign(static_cast<double>(digits) / divisor, score);
+}
 
 class Unigram : public Model {
  public:
@@ -115,7 +142,7 @@ std::unique_ptr<const Model> make_unigram(const Field& field) {
       item.fail_expecting("a token and its score");
     if (tokens.find(pair[0].get_ref<const std::string&>())) item.fail("this token comes twice");
     tokens.set(pair[0].get_ref<const std::string&>(), static_cast<TokenId>(scores.size()));
-    scores.push_back(Field(pair[1], item.place() + "[1]").real());
+    scores.push_back(as_package_reads(Field(pair[1], item.place() + "[1]").real()));
   }
   if (scores.empty()) vocabulary.fail("at least one token is needed, but the list is empty");
   std::optional<TokenId> unknown;
