@@ -303,20 +303,20 @@ def run_ebb(program, tokenizer_file, strings):
     return rows, json.loads(printed)
 
 
-def run_package(tokenizer, strings):
-    """The same rows, and the seconds of the fastest of the package's calls for many strings."""
+def run_package(tokenizer, strings, plain=True):
+    """The same rows, and the seconds of the fastest of the package's calls for many strings. Without `plain`, the first ids are None."""
     start = time.process_time()
-    plain = tokenizer.encode_batch_fast(strings, add_special_tokens=False)
+    first = [row.ids for row in tokenizer.encode_batch_fast(strings, add_special_tokens=False)] if plain else [None] * len(strings)
     seconds = time.process_time() - start
-    special = tokenizer.encode_batch_fast(strings)
-    return [(p.ids, s.ids, tokenizer.decode(s.ids)) for p, s in zip(plain, special)], seconds
+    special = [row.ids for row in tokenizer.encode_batch_fast(strings)]
+    return list(zip(first, special, tokenizer.decode_batch(special))), seconds
 
 
-def differences(program, tokenizer_file, strings):
+def differences(program, tokenizer_file, strings, plain=True):
     """Indices of strings with other ids, and with other decoded text; seconds of both sides; bytes."""
     ours, printed = run_ebb(program, tokenizer_file, strings)
-    theirs, seconds = run_package(Tokenizer.from_file(tokenizer_file), strings)
-    ids = [i for i, (a, b) in enumerate(zip(ours, theirs)) if a[:2] != b[:2]]
+    theirs, seconds = run_package(Tokenizer.from_file(tokenizer_file), strings, plain)
+    ids = [i for i, (a, b) in enumerate(zip(ours, theirs)) if a[1] != b[1] or (plain and a[0] != b[0])]
     text = [i for i, (a, b) in enumerate(zip(ours, theirs)) if a[2] != b[2]]
     return ids, text, seconds, printed
 
@@ -339,7 +339,7 @@ def compare(name, options, texts, whole, characters):
                            "ratio": round(seconds / printed["seconds"], 2)}
 
         strings = [f"a{c}b {c} {c}1'{c}\n{c}{c} e\u0301{c}\u0316" for c in characters]
-        ids, decoded, _, _ = differences(options.program, file, strings)
+        ids, decoded, _, _ = differences(options.program, file, strings, plain=False)
         other = [characters[i] for i in sorted(set(ids) | set(decoded))]
         report["code_points"] = {"count": len(characters), "other": len(other),
                                  "examples": [f"U+{ord(c):04X}" for c in other[:options.show]]}
@@ -347,7 +347,7 @@ def compare(name, options, texts, whole, characters):
         left_out = set(other)
         made = RandomStrings(name, [c for c in characters if c not in left_out], texts, specials)
         strings = [string for string, _ in zip(made, range(options.strings))]
-        ids, decoded, _, _ = differences(options.program, file, strings)
+        ids, decoded, _, _ = differences(options.program, file, strings, plain=False)
         report["random"] = {"count": len(strings), "other_ids": len(ids), "other_text": len(decoded),
                             "examples": [strings[i] for i in (ids + decoded)[:options.show]]}
         return report

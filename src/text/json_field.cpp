@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "core/json.h"
 #include "ebb/error.h"
@@ -79,10 +78,10 @@ std::string Field::text(const char* name, const char* otherwise) const {
 
 void Field::allow_only(std::initializer_list<const char*> names) const {
   if (!value_->is_object()) fail_expecting("an object");
-  for (const auto& [name, value] : value_->items())
+  for (auto member = value_->begin(); member != value_->end(); ++member)
     if (std::none_of(names.begin(), names.end(),
-                     [&](const char* known) { return std::string_view(known) == name; }))
-      fail(fmt::format("the field {} is not supported", json_excerpt(name)));
+                     [&](const char* known) { return member.key() == known; }))
+      fail(fmt::format("the field {} is not supported", json_excerpt(member.key())));
 }
 
 }  // namespace ebb::text
