@@ -306,8 +306,9 @@ def run_ebb(program, tokenizer_file, strings):
 def run_package(tokenizer, strings, plain=True):
     """The same rows, and the seconds of the fastest of the package's calls for many strings. Without `plain`, the first ids are None."""
     start = time.process_time()
-    first = [row.ids for row in tokenizer.encode_batch_fast(strings, add_special_tokens=False)] if plain else [None] * len(strings)
+    rows = tokenizer.encode_batch_fast(strings, add_special_tokens=False) if plain else []
     seconds = time.process_time() - start
+    first = [row.ids for row in rows] if plain else [None] * len(strings)
     special = [row.ids for row in tokenizer.encode_batch_fast(strings)]
     return list(zip(first, special, tokenizer.decode_batch(special))), seconds
 

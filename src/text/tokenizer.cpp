@@ -23,7 +23,11 @@
 namespace ebb::text {
 namespace {
 
-constexpr std::int64_t largest_file = std::int64_t{1} << 28;  // bytes; the largest known have 2^25
+constexpr std::int64_t largest_file = std::int64_t{1} << 27;  // bytes; the largest known have 2^25
+
+// Models count symbols in 32 bits; normalizers may make a text a few times longer.
+constexpr std::size_t longest_text = std::numeric_limits<std::int32_t>::max();  // bytes, normalized
+constexpr std::size_t longest_input = longest_text / 8;
 
 // What one call of encode works in. Calls one after the other share it, with its cache of words.
 struct Workspace {
@@ -129,6 +133,10 @@ void Tokenizer::Parts::encode(std::string_view text, Workspace& work,
           work.normalized = part;
           normalizer->apply(work.normalized);
           normalized = work.normalized;
+          if (normalized.size() > longest_text)
+            throw ValueError(
+                fmt::format("a normalized text of at most {} bytes is expected, but {} came",
+                            longest_text, normalized.size()));
         }
         in_normalized.divide(
             normalized,
@@ -189,7 +197,7 @@ void Tokenizer::encode(std::string_view text, Specials specials, std::vector<Tok
   if (const std::size_t valid = valid_bytes(text); valid < text.size())
     throw ValueError(fmt::format("text must be UTF-8, but byte {} is 0x{:02X}", valid,
                                  static_cast<unsigned char>(text[valid])));
-  if (text.size() > std::size_t{std::numeric_limits<std::int32_t>::max()} / 8)
+  if (text.size() > longest_input)
     throw ValueError(
         fmt::format("a text of at most 256 MiB is expected, but {} bytes came", text.size()));
   std::unique_ptr<Workspace> work;
