@@ -339,7 +339,7 @@ def compare(name, options, texts, whole, characters):
         report["texts"] = {"count": len(whole), "other_ids": len(ids), "other_text": len(decoded),
                            "ratio": round(seconds / printed["seconds"], 2)}
 
-        strings = [f"a{c}b {c} {c}1'{c}\n{c}{c} e\u0301{c}\u0316" for c in characters]
+        strings = [f"a{c}b {c} {c}1'{c}\n{c}{c} x\u0316{c}\u0334" for c in characters]
         ids, decoded, _, _ = differences(options.program, file, strings, plain=False)
         other = [characters[i] for i in sorted(set(ids) | set(decoded))]
         report["code_points"] = {"count": len(characters), "other": len(other),

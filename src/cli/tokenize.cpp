@@ -31,7 +31,7 @@ class Tokenize : public Verb {
         .existing_path();
     add_option(app, "--data", data_, "Files of UTF-8 text; their tokens follow each other")
         .required()
-        .type_name("TEXT ...");
+        .type_name("TEXT");
     add_option(app, "--out", out_, "The file of tokens").required().type_name("FILE.bin");
     add_option(app, "--dtype", dtype_,
                "Little-endian form of a token; ebb train and ebb eval read uint32")
