@@ -25,6 +25,7 @@ ROOMS = {
     "train": "",
     "models": "",
     "data": "",
+    "text": "",
     "io": "",
     "onnx": "",
     "report": "",

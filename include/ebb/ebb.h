@@ -42,6 +42,7 @@
 #include "ebb/report/run_log.h"
 #include "ebb/shape.h"
 #include "ebb/tensor.h"
+#include "ebb/text/tokenizer.h"
 #include "ebb/threads.h"
 #include "ebb/train/eval_step.h"
 #include "ebb/train/loss_scale.h"

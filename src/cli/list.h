@@ -10,5 +10,6 @@
   X(train)           \
   X(eval)            \
   X(export)          \
+  X(tokenize)        \
   X(probe)           \
   X(info)

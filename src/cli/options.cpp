@@ -45,6 +45,7 @@ EBB_INSTANTIATE(std::optional<double>);
 EBB_INSTANTIATE(std::optional<std::int64_t>);
 EBB_INSTANTIATE(std::optional<std::string>);
 EBB_INSTANTIATE(std::optional<std::filesystem::path>);
+EBB_INSTANTIATE(std::vector<std::filesystem::path>);
 #undef EBB_INSTANTIATE
 
 Option add_option(CLI::App& app, const std::string& name,

@@ -1,9 +1,10 @@
-// Images, labelled texts, words and tokens.
+// Images, labelled texts, words, tokens and tokenizers.
 #include <algorithm>
 
 #include "ebb/data/images.h"
 #include "ebb/data/labelled_text.h"
 #include "ebb/data/text.h"
+#include "ebb/text/tokenizer.h"
 #include "fuzz/readers.h"
 
 namespace ebb::fuzz {
@@ -56,6 +57,14 @@ void read_tokens(std::string_view bytes, const Folder& folder) {
   const data::TokenStream stream = data::TokenStream::file(path, width, 1000);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(stream.size()));
   stream.read(0, tokens);
+}
+
+// Encodes and decodes with what could be read, too.
+void read_tokenizer(std::string_view bytes, const Folder&) {
+  const text::Tokenizer tokenizer = text::Tokenizer::parse(bytes);
+  for (const char* text :
+       {"It's  12 o'clock,\r\n caf\u00e9 \u6f22\u5b57 e\u0301\u0323", "<s> a\u00a0[MASK]x</s>"})
+    (void)tokenizer.decode(tokenizer.encode(text, text::Specials::with));
 }
 
 }  // namespace ebb::fuzz

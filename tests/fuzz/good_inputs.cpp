@@ -53,6 +53,37 @@ std::string plan(const Folder& folder) {
   return file_bytes(folder / "x");
 }
 
+// One for each model, with many of the other parts.
+std::vector<std::string> tokenizers() {
+  return {
+      R"json({"version":"1.0","truncation":null,"padding":null,"added_tokens":[{"id":3,
+      "content":"<s>","single_word":true,"lstrip":true,"rstrip":true,"normalized":false,
+      "special":true}],"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence",
+      "pretokenizers":[{"type":"Split","pattern":{"Regex":"\\p{N}|\\s+(?!\\S)"},
+      "behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":true,
+      "trim_offsets":true,"use_regex":true}]},"post_processor":{"type":"TemplateProcessing",
+      "single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],
+      "pair":[],"special_tokens":{"<s>":{"id":"<s>","ids":[3],"tokens":["<s>"]}}},
+      "decoder":{"type":"ByteLevel"},"model":{"type":"BPE","dropout":null,"unk_token":null,
+      "ignore_merges":true,"vocab":{"c":0,"l":1,"cl":2},"merges":[["c","l"]]}})json",
+      R"json({"added_tokens":[],"normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend",
+      "prepend":"_"},{"type":"Replace","pattern":{"String":" "},"content":"_"},{"type":"Strip"},
+      {"type":"NFKD"}]},"pre_tokenizer":null,"decoder":{"type":"Sequence","decoders":[{"type":
+      "ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]},
+      "model":{"type":"BPE","unk_token":"?","fuse_unk":true,"byte_fallback":true,
+      "vocab":{"?":0,"o":1,"<0x0A>":2,"_":3,"_o":4},"merges":["_ o"]}})json",
+      R"json({"normalizer":{"type":"BertNormalizer","strip_accents":null},"pre_tokenizer":{"type":
+      "BertPreTokenizer"},"post_processor":{"type":"BertProcessing","sep":["]",1],"cls":["[",0]},
+      "decoder":{"type":"WordPiece","prefix":"##","cleanup":true},"model":{"type":"WordPiece",
+      "unk_token":"[","max_input_chars_per_word":9,
+      "vocab":{"[":0,"]":1,"it":2,"##f":3,"ca":4}}})json",
+      R"json({"normalizer":{"type":"Precompiled","precompiled_charsmap":"BAAAAAAAAABhAA=="},
+      "pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"first","split":true},
+      "decoder":{"type":"Metaspace","replacement":"_","prepend_scheme":"first","split":true},
+      "model":{"type":"Unigram","unk_id":0,"byte_fallback":true,
+      "vocab":[["?",0],["_I",-1.5],["c",-2]]}})json"};
+}
+
 template <class Model, class Config>
 std::string config_json(const Folder& folder, const Config& config) {
   return file_bytes(small_folder<Model>(folder, config) / "config.json");
@@ -83,6 +114,7 @@ std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder
       {"labelled_jsonl", {"{\"text\":\"a\",\"label\":0}\n\n{\"label\":9,\"text\":\"\\u00e9\"}\n"}},
       {"words", {"a b a\nc d e f g h i a\n\n \tend"}},
       {"tokens", {"\0\x01\x02"s, "\x01\x01\0\x02\0"s, "\x02\x01\0\0\0\xe7\x03\0\0"s}},
+      {"tokenizer", tokenizers()},
   };
 }
 
