@@ -1,6 +1,7 @@
 #include "plan/finish.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/backend.h"
 #include "plan/arena_layout.h"
@@ -10,12 +11,19 @@
 namespace ebb {
 namespace {
 
-// Lays out the arena for several lanes, in no more bytes than `most`, or else `in_one_lane`.
-Bytes lay_out_lanes(Plan& plan, Bytes limit, Bytes most, Bytes in_one_lane) {
-  Table<Buffer> placed = plan.buffers;
-  stretch_lives(plan, limit);
-  Bytes size = lay_out(plan.buffers.rows());
-  if (size > most) plan.buffers = std::move(placed), size = in_one_lane;
+// Lays out the arena. With several lanes, buffers may live longer, so that lanes need not wait for
+// each other; without that if it would take more bytes than `limit` and than one lane takes.
+Bytes lay_out_arena(Plan& plan, Bytes limit) {
+  if (plan.lanes.size() == 1) return lay_out(plan.buffers.rows());
+  Table<Buffer> short_lived = plan.buffers;
+  const int count = static_cast<int>(plan.instructions.size());
+  stretch_lives(plan, std::max(limit, live_peak(plan.buffers.rows(), count).bytes));
+  const Bytes size = lay_out(plan.buffers.rows());
+  if (size <= limit) return size;
+  std::swap(plan.buffers, short_lived);
+  const Bytes in_one_lane = lay_out(plan.buffers.rows());
+  if (size > in_one_lane) return in_one_lane;
+  std::swap(plan.buffers, short_lived);
   return size;
 }
 
@@ -23,14 +31,9 @@ Bytes lay_out_lanes(Plan& plan, Bytes limit, Bytes most, Bytes in_one_lane) {
 
 void finish(Plan& plan, const PlanOptions& options, Bytes limit) {
   mark_transfers(plan);
-  Bytes size = lay_out(plan.buffers.rows());
-  const int count = static_cast<int>(plan.instructions.size());
   if (std::min(options.lanes, backend_of(plan.device).lanes()) > 1) mark_beside(plan);
-  if (plan.lanes.size() > 1) {
-    const Bytes live = live_peak(plan.buffers.rows(), count).bytes;
-    size = lay_out_lanes(plan, std::max(live, limit), std::max(size, limit), size);
-    order_lanes(plan);
-  }
+  const Bytes size = lay_out_arena(plan, limit);
+  if (plan.lanes.size() > 1) order_lanes(plan);
   for (const SpaceId s : plan.spaces.ids()) {
     Space& space = plan.spaces[s];
     if (s == arena_space)

@@ -154,6 +154,22 @@ Bytes Planner::persistent() const {
   return total;
 }
 
+std::optional<double> Planner::estimate(Bytes budget) const {
+  const std::int64_t limit = (budget - persistent()).count;
+  if (limit <= 0) return {};
+  Runs runs = strategy_->decide(question(limit));
+  Simulation simulation(model_);
+  if (!simulation.run(runs) || simulation.peak() > limit) return {};
+  double computing = 0.0, fetching = 0.0, storing = 0.0;
+  for (const int step : runs) {
+    const Instruction& instruction = base_.plan.instructions[InstructionId(step)];
+    (instruction.op == &fetch_op()   ? fetching
+     : instruction.op == &store_op() ? storing
+                                     : computing) += instruction.predicted_ms;
+  }
+  return std::max({computing, fetching, storing});
+}
+
 Bytes Planner::keep_all_peak() const {
   Simulation simulation(model_);
   Runs runs = keep_all(model_);

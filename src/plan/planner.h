@@ -27,6 +27,9 @@ class Planner {
 
   // The plan for options().budget, or the smallest budget that can be kept.
   PlanResult run();
+  // The time of a plan for that budget, if there is one: the longest of its lanes, without waits.
+  // Much quicker than making it.
+  std::optional<double> estimate(Bytes budget) const;
   // A plan for that budget, unless only the one with the smallest peak may keep it.
   std::optional<Plan> keep(Bytes budget) const;
   // The plan with the smallest peak that is found.

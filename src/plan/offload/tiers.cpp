@@ -8,7 +8,8 @@
 namespace ebb {
 namespace {
 
-constexpr int shares = 16;  // parts of the candidates that may leave the device
+constexpr int most_made = 3;  // plans that are made of the best offers
+constexpr int shares = 16;    // parts of the candidates that may leave the device
 
 using Kind = Candidate::Kind;
 
@@ -25,31 +26,37 @@ class TierSearch {
                               std::vector{Kind::activation, Kind::state, Kind::weights}})
       try_order(in_order(order));
     if (!good_enough()) offer(place({}, {}, resident_));
-    if (!best_) {
-      Plan least = least_plan();
-      if (least.peak > *budget) return {{}, Planner::kept(least)};
-      return {std::move(least), {}};
+    std::stable_sort(offers_.begin(), offers_.end(),
+                     [](const Offer& a, const Offer& b) { return a.ms < b.ms; });
+    std::optional<Plan> best;
+    for (const Offer& each : offers_) {
+      if (best && each.ms >= best->predicted_ms) break;
+      std::optional<Plan> plan =
+          each.placement.empty() ? resident_.keep(*budget) : with(each.placement).keep(*budget);
+      if (plan && (!best || plan->predicted_ms < best->predicted_ms)) best = std::move(plan);
+      if (best && ++made_ == most_made) break;
     }
-    if (resident_.options().effort == Effort::thorough && best_->recomputed_nodes() > 0)
-      offer(Placement(best_placement_), Effort::thorough);
-    return {std::move(best_), {}};
+    if (best) return {std::move(best), {}};
+    Plan least = least_plan();
+    if (least.peak > *budget) return {{}, Planner::kept(least)};
+    return {std::move(least), {}};
   }
 
   // The plan with the smallest peak: with everything outside the device that may be, or nothing.
   Plan least_plan() {
-    const Effort effort = resident_.options().effort;
-    Plan least = with(place({}, {}, resident_), effort).least();
+    Plan least = with(place({}, {}, resident_)).least();
     Plan other =
-        with(place(in_order({Kind::state, Kind::weights, Kind::activation}), total_, resident_),
-             effort)
+        with(place(in_order({Kind::state, Kind::weights, Kind::activation}), total_, resident_))
             .least();
     return other.peak < least.peak ? other : least;
   }
 
  private:
-  // Copies cost nothing that could be saved.
+  // Copies of the best offer cost nothing that could be saved.
   bool good_enough() const {
-    return best_ && best_->predicted_ms <= 1.01 * best_->predicted_keep_all_ms;
+    return std::any_of(offers_.begin(), offers_.end(), [&](const Offer& offer) {
+      return offer.ms <= 1.01 * resident_.keep_all_ms();
+    });
   }
 
   // Finds by bisection the smallest part of the candidates that must leave if nothing is
@@ -65,12 +72,10 @@ class TierSearch {
       const int middle = (low + high) / 2;
       (with(part(middle)).keep_all_peak() <= budget ? high : low) = middle;
     }
-    for (int share = high; share <= std::min(high + 2, shares); ++share)
-      if (offer(part(share))) break;
     const int most = std::min(high, shares);
-    for (const int share : {most, 3 * most / 4, most / 2}) {
-      if (good_enough()) return;
-      if (share > 0 && !(share == most && high <= shares)) offer(part(share));
+    for (const int share : {most, most + 1, 3 * most / 4, most / 2}) {
+      if (share > 0 && share <= shares) offer(part(share));
+      if (good_enough() && share > most) return;
     }
   }
 
@@ -82,33 +87,31 @@ class TierSearch {
     return result;
   }
 
-  Planner with(const Placement& placement, Effort effort = Effort::quick) const {
+  // Searches are quick: there are several, and most of what they would find is moved instead.
+  Planner with(const Placement& placement) const {
     PlanOptions options = resident_.options();
-    options.effort = effort;
+    options.effort = Effort::quick;
     if (placement.empty()) return Planner(resident_.graph(), resident_.order(), options);
     const OrderedGraph made = with_transfers(resident_.graph(), resident_.order(), placement);
     return Planner(made.graph, made.order, options);
   }
 
-  // Plans with this placement, and keeps the result if it is the fastest so far. Whether there is
-  // a plan.
-  bool offer(const Placement& placement, Effort effort = Effort::quick) {
-    const Planner planner = with(placement, effort);
-    const Bytes budget = *planner.options().budget;
-    if (planner.persistent() >= budget) return false;
-    std::optional<Plan> plan = planner.keep(budget);
-    if (!plan) return false;
-    if (best_ && best_->predicted_ms <= plan->predicted_ms) return true;
-    best_ = std::move(plan);
-    best_placement_ = placement;
-    return true;
+  // Remembers the placement if a plan with it keeps the budget.
+  void offer(const Placement& placement) {
+    const Planner planner = with(placement);
+    if (const auto ms = planner.estimate(*planner.options().budget))
+      offers_.push_back({placement, *ms});
   }
 
+  struct Offer {
+    Placement placement;
+    double ms;  // estimated
+  };
   Planner& resident_;
   std::vector<Candidate> candidates_;
   Bytes total_;
-  std::optional<Plan> best_;
-  Placement best_placement_;
+  std::vector<Offer> offers_;
+  int made_ = 0;  // plans
 };
 
 }  // namespace
