@@ -168,30 +168,38 @@ std::optional<std::vector<int>> fill(std::vector<Item>& items, std::vector<int> 
   return {};
 }
 
-// Gives an item the lowest offset at which it overlaps none of the others.
-void put_into_gap(Item& item, const std::vector<Item>& others) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> taken;  // [begin, end) while the item is live
-  for (const Item& other : others)
-    if (other.first <= item.last && item.first <= other.last)
-      taken.emplace_back(other.offset, other.offset + other.size);
-  std::sort(taken.begin(), taken.end());
-  item.offset = 0;
-  for (const auto& [begin, end] : taken) {
-    if (begin >= item.offset + item.size) break;
-    item.offset = std::max(item.offset, end);
+// Items that have their offsets, sorted by these.
+class Placed {
+ public:
+  explicit Placed(std::vector<Item> items = {}) : items_(std::move(items)) {
+    std::sort(items_.begin(), items_.end(), lower);
   }
-}
+
+  // Gives an item the lowest offset at which it overlaps none of the others, and adds it to them.
+  void put_into_gap(Item& item) {
+    item.offset = 0;
+    for (const Item& other : items_) {
+      if (other.first > item.last || item.first > other.last) continue;
+      if (other.offset >= item.offset + item.size) break;
+      item.offset = std::max(item.offset, other.offset + other.size);
+    }
+    items_.insert(std::upper_bound(items_.begin(), items_.end(), item, lower), item);
+  }
+
+ private:
+  static bool lower(const Item& a, const Item& b) { return a.offset < b.offset; }
+  std::vector<Item> items_;
+};
 
 // Places items one after another, each into the lowest gap that holds it: slower than `fill`, but
 // better for long steps with thousands of items. Returns the items that end above `capacity`.
 std::vector<int> fill_gaps(std::vector<Item>& items, const std::vector<int>& order,
                            std::int64_t capacity) {
-  std::vector<Item> placed;
+  Placed placed;
   std::vector<int> above;
   for (int index : order) {
     Item& item = items[static_cast<std::size_t>(index)];
-    put_into_gap(item, placed);
-    placed.push_back(item);
+    placed.put_into_gap(item);
     if (item.offset + item.size > capacity) above.push_back(index);
   }
   return above;
@@ -306,10 +314,8 @@ void place(std::vector<Item>& items, int end) {
   for (std::size_t k = 0; k < placed.size(); ++k) items[of_placed[k]].offset = placed[k].offset;
   std::stable_sort(small.begin(), small.end(),
                    [&](std::size_t a, std::size_t b) { return items[a].size > items[b].size; });
-  for (std::size_t i : small) {
-    put_into_gap(items[i], placed);
-    placed.push_back(items[i]);
-  }
+  Placed all(std::move(placed));
+  for (std::size_t i : small) all.put_into_gap(items[i]);
 }
 
 }  // namespace

@@ -32,11 +32,11 @@ struct Setup {
 
 // What of a workload decides which techniques change anything about it.
 struct Traits {
-  bool fuses_loss = false;        // where there is a choice
-  bool trains_with_adam = false;  // the lowest of its levels, where there are several
-  bool one_level = false;
+  bool fuses_loss = false;         // where there is a choice
+  bool trains_with_adam = false;   // the lowest of its levels, where there are several
   bool takes_bf16_weights = true;  // not where levels above take differences of them
   Device::Kind device = Device::Kind::cpu;
+  bool one_level = false;
 };
 
 // Numbers that techniques take from the command line.
