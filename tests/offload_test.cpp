@@ -130,7 +130,7 @@ TEST_P(CudaOffload, KeepsBudgetsAndBits) {
 // Any part of what can move, in any order; in every other graph with the smallest peak, so that
 // values are recomputed and fetched more than once too.
 TEST(Offload, RandomGraphsInRandomTiers) {
-  const std::uint64_t graphs = sanitized ? 100 : 1000;
+  const std::uint64_t graphs = sanitized ? 60 : 1000;
   std::int64_t moved = 0;
   for (std::uint64_t seed = 0; seed < graphs && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("graph " + std::to_string(seed));
