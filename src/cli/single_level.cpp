@@ -43,6 +43,9 @@ class SingleLevel : public Trainee {
       beside_ = evaluation_keeps(task_->model(), metrics_of(*task_), *task_->test);
     step_ = planned_step();
     plan_ = &step_->plan(types_);
+    if (command.plan && planning_.offload_folder && plan_->held[Tier::disk] == 0_B)
+      throw UsageError(fmt::format("--offload-folder: the plan in {} moves nothing to a disk",
+                                   command.plan->string()));
   }
 
   Facts facts() const override {
@@ -201,11 +204,15 @@ class SingleLevel : public Trainee {
                                                                   : optim::constant();
     options.schedule =
         command_.warmup > 0 ? optim::linear_warmup(command_.warmup, schedule) : schedule;
-    options.compile = compile_options(planning_, command_.workload().seed, rates_, fixed_, beside_);
-    if (command_.plan)
+    PlanningOptions planning = planning_;
+    if (command_.plan) planning.offload_folder.reset();  // of the plan's file, below
+    options.compile = compile_options(planning, command_.workload().seed, rates_, fixed_, beside_);
+    if (command_.plan) {
+      options.compile.offload_folder = planning_.offload_folder.value_or(".");
       options.compile.planner = [file = *command_.plan](const Graph& graph) {
         return io::load_plan(file, graph);
       };
+    }
     return options;
   }
 
