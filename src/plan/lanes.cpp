@@ -176,12 +176,13 @@ double makespan(const Plan& plan) {
   double last = 0.0;
   for (const InstructionId i : plan.instructions.ids()) {
     const Instruction& instruction = plan.instructions[i];
-    const std::size_t lane = plan.runs_beside(instruction) ? 0 : instruction.lane.index();
+    const std::size_t lane = instruction.lane.index();
     double start = free_at[lane];
     for (const InstructionId other : instruction.waits)
       start = std::max(start, ends[other.index()]);
     free_at[lane] = ends[i.index()] = start + instruction.predicted_ms;
-    last = std::max(last, free_at[lane]);
+    if (plan.runs_beside(instruction)) free_at[0] += instruction.predicted_ms;
+    last = std::max({last, free_at[lane], free_at[0]});
   }
   return last;
 }

@@ -26,7 +26,7 @@ void stretch_lives(Plan& plan, Bytes limit);
 void order_lanes(Plan& plan);
 
 // The predicted time of a plan whose lanes wait for each other as set. The second lane shares the
-// device with the first, so their times are added; copies overlap with both.
+// device with the first, which takes that much longer; copies overlap with both.
 double makespan(const Plan& plan);
 
 }  // namespace ebb

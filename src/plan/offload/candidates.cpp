@@ -10,6 +10,20 @@
 namespace ebb {
 namespace {
 
+// The numbers below `count` in an order whose every beginning is spread evenly over them: that of
+// their reversed bits.
+std::vector<std::size_t> spread(std::size_t count) {
+  std::size_t bits = 0;
+  while (std::size_t{1} << bits < count) ++bits;
+  std::vector<std::size_t> result;
+  for (std::size_t n = 0; n < std::size_t{1} << bits; ++n) {
+    std::size_t reversed = 0;
+    for (std::size_t b = 0; b < bits; ++b) reversed |= (n >> b & 1) << (bits - 1 - b);
+    if (reversed < count) result.push_back(reversed);
+  }
+  return result;
+}
+
 class Finding {
  public:
   explicit Finding(const Planner& planner)
@@ -74,7 +88,8 @@ class Finding {
     }
     std::stable_sort(by_update.begin(), by_update.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (auto& [update, candidate] : by_update) found_.push_back(std::move(candidate));
+    for (const std::size_t i : spread(by_update.size()))
+      found_.push_back(std::move(by_update[i].second));
   }
 
   // The readers of a variable before which it is not used for longer than fetching it takes.

@@ -23,7 +23,8 @@ struct Candidate {
 // The tier of a variable, if it is decided already.
 std::optional<Tier> home_of(const Node& node, const OffloadOptions& options);
 
-// - State and weights whose update comes early in the step first: later work hides their copies.
+// - State and weights so that any first part of them is updated all over the step: their copies are
+//   then spread evenly over it.
 // - Results that take long to recompute for their size first.
 std::vector<Candidate> candidates(const Planner& planner);
 
