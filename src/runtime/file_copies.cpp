@@ -39,12 +39,18 @@ void FileCopies::start(std::size_t instruction) {
   changed_.notify_all();
 }
 
+// The pieces of a file's transfers end in any order, but a lane of a plan keeps its own: who waits
+// for a copy relies on all copies before it in the same lane.
 void FileCopies::wait(std::size_t instruction) {
-  if (instruction >= copies_.size()) return;
+  if (instruction >= copies_.size() || !transfers_[instruction].file) return;
   std::unique_lock lock(mutex_);
-  Copy& copy = copies_[instruction];
-  changed_.wait(lock, [&] { return copy.state != State::started; });
-  if (copy.error) std::rethrow_exception(std::exchange(copy.error, nullptr));
+  for (const std::size_t earlier : requested_) {
+    if (earlier > instruction || transfers_[earlier].fetch != transfers_[instruction].fetch)
+      continue;
+    Copy& copy = copies_[earlier];
+    changed_.wait(lock, [&] { return copy.state != State::started; });
+    if (copy.error) std::rethrow_exception(std::exchange(copy.error, nullptr));
+  }
 }
 
 void FileCopies::wait_all() noexcept {

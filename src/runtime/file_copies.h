@@ -34,7 +34,8 @@ class FileCopies {
   // step with a copy starts the thread; later ones allocate nothing.
   void begin(std::span<const FileTransfer> copies);
   void start(std::size_t instruction);
-  // Returns when that copy has ended, and throws its error. At once for one that was not started.
+  // Returns when that copy and all before it in the same direction have ended; throws the first
+  // error of these. At once for a copy that was not started. Instructions start in their order.
   void wait(std::size_t instruction);
   void wait_all() noexcept;
 
