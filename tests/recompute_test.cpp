@@ -17,7 +17,7 @@ namespace ebb::test {
 namespace {
 
 // Of many, a few are searched thoroughly: that takes a hundred times longer.
-constexpr std::uint64_t graphs = sanitized ? 500 : 10000;
+constexpr std::uint64_t graphs = sanitized ? 200 : 10000;
 
 TEST(Recompute, RandomGraphsKeepRandomBudgets) {
   std::int64_t recomputed = 0, refused = 0;
