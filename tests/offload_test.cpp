@@ -9,6 +9,7 @@
 
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
+#include "ebb/ops.h"
 #include "ebb/train/train_step.h"
 #include "ops/transfer/transfer.h"
 #include "plan/check.h"
@@ -110,6 +111,14 @@ void keeps_budgets_and_bits(const std::string& name, const Where& where, int bud
     test::check_plan(run.plan);
     ebb::check_plan(run.plan);
   }
+}
+
+// Main memory is the CPU's own tier.
+TEST(Offload, ATierThatTheDeviceDoesNotHaveIsRefused) {
+  const Variable w(full({64, 64}, 1.0, f32));
+  const Graph graph{{}, {}, {{w, w * 0.5}}};
+  EXPECT_THROW(plan_program(graph, in_tiers(Tier::host, 1_MiB)), ValueError);
+  EXPECT_NO_THROW(plan_program(graph, in_tiers(Tier::disk, 1_MiB)));
 }
 
 class OffloadOf : public testing::TestWithParam<std::string> {};

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cli/accepted_by.h"
 #include "cli/level_rules.h"
 #include "cli/numbers.h"
 #include "cli/process_memory.h"
@@ -28,19 +29,6 @@ namespace ebb::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A check for CLI11 that gives the library's own message.
-template <class Parse>
-auto accepted_by(const Parse& parse) {
-  return [parse](const std::string& text) -> std::string {
-    try {
-      parse(text);
-      return {};
-    } catch (const Error& error) {
-      return error.what();
-    }
-  };
-}
 
 void check_whole_process(const PlanningOptions& options) {
   if (!options.whole_process) return;

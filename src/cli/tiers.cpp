@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/accepted_by.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "core/backend.h"
@@ -23,14 +25,7 @@ double rate(Bytes bytes, double seconds) {
 
 void add_tier_options(CLI::App& app, PlanningOptions& options) {
   const char* group = "Memory";
-  const auto size = [](const std::string& text) -> std::string {
-    try {
-      parse_bytes(text);
-      return {};
-    } catch (const Error& error) {
-      return error.what();
-    }
-  };
+  const auto size = accepted_by([](const std::string& text) { parse_bytes(text); });
   app.add_option("--host-budget", options.host_budget,
                  "On a GPU: bytes of the host's memory that tensors may be moved to")
       ->check(size)

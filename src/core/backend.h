@@ -40,6 +40,8 @@ class Backend {
   virtual int lanes() const = 0;  // queues of kernels that can run at the same time
   // Whether the device runs by itself while the host goes on, and fetches the next inputs.
   virtual bool runs_beside_host() const = 0;
+  // Where tensors go that do not fit into the device's own memory.
+  virtual Tier second_tier() const = 0;
   // Whether a kernel computes while its data is on the way.
   virtual bool overlaps() const = 0;
   // Whether kernels call libraries whose algorithms must be known before planning (ebb/tuning.h),

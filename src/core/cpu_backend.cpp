@@ -54,6 +54,7 @@ class CpuBackend final : public Backend {
 
   int lanes() const override { return 1; }
   bool runs_beside_host() const override { return false; }
+  Tier second_tier() const override { return Tier::disk; }
   bool overlaps() const override { return false; }
   bool can_be_tuned(Device) const override { return false; }
 };

@@ -51,6 +51,7 @@ class CudaBackend final : public Backend {
 
   int lanes() const override { return 2; }
   bool runs_beside_host() const override { return true; }
+  Tier second_tier() const override { return Tier::host; }
   bool overlaps() const override { return true; }
   bool can_be_tuned(Device device) const override { return device.index < cuda::device_count(); }
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/verb.h"
+#include "core/backend.h"
 
 namespace ebb::cli {
 namespace {
@@ -30,8 +31,7 @@ void precision(Setup& setup, const TechniqueOptions&) {
 // for the CPU. How much moves follows from the budget, which is the smallest.
 template <bool state, bool activations>
 void offload(Setup& setup, const TechniqueOptions&) {
-  const Device device = device_of(setup.planning);
-  const Tier tier = device == device::cpu ? Tier::disk : Tier::host;
+  const Tier tier = backend_of(device_of(setup.planning)).second_tier();
   OffloadOptions& options = setup.compile.plan.offload;
   options.budgets[tier] = Bytes{std::int64_t{1} << 50};  // what is held is planned and shown
   options.state = state, options.weights = state && activations, options.activations = activations;

@@ -1,8 +1,12 @@
 #include "plan/offload/tiers.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <optional>
 
+#include "core/backend.h"
+#include "ebb/error.h"
 #include "plan/offload/candidates.h"
 
 namespace ebb {
@@ -15,7 +19,14 @@ using Kind = Candidate::Kind;
 
 class TierSearch {
  public:
-  explicit TierSearch(Planner& resident) : resident_(resident), candidates_(candidates(resident)) {
+  explicit TierSearch(Planner& resident) : resident_(resident) {
+    const Backend& backend = backend_of(resident.base().plan.device);
+    for (const Tier tier : {Tier::host, Tier::disk})
+      if (resident.options().offload.budgets[tier] > Bytes{} && tier != backend.second_tier())
+        throw ValueError(fmt::format("[plan] tensors of {} can be moved to the tier {}, not to {}",
+                                     to_string(resident.base().plan.device),
+                                     name(backend.second_tier()), name(tier)));
+    candidates_ = candidates(resident);
     for (const Candidate& candidate : candidates_) total_ += candidate.bytes;
   }
 
