@@ -4,6 +4,7 @@
 usage: torch_cuda.py CASE...     prints a JSON line for each: step_ms (median), peak_bytes (max_memory_allocated)
 cases: gpt2:VARIANT gpt2-xl:VARIANT resnet50:VARIANT bert:VARIANT adamw:VARIANT; variants as the functions below say
 """
+import contextlib
 import gc
 import json
 import statistics
@@ -81,17 +82,33 @@ def timed(step, iterations):
     return {"step_ms": statistics.median(times), "peak_bytes": torch.cuda.max_memory_allocated()}
 
 
+def offloaded_by_fsdp(model):
+    """Parameters, gradients and optimizer state in pinned memory of the host; one rank, a group for each block."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
+    policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16), "offload_policy": CPUOffloadPolicy()}
+    for block in model.blocks:
+        fully_shard(block, **policy)
+    return fully_shard(model, **policy)
+
+
 def gpt2(variant, layers=12, heads=12, d=768, batch=16, iterations=20):
-    """fp32, bf16 (autocast), bf16+compile"""
+    """fp32, bf16 (autocast), bf16+compile, bf16+save-on-cpu (activations in pinned memory), bf16+fsdp-offload"""
     torch.set_float32_matmul_precision("high" if "bf16" in variant else "highest")
-    with torch.device("cuda"):
+    by_fsdp = "fsdp-offload" in variant
+    with torch.device("cpu" if by_fsdp else "cuda"):
         model = Gpt2(50257, 1024, layers, heads, d)
+    if by_fsdp:
+        model = offloaded_by_fsdp(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     run = torch.compile(model) if "compile" in variant else model
     ids, targets = (torch.randint(0, 50257, (batch, 1024), device="cuda") for _ in range(2))
+    saving = torch.autograd.graph.save_on_cpu(pin_memory=True) if "save-on-cpu" in variant else contextlib.nullcontext()
 
     def step():
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled="bf16" in variant):
+        with saving, torch.autocast("cuda", dtype=torch.bfloat16, enabled="bf16" in variant and not by_fsdp):
             loss = run(ids, targets)
         loss.backward()
         optimizer.step()
