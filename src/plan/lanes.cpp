@@ -1,6 +1,7 @@
 #include "plan/lanes.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ops/transfer/transfer.h"
 
@@ -45,35 +46,23 @@ class Conflicts {
   std::vector<std::vector<Touched>> touched_;
 };
 
-// For every instruction of a lane other than the first: the first instruction of the plan that
-// starts after it has ended, by predicted times. The predicted time of the second lane is doubled,
-// since it shares the device with the first.
+// For every instruction of a lane other than the first: the first instruction of the first lane
+// that starts after it has ended. Where copies take longer than the computation, the first lane
+// waits for them, so memory is kept for the copies that are under way and not for those to come.
 std::vector<InstructionId> expected_ends(const Plan& plan) {
-  struct Running {
-    std::vector<std::pair<double, InstructionId>> queue;  // end in ms, instruction; in order
-    std::size_t first = 0;
-    double free_at = 0.0;
-  };
+  const Times times = times_of(plan);
+  std::vector<double> starts;  // of the first lane, in order
+  std::vector<InstructionId> first_lane;
+  for (const InstructionId i : plan.instructions.ids())
+    if (plan.instructions[i].lane == LaneId(0))
+      starts.push_back(times.starts[i.index()]), first_lane.push_back(i);
   std::vector<InstructionId> ends(plan.instructions.size());
-  std::vector<Running> lanes(plan.lanes.size());
-  double now = 0.0;
   for (const InstructionId i : plan.instructions.ids()) {
-    const Instruction& instruction = plan.instructions[i];
-    for (auto& [queue, first, free_at] : lanes)
-      for (; first < queue.size() && queue[first].first <= now; ++first)
-        ends[queue[first].second.index()] = i;
-    if (instruction.lane == LaneId(0)) {
-      now += instruction.predicted_ms;
-      continue;
-    }
-    auto& [queue, first, free_at] = lanes[instruction.lane.index()];
-    free_at = std::max(free_at, now) +
-              (plan.runs_beside(instruction) ? 2.0 : 1.0) * instruction.predicted_ms;
-    queue.emplace_back(free_at, i);
+    const auto next = std::lower_bound(starts.begin(), starts.end(), times.ends[i.index()]);
+    ends[i.index()] = next == starts.end()
+                          ? InstructionId(plan.instructions.size())
+                          : first_lane[static_cast<std::size_t>(next - starts.begin())];
   }
-  for (auto& [queue, first, free_at] : lanes)
-    for (; first < queue.size(); ++first)
-      ends[queue[first].second.index()] = InstructionId(plan.instructions.size());
   return ends;
 }
 
@@ -89,6 +78,27 @@ std::vector<std::int64_t> live_bytes(const Plan& plan) {
 }
 
 }  // namespace
+
+// The second lane shares the device with the first, so its instructions count twice.
+Times times_of(const Plan& plan) {
+  enum Queue { compute, beside, store, fetch };
+  std::array<double, 4> free_at{};
+  Times times;
+  for (const Instruction& instruction : plan.instructions) {
+    const Queue queue = instruction.op == &fetch_op()   ? fetch
+                        : instruction.op == &store_op() ? store
+                        : plan.runs_beside(instruction) ? beside
+                                                        : compute;
+    double start = free_at[queue];
+    for (const Operand& input : instruction.inputs)
+      if (const InstructionId maker = plan.values[input.value].maker)
+        start = std::max(start, times.ends[maker.index()]);
+    times.starts.push_back(start);
+    free_at[queue] = start + (queue == beside ? 2.0 : 1.0) * instruction.predicted_ms;
+    times.ends.push_back(free_at[queue]);
+  }
+  return times;
+}
 
 void mark_transfers(Plan& plan) {
   if (std::none_of(plan.instructions.begin(), plan.instructions.end(),

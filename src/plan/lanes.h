@@ -10,6 +10,14 @@
 
 namespace ebb {
 
+// When each instruction starts and ends, in ms, if lanes wait only for the values they read: how a
+// step would run if memory were unlimited. Copies have a lane for each direction, whether they are
+// in it already or not.
+struct Times {
+  std::vector<double> starts, ends;
+};
+Times times_of(const Plan& plan);
+
 // Moves copies between tiers to their lanes, if there are any.
 void mark_transfers(Plan& plan);
 

@@ -7,6 +7,7 @@
 
 #include "ops/transfer/transfer.h"
 #include "plan/arena_layout.h"
+#include "plan/lanes.h"
 
 namespace ebb {
 namespace {
@@ -45,12 +46,14 @@ class StartEarly {
   }
 
  private:
-  // The start of every instruction if copies take no time.
+  // For every instruction, when the computation reaches it. Where copies take longer than the
+  // computation, it waits for them, and a fetch need not start earlier than its lane is free.
   void find_times() {
-    double now = 0.0;
-    for (const Instruction& instruction : plan_.instructions) {
-      starts_.push_back(now);
-      if (!is_transfer(*instruction.op)) now += instruction.predicted_ms;
+    starts_ = times_of(plan_).starts;
+    double next = std::numeric_limits<double>::infinity();
+    for (std::size_t i = starts_.size(); i-- > 0;) {
+      if (!is_transfer(*plan_.instructions[InstructionId(i)].op)) next = starts_[i];
+      starts_[i] = next;
     }
   }
 
@@ -72,7 +75,7 @@ class StartEarly {
   const Plan& plan_;
   int graph_instructions_;
   std::int64_t limit_ = 0;
-  std::vector<double> starts_;      // ms, by instruction
+  std::vector<double> starts_;      // ms, by instruction: of the computation that follows
   std::vector<std::int64_t> live_;  // bytes of the arena, by instruction
 };
 
