@@ -1,11 +1,13 @@
 // `ebb fit`: how large a step fits into a budget, and what less memory costs in time.
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/curve.h"
 #include "cli/evaluation.h"
+#include "cli/generation.h"
 #include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
@@ -32,6 +34,15 @@ class Fit : public Verb {
     add_planning_options(app, planning_);
     remove_running_options(app);
     option(app, "--budget").required();
+    // The training of a folder may have the option already.
+    if (!app.get_option_no_throw("--model"))
+      add_option(app, "--model", model_, "A Hugging Face folder, for --generate").existing_folder();
+    add_flag(app, "--generate", generate_,
+             "How many sequences of the --model fit when it generates, instead of a training step");
+    add_option(app, "--max-tokens", max_tokens_,
+               "Tokens of each sequence, prompt included; default: the model's context")
+        .positive()
+        .needs("--generate");
     add_option(app, "--vary", vary_, "What to make as large as possible")
         .one_of({"batch", "sequence", "layers"})
         .show_default();
@@ -43,6 +54,7 @@ class Fit : public Verb {
 
   int run() override {
     planning_.only_plans = true;
+    if (generate_) return run_generation();
     check_options();
     rates_ = rates_for(planning_);
     fixed_ = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
@@ -59,7 +71,34 @@ class Fit : public Verb {
   }
 
  private:
+  int run_generation() const {
+    const std::string model = given_text(app(), "--model", "");
+    if (model.empty()) throw UsageError("--generate needs --model FOLDER");
+    if (planning_.budget == "least")
+      throw UsageError("fit needs a size for --budget: the least of every step would fit");
+    for (const char* option : {"--workload", "--vary", "--points"})
+      if (given(app(), option))
+        throw UsageError(
+            fmt::format("{} is of training steps: leave it out with --generate", option));
+    if (!named_device(planning_.device))
+      throw UsageError(fmt::format("--generate takes --device cpu, cuda or cuda:N, but {} came",
+                                   planning_.device));
+    const std::string precision = planning_.precision;
+    if (precision != "fp32" && precision != "bf16" && precision != "fp16")
+      throw UsageError(
+          fmt::format("--generate takes --precision fp32, bf16 or fp16, but {} came", precision));
+    return fit_generation({.model = model,
+                           .precision = precision,
+                           .device = planning_.device,
+                           .budget = parse_bytes(*planning_.budget),
+                           .tokens = max_tokens_,
+                           .most = most_},
+                          json());
+  }
+
   void check_options() const {
+    if (!model_.empty())
+      throw UsageError("--model is for --generate: training steps are chosen by --workload");
     check_workload_options(workload_);
     if (planning_.budget == "least")
       throw UsageError("fit needs a size for --budget: the least of every step would fit");
@@ -140,6 +179,9 @@ class Fit : public Verb {
 
   workloads::Options workload_;
   PlanningOptions planning_;
+  bool generate_ = false;
+  std::filesystem::path model_;
+  std::optional<std::int64_t> max_tokens_;
   std::string vary_ = "batch";
   std::int64_t most_ = 65536;
   int points_ = 8;

@@ -43,6 +43,7 @@ EBB_INSTANTIATE(std::string);
 EBB_INSTANTIATE(std::filesystem::path);
 EBB_INSTANTIATE(std::optional<double>);
 EBB_INSTANTIATE(std::optional<std::int64_t>);
+EBB_INSTANTIATE(std::optional<std::uint64_t>);
 EBB_INSTANTIATE(std::optional<std::string>);
 EBB_INSTANTIATE(std::optional<std::filesystem::path>);
 EBB_INSTANTIATE(std::vector<std::filesystem::path>);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ebb/nn/decode_scope.h"
 #include "models/check_config.h"
 
 namespace ebb::models {
@@ -60,9 +61,9 @@ Tensor Gpt2Attention::forward(const Tensor& x) {
     return permute(reshape(t, {batch, length, heads_, width / heads_}), {0, 2, 1, 3});
   };
   const std::vector<Tensor> qkv = chunk(c_attn_(x), 2, 3);
-  const Tensor y = scaled_dot_product_attention(
-      heads(qkv[0]), heads(qkv[1]), heads(qkv[2]),
-      {.causal = true, .scale = scale_, .dropout = dropout_.probability()});
+  const Tensor y =
+      nn::self_attention(heads(qkv[0]), heads(qkv[1]), heads(qkv[2]),
+                         {.causal = true, .scale = scale_, .dropout = dropout_.probability()});
   return c_proj_(reshape(permute(y, {0, 2, 1, 3}), {batch, length, width}));
 }
 
@@ -96,7 +97,7 @@ Gpt2Transformer::Gpt2Transformer(nn::Place place, const Gpt2Config& config)
 }
 
 Tensor Gpt2Transformer::forward(const Tensor& ids) {
-  Tensor x = dropout_(wte(ids) + slice(wpe.weight, 0, 0, ids.shape().back()));
+  Tensor x = dropout_(wte(ids) + nn::position_rows(wpe.weight, ids));
   for (Gpt2Block& block : h_) x = block(x);
   return ln_f_(x);
 }
@@ -108,7 +109,9 @@ Gpt2::Gpt2(const Gpt2Config& config)
                                             nn::Bias::no, nn::Initial::normal(stddev));
 }
 
-Tensor Gpt2::logits(const Tensor& ids) { return linear((*this)(ids), head()); }
+Tensor Gpt2::logits(const Tensor& ids) {
+  return linear(nn::predicting_tokens((*this)(ids)), head());
+}
 
 Tensor Gpt2::loss(const Tensor& ids, const Tensor& targets) {
   return linear_cross_entropy((*this)(ids), head(), targets);

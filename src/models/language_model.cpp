@@ -1,5 +1,6 @@
 #include "ebb/models/language_model.h"
 
+#include "ebb/nn/decode_scope.h"
 #include "models/check_config.h"
 
 namespace ebb::models {
@@ -39,12 +40,14 @@ LanguageModel::LanguageModel(const LanguageModelConfig& config)
       head_(at("head"), config.embedding, config.vocabulary, nn::Bias::no) {}
 
 Tensor LanguageModel::forward(const Tensor& ids) {
-  Tensor x = tokens_(ids) + slice(positions_.weight, 0, 0, ids.shape().back());
+  Tensor x = tokens_(ids) + nn::position_rows(positions_.weight, ids);
   for (nn::TransformerBlock& block : blocks_) x = block(x);
   return norm_(x);
 }
 
-Tensor LanguageModel::logits(const Tensor& ids) { return head_((*this)(ids)); }
+Tensor LanguageModel::logits(const Tensor& ids) {
+  return head_(nn::predicting_tokens((*this)(ids)));
+}
 
 Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets) {
   return linear_cross_entropy((*this)(ids), head_.weight, targets);

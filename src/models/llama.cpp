@@ -1,5 +1,6 @@
 #include "ebb/models/llama.h"
 
+#include "ebb/nn/decode_scope.h"
 #include "models/check_config.h"
 
 namespace ebb::models {
@@ -50,11 +51,10 @@ Tensor LlamaAttention::forward(const Tensor& x) {
   const auto split = [&](const Tensor& t, std::int64_t heads) {  // → (B, heads, T, D), a view
     return permute(reshape(t, {batch, length, heads, head_size_}), {0, 2, 1, 3});
   };
-  const Tensor q = rotary(split(q_proj_(x), heads_), rope_base_),
-               k = rotary(split(k_proj_(x), key_value_heads_), rope_base_);
-  const Tensor y =
-      scaled_dot_product_attention(q, k, split(v_proj_(x), key_value_heads_),
-                                   {.causal = true, .dropout = dropout_.probability()});
+  const Tensor q = nn::rotate(split(q_proj_(x), heads_), rope_base_),
+               k = nn::rotate(split(k_proj_(x), key_value_heads_), rope_base_);
+  const Tensor y = nn::self_attention(q, k, split(v_proj_(x), key_value_heads_),
+                                      {.causal = true, .dropout = dropout_.probability()});
   return o_proj_(reshape(permute(y, {0, 2, 1, 3}), {batch, length, heads_ * head_size_}));
 }
 
@@ -95,7 +95,9 @@ Llama::Llama(const LlamaConfig& config) : config_(checked(config)), model_(at("m
                                             nn::Bias::no, initial);
 }
 
-Tensor Llama::logits(const Tensor& ids) { return linear((*this)(ids), head()); }
+Tensor Llama::logits(const Tensor& ids) {
+  return linear(nn::predicting_tokens((*this)(ids)), head());
+}
 Tensor Llama::loss(const Tensor& ids, const Tensor& targets) {
   return linear_cross_entropy((*this)(ids), head(), targets);
 }

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include "ebb/error.h"
+#include "ebb/nn/decode_scope.h"
 #include "ebb/nn/layers.h"
 
 namespace ebb::nn {
@@ -45,7 +46,7 @@ MultiHeadAttention::MultiHeadAttention(Place place, std::int64_t width,
       key_value_heads_(options.key_value_heads ? options.key_value_heads : options.heads) {}
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& mask) {
-  const Tensor y = scaled_dot_product_attention(
+  const Tensor y = self_attention(
       split_heads(query(x), options_.heads), split_heads(key(x), key_value_heads_),
       split_heads(value(x), key_value_heads_),
       {.causal = options_.causal, .dropout = training() ? options_.dropout : 0.0, .mask = mask});

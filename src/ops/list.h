@@ -62,6 +62,10 @@
   X(attention_grad)             \
   X(attention_dropout)          \
   X(rotary)                     \
+  X(rotary_at)                  \
+  X(cache_write)                \
+  X(cached_attention)           \
+  X(sample_token)               \
   X(conv2d)                     \
   X(conv2d_input_grad)          \
   X(conv2d_weight_grad)         \

@@ -1,6 +1,7 @@
-// Images, labelled texts, words, tokens and tokenizers.
+// Images, labelled texts, words, tokens, tokenizers and prompts.
 #include <algorithm>
 
+#include "data/prompts.h"
 #include "ebb/data/images.h"
 #include "ebb/data/labelled_text.h"
 #include "ebb/data/text.h"
@@ -38,6 +39,10 @@ void read_labelled_csv(std::string_view bytes, const Folder& folder) {
 
 void read_labelled_jsonl(std::string_view bytes, const Folder& folder) {
   (void)data::read_labelled_jsonl(write_file(folder, "texts.jsonl", bytes), classes);
+}
+
+void read_prompts(std::string_view bytes, const Folder& folder) {
+  (void)data::read_prompts(write_file(folder, "prompts.jsonl", bytes));
 }
 
 void read_words(std::string_view bytes, const Folder& folder) {

@@ -5,6 +5,7 @@
 #include "ebb/storage.h"
 #include "ops/dispatch.h"
 #include "ops/matmul/bfloat16_product.h"
+#include "ops/matmul/few_rows.h"
 #include "ops/matmul/gemm.h"
 #include "ops/pointwise/convert.h"
 
@@ -175,11 +176,26 @@ class HalfProduct {
   Bytes a_at_, b_at_, out_at_, workspace_;
 };
 
+template <class T>
+Kernel few_rows_kernel(const Problem& problem) {
+  const FewRowsProduct product(problem);
+  const bool bias = problem.bias;
+  return {[product, bias](const KernelArgs& args) {
+            product.run<T>(args.in<T>(0), args.in<T>(1), bias ? args.in<T>(2) : nullptr,
+                           args.out<T>(), args.workspace);
+          },
+          product.workspace()};
+}
+
 }  // namespace
 
 Kernel bind_matmul_cpu(const KernelRequest& request, const MatmulAttributes& a) {
   const Problem problem(request, a);
   const DType dtype = request.out().dtype();
+  if (FewRowsProduct::takes(problem, dtype))
+    return dtype == f32   ? few_rows_kernel<float>(problem)
+           : dtype == f16 ? few_rows_kernel<MachineHalf>(problem)
+                          : few_rows_kernel<BFloat16>(problem);
   if (dtype == f32 || dtype == f64)  // others are multiplied in tiles
     require_gemm_sizes(request.op.name(), problem.a, problem.b, problem.b.columns);
   switch (dtype) {

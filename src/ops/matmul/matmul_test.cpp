@@ -106,5 +106,41 @@ TEST(Matmul, Errors) {
       {"[matmul]", "bias", "(4,)"});
 }
 
+// Products of few rows (few_rows.h): both layouts of the matrix, sizes that fill no vector.
+TEST(Matmul, FewRows) {
+  for (const std::int64_t rows : {1, 3, 8}) {
+    Sample plain{
+        "columns in one piece",
+        {SampleInput::real({rows, 131}), SampleInput::real({131, 203}), SampleInput::real({203})},
+        [](const auto& x) { return std::vector{linear(x[0], x[1], x[2], WeightLayout::in_out)}; }};
+    Sample turned{"inner axis in one piece",
+                  {SampleInput::real({rows, 131}), SampleInput::real({203, 131})},
+                  [](const auto& x) { return std::vector{linear(x[0], x[1])}; }};
+    for (Sample* sample : {&plain, &turned}) {
+      sample->second_order = false;
+      check(*sample);
+    }
+  }
+}
+
+TEST(Matmul, OtherRowsChangeNoBitOfARow) {
+  for (const DType dtype : {f32, f16, bf16}) {
+    const Tensor x = eval(random_normal({8, 301}, 0.0, 1.0, dtype)),
+                 w = eval(random_normal({301, 130}, 0.0, 1.0, dtype)),
+                 t = eval(contiguous(transpose(w)));
+    for (const bool turned : {false, true}) {
+      const auto product = [&](const Tensor& rows) {
+        const Tensor y = turned ? matmul(rows, t, Transpose::no, Transpose::yes) : matmul(rows, w);
+        return values_of(y);
+      };
+      const std::vector<double> all = product(x);
+      for (const std::int64_t row : {0, 5}) {
+        const std::vector<double> one = product(contiguous(slice(x, 0, row, row + 1)));
+        EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin() + row * 130)) << name(dtype);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ebb::test

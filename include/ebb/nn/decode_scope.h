@@ -1,0 +1,78 @@
+// Calling a model on new tokens only, with the keys and values of earlier ones in a cache.
+//
+// While a DecodeScope exists, the functions below take their positions, keys and values from it;
+// without one they are what training uses. A model whose attention, positions and output use them
+// can generate: it needs no second forward pass.
+#pragma once
+
+#include <vector>
+
+#include "ebb/graph.h"
+#include "ebb/ops.h"
+#include "ebb/variable.h"
+
+namespace ebb::nn {
+
+// Keys and values of all layers, as variables of a planned size. Layers are added while a model is
+// first called in a DecodeScope; later calls find theirs by their order. Variables have no bytes
+// until a program needs them.
+class KeyValueCache {
+ public:
+  KeyValueCache(std::int64_t rows, std::int64_t tokens) : rows_(rows), tokens_(tokens) {}
+
+  std::int64_t rows() const { return rows_; }      // sequences
+  std::int64_t tokens() const { return tokens_; }  // of each sequence, at most
+  Bytes bytes() const;                             // of all layers so far
+
+ private:
+  friend class DecodeScope;
+  struct Layer {
+    Variable keys, values;  // (rows, heads, tokens, size)
+  };
+  std::int64_t rows_, tokens_;
+  std::vector<Layer> layers_;
+};
+
+class DecodeScope {
+ public:
+  // Tokens of a call are (B, T). `positions`: int32 (B, T), negative for padding. `rows`: int32
+  // (B), the row of the cache of each sequence. `wanted`: int32 (B), the token of each sequence,
+  // counted over all B · T, whose successor is predicted; empty where T is 1.
+  DecodeScope(KeyValueCache& cache, Tensor positions, Tensor rows, Tensor wanted = {});
+  ~DecodeScope();
+  DecodeScope(const DecodeScope&) = delete;
+  DecodeScope& operator=(const DecodeScope&) = delete;
+
+  static DecodeScope* current();  // null: none
+
+  const Tensor& positions() const { return positions_; }
+  const Tensor& wanted() const { return wanted_; }
+  // Of the next layer: writes its new keys and values and attends over the cache.
+  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                std::int64_t window);
+  int layers() const { return layers_; }  // that have attended so far
+  // The cache with the new tokens: for the program's graph.
+  const std::vector<Update>& updates() const { return updates_; }
+
+ private:
+  KeyValueCache& cache_;
+  Tensor positions_, rows_, wanted_;
+  int layers_ = 0;
+  std::vector<Update> updates_;
+  DecodeScope* outer_;
+};
+
+// Attention of tokens over tokens of the same sequence: q (B, H, T, D), k (B, Hkv, T, D), v (B,
+// Hkv, T, Dv). In a DecodeScope it must be causal.
+Tensor self_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                      const AttentionOptions& options);
+// Rotary embedding of x (B, H, T, D) at the tokens' positions.
+Tensor rotate(const Tensor& x, double base);
+// Rows of a table (positions, width) for the positions of `ids` (B, T): what is added to token
+// embeddings.
+Tensor position_rows(const Tensor& table, const Tensor& ids);
+// Of hidden states (B, T, width), those that logits are wanted of: (B, 1, width) in a DecodeScope,
+// otherwise all.
+Tensor predicting_tokens(const Tensor& x);
+
+}  // namespace ebb::nn

@@ -1,0 +1,110 @@
+// `ebb generate` and `ebb fit --generate` as a user starts them.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "ebb/io/hugging_face.h"
+#include "ebb/models/gpt2.h"
+#include "support/command_line.h"
+#include "support/temporary_folder.h"
+#include "support/text_file.h"
+
+namespace ebb::test {
+namespace {
+
+// Ids 1 to 4 are words, and 5 is what no word is.
+constexpr const char* words = R"({
+  "pre_tokenizer": {"type": "WhitespaceSplit"},
+  "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": false},
+  "model": {"type": "WordPiece", "unk_token": "?",
+            "vocab": {"sea": 0, "to": 1, "be": 2, "or": 3, "not": 4, "?": 5}}})";
+
+class CliGenerate : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    models::Gpt2Config config{
+        .vocabulary = 6, .context = 24, .layers = 1, .heads = 2, .width = 12, .tied = false};
+    const nn::MakeScope scope(device::cpu, f32);
+    const models::Gpt2 model(config);
+    io::save(model, folder / "model");
+  }
+  std::string model() const { return "--model " + (folder / "model").string() + " "; }
+  void add_tokenizer() { folder.write("model/tokenizer.json", words); }
+  static nlohmann::json report(const std::string& arguments) {
+    const Outcome done = run("generate " + arguments + " --json");
+    EXPECT_EQ(done.code, 0) << done.output;
+    return nlohmann::json::parse(lines(done.output).back());
+  }
+  TemporaryFolder folder;
+};
+
+TEST_F(CliGenerate, GivesIdsAndTheirMemory) {
+  const auto one = report(model() + "--prompt-ids 5,2,1 --max-tokens 7 --ignore-end");
+  ASSERT_EQ(one.at("ids").size(), 1u);
+  EXPECT_EQ(one["ids"][0].size(), 7u);
+  EXPECT_EQ(one.at("text").size(), 0u);  // no tokenizer
+  EXPECT_GT(one.at("tokens_per_s").get<double>(), 0.0);
+  EXPECT_EQ(one.at("planned_peak_bytes"), one.at("measured_peak_bytes"));
+
+  // The same prompt among others, two at a time, within a budget.
+  const std::string file =
+      folder.write("p.jsonl", "{\"ids\": [1]}\n{\"ids\": [5, 2, 1]}\n{\"ids\": [3, 3]}\n").string();
+  const auto many = report(model() + "--batch " + file +
+                           " --sequences 2 --max-tokens 7 --budget 1MiB --ignore-end");
+  ASSERT_EQ(many.at("ids").size(), 3u);
+  EXPECT_EQ(many["ids"][1], one["ids"][0]);
+  EXPECT_EQ(many.at("planned_peak_bytes"), many.at("measured_peak_bytes"));
+}
+
+TEST_F(CliGenerate, ReadsAndWritesText) {
+  add_tokenizer();
+  const std::string file = folder.write("p.txt", "to be\r\nor not to\n").string();
+  const auto done =
+      report(model() + "--batch " + file + " --max-tokens 5 --temperature 3 --seed 4");
+  ASSERT_EQ(done.at("text").size(), 2u);
+  EXPECT_FALSE(done["text"][0].get<std::string>().empty());
+  const Outcome streamed =
+      run("generate " + model() + "--prompt 'to be' --max-tokens 5 --temperature 3 --seed 4");
+  const std::string first = done["text"][0];
+  EXPECT_EQ(lines(streamed.output).front(), first) << streamed.output;
+  // Every text ends before a word that is in it.
+  const std::string& text = first;
+  const std::string word = text.substr(text.rfind(' ') + 1);
+  const auto stopped = report(
+      model() + "--prompt 'to be' --max-tokens 5 --temperature 3 --seed 4 --stop '" + word + "'");
+  EXPECT_EQ(stopped["text"][0].get<std::string>().find(word), std::string::npos);
+  EXPECT_EQ(stopped["text"][0], text.substr(0, text.find(word)));
+}
+
+TEST_F(CliGenerate, Errors) {
+  const std::string start = "generate " + model();
+  expect_usage_error(start + "--max-tokens 3", "--prompt");
+  expect_usage_error(start + "--prompt 'to be' --max-tokens 3", "tokenizer.json");
+  expect_usage_error(start + "--prompt-ids 1,,2 --max-tokens 3", "1,,2");
+  expect_usage_error(start + "--prompt-ids 1 --max-tokens 3 --top-k 0", "--top-k");
+  expect_usage_error(start + "--prompt-ids 1 --max-tokens 3 --top-p 1.5", "--top-p");
+  expect_usage_error(start + "--prompt-ids 1 --max-tokens 3 --temperature 0", "--temperature");
+  expect_usage_error(start + "--prompt-ids 1 --max-tokens 3 --greedy --top-k 2", "--greedy");
+  expect_failure(start + "--prompt-ids 6 --max-tokens 3", 1, "id 6");
+  expect_failure(start + "--prompt-ids 1 --max-tokens 3 --budget 4KiB", 1, "budget");
+  std::string ids = "1";
+  for (int i = 0; i < 23; ++i) ids += ",1";
+  expect_failure(start + "--prompt-ids " + ids + " --max-tokens 3", 1, "24 tokens");
+  const std::string bad = folder.write("bad.jsonl", "{\"prompt\": 3}\n").string();
+  expect_failure(start + "--batch " + bad + " --max-tokens 3", 1, "line 1");
+}
+
+TEST_F(CliGenerate, FitTellsHowManySequences) {
+  const Outcome done =
+      run("fit --generate " + model() + "--budget 2MiB --max-tokens 24 --most 50 --json");
+  ASSERT_EQ(done.code, 0) << done.output;
+  const auto fit = nlohmann::json::parse(lines(done.output).back());
+  EXPECT_GE(fit.at("sequences"), 1);
+  EXPECT_LE(fit.at("planned_peak_bytes"), 2 << 20);
+  EXPECT_EQ(fit.at("tokens"), 24);
+  expect_usage_error("fit --generate --budget 1MiB", "--model");
+  expect_failure("fit --generate " + model() + "--budget 8KiB", 1, "not even one");
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,271 @@
+// Generation with a cache against running the whole sequence again for every token, and against
+// transformers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ebb/ebb.h"
+#include "ebb/generate/generator.h"
+#include "ebb/io/hugging_face.h"
+#include "ebb/models/gpt2.h"
+#include "ebb/models/language_model.h"
+#include "ebb/models/llama.h"
+#include "ebb/storage.h"
+#include "ebb/threads.h"
+#include "support/allocation_count.h"
+#include "support/model_folders.h"
+#include "support/op_check.h"
+
+namespace ebb::test {
+namespace {
+
+using generate::Generator, generate::Request, generate::Result;
+using Ids = std::vector<std::int32_t>;
+
+constexpr models::Gpt2Config small_gpt2{
+    .vocabulary = 131, .context = 48, .layers = 2, .heads = 3, .width = 39, .tied = false};
+const models::LlamaConfig small_llama{.vocabulary = 97,
+                                      .width = 48,
+                                      .hidden = 70,
+                                      .layers = 2,
+                                      .heads = 6,
+                                      .key_value_heads = 2,
+                                      .context = 40,
+                                      .head_size = 10};
+
+// Weights large enough that the most likely tokens differ from place to place.
+template <class Model>
+void spread(Model& model) {
+  for (const nn::NamedVariable& p : model.parameters()) {
+    if (p.variable.rank() < 2) continue;
+    const std::uint64_t seed = std::hash<std::string>{}(p.path);
+    Variable(p.variable)
+        .assign(eval(random_normal(p.variable.shape(), 0.0, 0.4, p.variable.dtype()), seed));
+  }
+}
+
+// The token after `ids`, by a forward pass over all of them.
+std::int32_t next_by_whole_pass(models::CausalLm& lm, const Ids& ids) {
+  const std::int64_t length = static_cast<std::int64_t>(ids.size());
+  const Tensor logits = lm.logits(Tensor::from(ids, {1, length}));
+  return static_cast<std::int32_t>(
+      argmax(slice(logits, 1, length - 1, length), 2).to_vector<std::int64_t>().front());
+}
+
+Ids by_whole_passes(models::CausalLm& lm, Ids ids, std::int64_t count) {
+  const std::size_t first = ids.size();
+  for (std::int64_t i = 0; i < count; ++i) ids.push_back(next_by_whole_pass(lm, ids));
+  return {ids.begin() + static_cast<std::ptrdiff_t>(first), ids.end()};
+}
+
+std::vector<Request> unequal_requests(std::int64_t vocabulary) {
+  std::vector<Request> requests;
+  for (const std::int64_t length : {1, 7, 3, 12, 5}) {
+    Request request{.prompt = {}, .max_tokens = 4 + length % 5};
+    for (std::int64_t i = 0; i < length; ++i)
+      request.prompt.push_back(static_cast<std::int32_t>((i * i * 31 + length) % vocabulary));
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+template <class Model>
+void expect_as_whole_passes(Model& model, const std::vector<generate::Options>& all) {
+  const std::vector<Request> requests = unequal_requests(model.vocabulary());
+  std::vector<Ids> expected;
+  std::set<std::int32_t> distinct;
+  for (const Request& request : requests) {
+    expected.push_back(by_whole_passes(model, request.prompt, request.max_tokens));
+    distinct.insert(expected.back().begin(), expected.back().end());
+  }
+  EXPECT_GT(distinct.size(), 3u);  // not one token everywhere
+  for (const generate::Options& options : all) {
+    Generator generator(model, model, options);
+    const std::vector<Result> results = generator.run(requests);
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+      EXPECT_EQ(results[r].ids, expected[r])
+          << "request " << r << " of " << options.sequences << " at a time";
+      EXPECT_EQ(results[r].ended, generate::Ended::length);
+    }
+    EXPECT_EQ(generator.resident(), generator.footprint().peak);
+  }
+}
+
+TEST(Generate, Gpt2GivesTheIdsOfWholePasses) {
+  auto model = make<models::Gpt2>(device::cpu, f32, small_gpt2);
+  spread(model);
+  expect_as_whole_passes(model, {{.sequences = 1, .chunk = 4}, {.sequences = 3, .tokens = 21}});
+}
+
+TEST(Generate, LlamaWithGroupedHeadsGivesTheIdsOfWholePasses) {
+  auto model = make<models::Llama>(device::cpu, f32, small_llama);
+  spread(model);
+  expect_as_whole_passes(model, {{.sequences = 2, .chunk = 5}, {.sequences = 8}});
+}
+
+TEST(Generate, TheSmallLanguageModelGivesTheIdsOfWholePasses) {
+  auto model = make<models::LanguageModel>(
+      device::cpu, f32,
+      models::LanguageModelConfig{.vocabulary = 50, .layers = 2, .heads = 2, .head_size = 7});
+  spread(model);
+  expect_as_whole_passes(model, {{.sequences = 2, .chunk = 3}});
+}
+
+TEST(Generate, TransformersGivesTheSameIds) {
+  const nlohmann::json golden = read_json(golden_models / "generated.json");
+  for (const auto& [name, cases] : golden.items()) {
+    const io::LoadedLm model = io::load_causal_lm(golden_models / name, device::cpu, f32);
+    std::vector<Request> requests;
+    for (const auto& each : cases)
+      requests.push_back(
+          {each["prompt"].get<Ids>(), static_cast<std::int64_t>(each["ids"].size())});
+    Generator generator(*model.module, *model.lm, {.sequences = 3, .chunk = 4});
+    const std::vector<Result> results = generator.run(requests);
+    for (std::size_t i = 0; i < results.size(); ++i)
+      EXPECT_EQ(results[i].ids, cases[i]["ids"].get<Ids>()) << name << ", prompt " << i;
+  }
+}
+
+// Half types: the ids are those of the whole pass at the same precision, for a model whose logits
+// are far apart.
+TEST(Generate, HalfPrecisions) {
+  for (const DType dtype : {f16, bf16}) {
+    auto model = make<models::Llama>(device::cpu, dtype, small_llama);
+    Generator generator(model, model, {.sequences = 2, .tokens = 24, .chunk = 8});
+    const std::vector<Result> results = generator.run(unequal_requests(model.vocabulary()));
+    for (const Result& result : results) EXPECT_FALSE(result.ids.empty());
+    EXPECT_EQ(generator.resident(), generator.footprint().peak) << name(dtype);
+  }
+}
+
+std::vector<Result> sampled(models::Gpt2& model, const generate::Options& options) {
+  return Generator(model, model, options).run(unequal_requests(model.vocabulary()));
+}
+
+// On the CPU, rows of up to eight sequences are multiplied in the same order as a single one, if
+// weights have at least 16384 elements (src/ops/matmul/few_rows.h).
+TEST(Generate, SampledIdsDoNotDependOnWhatRunsBeside) {
+  auto model = make<models::Gpt2>(
+      device::cpu, f32,
+      models::Gpt2Config{.vocabulary = 300, .context = 32, .layers = 1, .heads = 4, .width = 128});
+  spread(model);
+  generate::Options options{.sequences = 1, .chunk = 8};
+  options.sampling = {.temperature = 0.9, .top_k = 40, .top_p = 0.95};
+  options.seed = 11;
+  const std::vector<Result> alone = sampled(model, options);
+  for (const std::int64_t sequences : {2, 3, 8}) {
+    generate::Options more = options;
+    more.sequences = sequences, more.tokens = 28;
+    const std::vector<Result> beside = sampled(model, more);
+    for (std::size_t r = 0; r < alone.size(); ++r)
+      EXPECT_EQ(beside[r].ids, alone[r].ids) << sequences << " sequences, request " << r;
+  }
+  options.seed = 12;
+  bool differs = false;
+  const std::vector<Result> other = sampled(model, options);
+  for (std::size_t r = 0; r < alone.size(); ++r) differs |= other[r].ids != alone[r].ids;
+  EXPECT_TRUE(differs);
+}
+
+TEST(Generate, SequencesEndByTokenAndByTheCaller) {
+  auto model = make<models::Gpt2>(device::cpu, f32, small_gpt2);
+  spread(model);
+  const Request request{.prompt = {5, 9, 2}, .max_tokens = 20};
+  const Ids all = Generator(model, model).run({&request, 1}).front().ids;
+  ASSERT_EQ(all.size(), 20u);
+
+  generate::Options options;
+  options.end = {all[6]};
+  const std::size_t first =
+      static_cast<std::size_t>(std::find(all.begin(), all.end(), all[6]) - all.begin());
+  const Result ended = Generator(model, model, options).run({&request, 1}).front();
+  EXPECT_EQ(ended.ended, generate::Ended::token);
+  EXPECT_EQ(ended.ids, Ids(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first) + 1));
+
+  std::size_t calls = 0;
+  const Result stopped =
+      Generator(model, model)
+          .run({&request, 1},
+               [&](std::size_t number, std::span<const std::int32_t> ids) {
+                 EXPECT_EQ(number, 0u);
+                 EXPECT_EQ(ids.size(), ++calls);
+                 return ids.size() < 4 ? generate::Continue::yes : generate::Continue::no;
+               })
+          .front();
+  EXPECT_EQ(stopped.ended, generate::Ended::caller);
+  EXPECT_EQ(stopped.ids.size(), 4u);
+
+  options = {};
+  options.tokens = 9;  // three of the prompt and six more
+  EXPECT_EQ(Generator(model, model, options).run({&request, 1}).front().ids,
+            Ids(all.begin(), all.begin() + 6));
+}
+
+TEST(Generate, AGeneratorRunsAgainWithTheSameResult) {
+  auto model = make<models::Llama>(device::cpu, f32, small_llama);
+  spread(model);
+  Generator generator(model, model, {.sequences = 2});
+  const auto requests = unequal_requests(model.vocabulary());
+  const auto first = generator.run(requests), second = generator.run(requests);
+  for (std::size_t r = 0; r < requests.size(); ++r) EXPECT_EQ(first[r].ids, second[r].ids);
+}
+
+TEST(Generate, FitFindsTheLargestNumberOfSequences) {
+  auto model = make<models::Gpt2>(device::cpu, f32, small_gpt2);
+  generate::Options options{.tokens = 48, .chunk = 16};
+  const auto peak = [&](std::int64_t sequences) {
+    generate::Options with = options;
+    with.sequences = sequences;
+    return Generator(model, model, with).footprint().peak;
+  };
+  EXPECT_EQ(generate::sequences_that_fit(model, model, options, peak(5), 100), 5);
+  EXPECT_EQ(generate::sequences_that_fit(model, model, options, peak(5) - 1_B, 100), 4);
+  EXPECT_EQ(generate::sequences_that_fit(model, model, options, peak(5), 3), 3);
+  EXPECT_EQ(generate::sequences_that_fit(model, model, options, peak(1) - 1_B, 100), 0);
+  options.sequences = 5, options.budget = peak(5) - 1_B;
+  expect_error([&] { Generator(model, model, options); }, {"[generate]", "5 sequences", "budget"});
+  EXPECT_EQ(live_bytes(), Bytes{});  // planning allocates nothing
+}
+
+TEST(Generate, Errors) {
+  auto model = make<models::Gpt2>(device::cpu, f32, small_gpt2);
+  const auto run = [&](Ids prompt, std::int64_t count, const generate::Options& options = {}) {
+    const Request request{std::move(prompt), count};
+    Generator(model, model, options).run({&request, 1});
+  };
+  expect_error([&] { run({}, 3); }, {"prompt 0", "no tokens"});
+  expect_error([&] { run({1}, 0); }, {"max_tokens", "0"});
+  expect_error([&] { run({1, 131}, 3); }, {"id 131", "131"});
+  expect_error([&] { run({-1}, 3); }, {"id -1"});
+  expect_error([&] { run(Ids(48, 1), 3); }, {"48 tokens"});
+  expect_error([&] { run({1}, 3, {.tokens = 49}); }, {"context", "48", "49"});
+  expect_error([&] { run({1}, 3, {.sequences = 0}); }, {"sequence", "0"});
+  generate::Options options;
+  options.sampling.temperature = -1.0;
+  expect_error([&] { run({1}, 3, options); }, {"temperature"});
+  options = {};
+  options.end = {131};
+  expect_error([&] { run({1}, 3, options); }, {"131"});
+}
+
+// In the suite of tests that run alone, since it counts allocations of the process.
+TEST(SteadyState, GeneratingTokensAllocatesNothing) {
+  auto model = make<models::Llama>(device::cpu, f32, small_llama);
+  Generator generator(model, model, {.sequences = 2, .tokens = 40, .chunk = 8});
+  const std::vector<Request> requests{{{1, 2, 3}, 30}, {{4}, 30}};
+  std::int64_t before = 0, storages = 0;
+  generator.run(requests, [&](std::size_t, std::span<const std::int32_t> ids) {
+    if (ids.size() == 3) before = allocation_count(), storages = Storage::allocations();
+    if (ids.size() == 29) {
+      EXPECT_EQ(allocation_count(), before);
+      EXPECT_EQ(Storage::allocations(), storages);
+    }
+    return generate::Continue::yes;
+  });
+  EXPECT_GT(before, 0);
+}
+
+}  // namespace
+}  // namespace ebb::test
