@@ -50,6 +50,8 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
              "text, .jsonl with \"text\" or \"prompt\" and \"answer\", or a .bin of ebb "
              "tokenize; for classifiers .csv or .jsonl with labels")
       .existing_path();
+  add_flag(app, "--pack", options.pack,
+           "With --model and .jsonl: several short texts in one sequence; none sees another");
   add_option(app, "--seed", options.seed, "Of weights, data and dropout")
       .check(seed_problem)
       .show_default();

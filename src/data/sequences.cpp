@@ -1,6 +1,8 @@
 #include "ebb/data/sequences.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "data/items.h"
 #include "data/labelled_batch.h"
@@ -18,6 +20,31 @@ std::int64_t length_of(const TokenSequence& s) {
 void check_sequence(std::string_view dataset, const SequenceOptions& options) {
   require(options.sequence > 0, dataset,
           fmt::format("a sequence must have tokens, but its length is {}", options.sequence));
+}
+
+void check_all(std::string_view dataset, const std::vector<TokenSequence>& sequences,
+               const SequenceOptions& options) {
+  check_sequence(dataset, options);
+  for (const TokenSequence& s : sequences)
+    require(length_of(s) <= options.sequence + 1 && s.first_target >= 1 &&
+                s.first_target < length_of(s),
+            dataset,
+            fmt::format("a sequence of at most {} tokens with one to predict is expected, but {} "
+                        "tokens came, to be predicted from {} on",
+                        options.sequence + 1, length_of(s), s.first_target));
+}
+
+// Writes one sequence at `at` of x and y.
+void place(const TokenSequence& s, Difference at, std::vector<std::int32_t>& x,
+           std::vector<std::int32_t>& y) {
+  std::copy(s.tokens.begin(), s.tokens.end() - 1, x.begin() + at);
+  std::copy(s.tokens.begin() + s.first_target, s.tokens.end(), y.begin() + at + s.first_target - 1);
+}
+
+std::int64_t count_tokens(const std::vector<TokenSequence>& sequences) {
+  std::int64_t total = 0;
+  for (const TokenSequence& s : sequences) total += length_of(s);
+  return total;
 }
 
 }  // namespace
@@ -46,15 +73,7 @@ std::vector<TokenSequence> cut_to(const TokenSequence& s, std::int64_t window) {
 
 SequenceDataset::SequenceDataset(std::vector<TokenSequence> sequences, SequenceOptions options)
     : sequences_(std::move(sequences)), options_(options) {
-  constexpr std::string_view who = "SequenceDataset";
-  check_sequence(who, options_);
-  for (const TokenSequence& s : sequences_)
-    require(length_of(s) <= options_.sequence + 1 && s.first_target >= 1 &&
-                s.first_target < length_of(s),
-            who,
-            fmt::format("a sequence of at most {} tokens with one to predict is expected, but {} "
-                        "tokens came, to be predicted from {} on",
-                        options_.sequence + 1, length_of(s), s.first_target));
+  check_all("SequenceDataset", sequences_, options_);
 }
 
 std::vector<TensorType> SequenceDataset::types(std::int64_t batch) const {
@@ -67,20 +86,66 @@ Batch SequenceDataset::batch(std::span<const std::int64_t> items, RandomState) c
   std::vector<std::int32_t> x(items.size() * length, options_.padding), y(x.size(), no_target);
   for (std::size_t row = 0; row < items.size(); ++row) {
     const TokenSequence& s = sequences_[static_cast<std::size_t>(items[row])];
-    const auto at = static_cast<Difference>(row * length);
-    std::copy(s.tokens.begin(), s.tokens.end() - 1, x.begin() + at);
-    std::copy(s.tokens.begin() + s.first_target, s.tokens.end(),
-              y.begin() + at + s.first_target - 1);
+    place(s, static_cast<Difference>(row * length), x, y);
   }
   const Shape shape{static_cast<std::int64_t>(items.size()), options_.sequence};
   return {{Tensor::from(x, shape), Tensor::from(y, shape)}};
 }
 
-std::int64_t SequenceDataset::tokens() const {
-  std::int64_t total = 0;
-  for (const TokenSequence& s : sequences_) total += length_of(s);
-  return total;
+std::int64_t SequenceDataset::tokens() const { return count_tokens(sequences_); }
+
+// --- PackedDataset
+
+PackedDataset::PackedDataset(std::vector<TokenSequence> sequences, SequenceOptions options)
+    : sequences_(std::move(sequences)), options_(options) {
+  check_all("PackedDataset", sequences_, options_);
+  std::vector<std::size_t> order(sequences_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return sequences_[a].tokens.size() > sequences_[b].tokens.size();
+  });
+  std::multimap<std::int64_t, std::size_t> room;  // tokens that are left, of which item
+  for (const std::size_t i : order) {
+    const std::int64_t length = length_of(sequences_[i]) - 1;
+    auto found = room.lower_bound(length);
+    if (found == room.end()) {
+      items_.emplace_back();
+      found = room.emplace(options_.sequence, items_.size() - 1);
+    }
+    const auto [left, item] = *found;
+    items_[item].push_back(i);
+    room.erase(found);
+    if (left > length) room.emplace(left - length, item);
+  }
 }
+
+std::vector<TensorType> PackedDataset::types(std::int64_t batch) const {
+  return std::vector<TensorType>(4, {{batch, options_.sequence}, i32});
+}
+
+Batch PackedDataset::batch(std::span<const std::int64_t> items, RandomState) const {
+  check_items("PackedDataset", items, size());
+  const auto length = static_cast<std::size_t>(options_.sequence);
+  std::vector<std::int32_t> x(items.size() * length, options_.padding),
+      y(x.size(), SequenceDataset::no_target), texts(x.size(), -1), positions(x.size(), 0);
+  for (std::size_t row = 0; row < items.size(); ++row) {
+    auto at = static_cast<Difference>(row * length);
+    std::int32_t number = 0;
+    for (const std::size_t i : items_[static_cast<std::size_t>(items[row])]) {
+      const TokenSequence& s = sequences_[i];
+      const Difference count = static_cast<Difference>(s.tokens.size()) - 1;
+      place(s, at, x, y);
+      std::fill_n(texts.begin() + at, count, number++);
+      std::iota(positions.begin() + at, positions.begin() + at + count, 0);
+      at += count;
+    }
+  }
+  const Shape shape{static_cast<std::int64_t>(items.size()), options_.sequence};
+  return {{Tensor::from(x, shape), Tensor::from(y, shape), Tensor::from(texts, shape),
+           Tensor::from(positions, shape)}};
+}
+
+std::int64_t PackedDataset::tokens() const { return count_tokens(sequences_); }
 
 // --- LabelledTokenDataset
 

@@ -18,7 +18,9 @@ constexpr double fine_tuning_rate = 5e-5;
 class FolderWorkload : public Workload {
  public:
   explicit FolderWorkload(const Options& o)
-      : folder_(io::open_folder(*o.model, o.device, o.dtype)), fused_loss_(o.fused_loss) {
+      : folder_(io::open_folder(*o.model, o.device, o.dtype)),
+        pack_(o.pack),
+        fused_loss_(o.fused_loss) {
     const std::int64_t context = folder_.lm ? folder_.lm->context() : folder_.classifier->context(),
                        usual = folder_.lm ? 1024 : 128,
                        sequence = o.sequence.value_or(std::min(context, usual));
@@ -27,10 +29,10 @@ class FolderWorkload : public Workload {
           fmt::format("the option sequence must be between 1 and {}, the context of the model in "
                       "{}, but is {}",
                       context, o.model->string(), sequence));
-    TextData text = folder_text(folder_, *o.data, sequence);
+    TextData text = folder_text(folder_, *o.data, sequence, o.pack ? Pack::yes : Pack::no);
     train = std::move(text.train), test = std::move(text.test);
     train_part = text.train_part, test_part = text.test_part;
-    fuses_loss = folder_.lm != nullptr;
+    fuses_loss = folder_.lm && !o.pack;
     saves = true;
     batch_size = o.batch.value_or(folder_.lm ? 4 : 8);
     settings.sequence = sequence, settings.batch = batch_size;
@@ -39,6 +41,9 @@ class FolderWorkload : public Workload {
   nn::ModuleBase& model() override { return *folder_.module; }
   Tensor loss(const Batch& b) override {
     if (folder_.classifier) return folder_.classifier->loss(b.x(), b.y(), b.tensors.at(2));
+    if (pack_)
+      return folder_.lm->packed_loss(b.x(), b.y(),
+                                     {.texts = b.tensors.at(2), .positions = b.tensors.at(3)});
     return fused_loss_ ? folder_.lm->loss(b.x(), b.y())
                        : cross_entropy(folder_.lm->logits(b.x()), b.y());
   }
@@ -57,7 +62,7 @@ class FolderWorkload : public Workload {
 
  private:
   io::ModelFolder folder_;
-  bool fused_loss_;
+  bool pack_, fused_loss_;
 };
 
 }  // namespace

@@ -97,6 +97,7 @@ DataPart part_of(const fs::path& file, std::int64_t begin, std::int64_t end) {
   return {fmt::format("{}, texts {} to {}", file.string(), begin, end)};
 }
 
+template <class Documents>
 TextData of_documents(const io::ModelFolder& folder, const fs::path& file, std::int64_t sequence) {
   const DocumentTokens tokens = document_tokens(folder, file, sequence);
   const auto count = static_cast<std::int64_t>(tokens.first_part.size()) - 1,
@@ -106,8 +107,8 @@ TextData of_documents(const io::ModelFolder& folder, const fs::path& file, std::
     const auto at = [&](std::int64_t document) {
       return tokens.parts.begin() + tokens.first_part[static_cast<std::size_t>(document)];
     };
-    auto made = std::make_shared<data::SequenceDataset>(
-        std::vector<data::TokenSequence>(at(begin), at(end)), options);
+    auto made =
+        std::make_shared<Documents>(std::vector<data::TokenSequence>(at(begin), at(end)), options);
     part = part_of(file, begin, end), part.tokens = made->tokens();
     return made;
   };
@@ -183,14 +184,22 @@ std::vector<data::LabelledTokens> labelled_tokens(const io::ModelFolder& folder,
   return result;
 }
 
-TextData folder_text(const io::ModelFolder& folder, const fs::path& file, std::int64_t sequence) {
+TextData folder_text(const io::ModelFolder& folder, const fs::path& file, std::int64_t sequence,
+                     Pack pack) {
   if (fs::is_directory(file))
     throw FileError(
         fmt::format("{}: a model from a folder takes one file of text or tokens, not a "
                     "folder",
                     file.string()));
   if (folder.classifier) return of_labelled(folder, file, sequence);
-  if (is_json_lines(file)) return of_documents(folder, file, sequence);
+  if (pack == Pack::yes && !is_json_lines(file))
+    throw ValueError(fmt::format(
+        "{}: the option pack is for texts of their own, one in each line of a .jsonl file; other "
+        "files are one running text, which leaves no gaps",
+        file.string()));
+  if (is_json_lines(file))
+    return pack == Pack::yes ? of_documents<data::PackedDataset>(folder, file, sequence)
+                             : of_documents<data::SequenceDataset>(folder, file, sequence);
   return divided(running_text(folder, file), sequence);
 }
 

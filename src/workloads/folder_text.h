@@ -31,8 +31,12 @@ std::vector<data::LabelledTokens> labelled_tokens(const io::ModelFolder& folder,
 
 bool is_json_lines(const std::filesystem::path& file);
 
-// Training and test data for a model that predicts the next token, or for a classifier.
+// Whether several texts share a sequence.
+enum class Pack : bool { no, yes };
+
+// Training and test data for a model that predicts the next token, or for a classifier. Only texts
+// of JSON lines can be packed.
 TextData folder_text(const io::ModelFolder& folder, const std::filesystem::path& file,
-                     std::int64_t sequence);
+                     std::int64_t sequence, Pack pack);
 
 }  // namespace ebb::workloads

@@ -111,6 +111,7 @@ std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder
       {"idx", {joined(labels, images)}},
       {"idx_gzip", {joined(zipped(labels, folder), zipped(images, folder))}},
       {"labelled_csv", {"label,title,text\n1,\"a \"\"b\"\"\",c\r\n10,,\"d\ne\"\n"}},
+      {"documents", {"{\"text\":\"a\"}\n\n{\"prompt\":\"\\u00e9\",\"answer\":\"b\",\"from\":1}\n"}},
       {"labelled_jsonl", {"{\"text\":\"a\",\"label\":0}\n\n{\"label\":9,\"text\":\"\\u00e9\"}\n"}},
       {"words", {"a b a\nc d e f g h i a\n\n \tend"}},
       {"tokens", {"\0\x01\x02"s, "\x01\x01\0\x02\0"s, "\x02\x01\0\0\0\xe7\x03\0\0"s}},

@@ -58,6 +58,28 @@ class SequenceDataset : public Dataset {
   SequenceOptions options_;
 };
 
+// Several sequences in each item, so that short ones leave little padding. Each takes its tokens
+// but the last, one after the other. x and y are those of SequenceDataset; texts (B, T) has the
+// number of each token's sequence within the item, -1 for padding, and positions (B, T) its place
+// in that sequence.
+class PackedDataset : public Dataset {
+ public:
+  // As SequenceDataset's. Longer ones are placed first, each into the fullest item it fits in, and
+  // items are filled in this order: the same sequences give the same items.
+  PackedDataset(std::vector<TokenSequence> sequences, SequenceOptions options);
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(items_.size()); }
+  std::vector<TensorType> types(std::int64_t batch) const override;
+  Batch batch(std::span<const std::int64_t> items, RandomState augmentation) const override;
+
+  std::int64_t tokens() const;  // of all sequences
+
+ private:
+  std::vector<TokenSequence> sequences_;
+  SequenceOptions options_;
+  std::vector<std::vector<std::size_t>> items_;  // the sequences of each
+};
+
 struct LabelledTokens {
   std::vector<std::int32_t> tokens;
   std::int32_t label = 0;

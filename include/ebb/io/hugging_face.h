@@ -18,16 +18,17 @@
 
 namespace ebb::io {
 
-// "gpt2", "bert" or "llama"; an error for any other model.
+// The family, such as "gpt2"; an error for a model that ebb does not have.
 std::string model_type(const std::filesystem::path& folder);
 
 std::unique_ptr<models::Gpt2> load_gpt2(const std::filesystem::path& folder, Device device,
                                         DType dtype);
+// Llama, Mistral, Qwen2, Qwen3 or GPT-NeoX.
 std::unique_ptr<models::Llama> load_llama(const std::filesystem::path& folder, Device device,
                                           DType dtype);
-// The folder may lack the classifier, or the classifier and the pooler: those parameters start from
-// random values and are named in origin().initialised. Tensors of the heads for pre-training are
-// named in origin().unused.
+// BERT, RoBERTa or DistilBERT. The folder may lack the classifier, or the classifier and the
+// pooler: those parameters start from random values and are named in origin().initialised. Tensors
+// of the heads for pre-training are named in origin().unused.
 std::unique_ptr<models::BertClassifier> load_bert(const std::filesystem::path& folder,
                                                   Device device, DType dtype);
 
@@ -53,7 +54,7 @@ ModelFolder open_folder(const std::filesystem::path& folder, Device device, DTyp
 // over.
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// A model from a GPT-2 or Llama folder, through both of its interfaces.
+// A model that predicts the next token, through both of its interfaces.
 struct LoadedLm {
   std::unique_ptr<nn::ModuleBase> module;
   models::CausalLm* lm = nullptr;
