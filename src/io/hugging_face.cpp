@@ -71,18 +71,14 @@ std::unique_ptr<Model> loaded(OpenFolder<Model> folder) {
 // The config that was read, with updated fields that depend on the model; or a complete config for
 // a model created by ebb.
 template <class Model>
-void write(const Model& model, const fs::path& folder, const nlohmann::json& fields) {
+void write(const Model& model, const fs::path& folder, const nlohmann::json& fields,
+           const Names& names) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error)
     throw FileError(
         fmt::format("{}: cannot make the folder: {}", folder.string(), error.message()));
-  std::vector<NamedTensor> tensors;
-  for (const nn::NamedVariable& p : model.parameters()) {
-    if (!p.variable.has_value()) p.variable.materialise();
-    tensors.push_back({p.path, p.variable});
-  }
-  write_safetensors(folder / "model.safetensors", std::move(tensors), {{"format", "pt"}});
+  write_safetensors(folder / "model.safetensors", file_tensors(model, names), {{"format", "pt"}});
 
   nlohmann::json config = fields;
   if (const std::string& read = model.origin().config; !read.empty()) {
@@ -104,8 +100,11 @@ void write(const Model& model, const fs::path& folder, const nlohmann::json& fie
 std::string model_type(const fs::path& folder) {
   const JsonFile config = read_config(folder);
   const std::string type = config.text("model_type");
-  if (type != "gpt2" && type != "bert" && type != "llama")
-    config.fail(fmt::format("\"model_type\" is \"{}\", but ebb reads gpt2, bert and llama", type));
+  if (type != "gpt2" && !encoder_family(type) && !decoder_family(type))
+    config.fail(fmt::format(
+        "\"model_type\" is \"{}\", but ebb reads gpt2, llama, mistral, qwen2, qwen3, gpt_neox, "
+        "bert, roberta and distilbert",
+        type));
   return type;
 }
 
@@ -121,9 +120,16 @@ OpenFolder<models::Gpt2> open_gpt2(const fs::path& folder, Device device, DType 
 }
 
 OpenFolder<models::Llama> open_llama(const fs::path& folder, Device device, DType dtype) {
-  const JsonFile file = read_config(folder, "llama");
+  const JsonFile file = read_config(folder);
+  const std::string type = file.text("model_type");
+  const auto family = decoder_family(type);
+  if (!family)
+    file.fail(
+        fmt::format("\"model_type\" must be \"llama\" or one of its relatives here, but is "
+                    "\"{}\"",
+                    type));
   Fields fields(file);
-  models::LlamaConfig config = read_llama(fields);
+  models::LlamaConfig config = read_llama(fields, *family);
   fields.finish();
   FolderWeights weights(folder, llama_names(config));
   config.tied = resolve_tied(config.tied, weights, "model.embed_tokens.weight", file);
@@ -132,11 +138,17 @@ OpenFolder<models::Llama> open_llama(const fs::path& folder, Device device, DTyp
 }
 
 OpenFolder<models::BertClassifier> open_bert(const fs::path& folder, Device device, DType dtype) {
-  const JsonFile file = read_config(folder, "bert");
+  const JsonFile file = read_config(folder);
+  const std::string type = file.text("model_type");
+  const auto family = encoder_family(type);
+  if (!family)
+    file.fail(fmt::format(
+        "\"model_type\" must be \"bert\", \"roberta\" or \"distilbert\" here, but is \"{}\"",
+        type));
   Fields fields(file);
-  const models::BertConfig config = read_bert(fields);
+  const models::BertConfig config = read_bert(fields, *family);
   fields.finish();
-  FolderWeights weights(folder, bert_names());
+  FolderWeights weights(folder, bert_names(config));
   return open<models::BertClassifier>(
       std::move(weights), config, "bert.encoder.layer.{}.output.dense.weight", file, device, dtype);
 }
@@ -152,6 +164,81 @@ std::unique_ptr<models::BertClassifier> load_bert(const fs::path& folder, Device
   return loaded(open_bert(folder, device, dtype));
 }
 
+bool predicts_next_token(const fs::path& folder) {
+  const std::string type = model_type(folder);
+  return type == "gpt2" || decoder_family(type);
+}
+
+namespace {
+
+// A token that config.json names; of a list, its first. Nothing where it is no token of the model.
+std::optional<std::int32_t> token_in(const nlohmann::json& config, const char* field,
+                                     std::int64_t vocabulary) {
+  const auto found = config.find(field);
+  if (found == config.end()) return {};
+  const nlohmann::json& value = found->is_array() && !found->empty() ? found->front() : *found;
+  if (!value.is_number_integer()) return {};
+  const auto token = value.get<std::int64_t>();
+  if (token < 0 || token >= vocabulary) return {};
+  return static_cast<std::int32_t>(token);
+}
+
+template <class Model>
+ModelFolder model_folder(const fs::path& path, OpenFolder<Model> open) {
+  ModelFolder folder;
+  folder.path = path;
+  Model* model = open.model.get();
+  if constexpr (std::is_base_of_v<models::CausalLm, Model>)
+    folder.lm = model;
+  else
+    folder.classifier = model;
+  const nlohmann::json config = nlohmann::json::parse(model->origin().config);
+  folder.end_of_text = token_in(config, "eos_token_id", model->vocabulary());
+  folder.padding = token_in(config, "pad_token_id", model->vocabulary());
+  folder.load = [model, weights = std::make_shared<FolderWeights>(std::move(open.weights))] {
+    weights->load(*model);
+  };
+  folder.save = [model, path](const fs::path& to) {
+    save(*model, to);
+    copy_tokenizer(path, to);
+  };
+  folder.module = std::move(open.model);
+  return folder;
+}
+
+}  // namespace
+
+ModelFolder open_folder(const fs::path& folder, Device device, DType dtype) {
+  const std::string type = model_type(folder);
+  if (type == "gpt2") return model_folder(folder, open_gpt2(folder, device, dtype));
+  if (decoder_family(type)) return model_folder(folder, open_llama(folder, device, dtype));
+  return model_folder(folder, open_bert(folder, device, dtype));
+}
+
+void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  constexpr const char* names[] = {"tokenizer.json",
+                                   "tokenizer_config.json",
+                                   "special_tokens_map.json",
+                                   "added_tokens.json",
+                                   "vocab.json",
+                                   "merges.txt",
+                                   "vocab.txt",
+                                   "tokenizer.model",
+                                   "spiece.model",
+                                   "sentencepiece.bpe.model",
+                                   "chat_template.jinja",
+                                   "generation_config.json"};
+  std::error_code error;
+  if (fs::equivalent(from, to, error)) return;
+  for (const char* name : names) {
+    const fs::path source = from / name;
+    if (!fs::is_regular_file(source, error)) continue;
+    if (!fs::copy_file(source, to / name, fs::copy_options::overwrite_existing, error))
+      throw FileError(fmt::format("{}: cannot be copied to {}: {}", source.string(), to.string(),
+                                  error.message()));
+  }
+}
+
 LoadedLm load_causal_lm(const fs::path& folder, Device device, DType dtype) {
   const auto both = [](auto model) {
     models::CausalLm* lm = model.get();
@@ -159,21 +246,21 @@ LoadedLm load_causal_lm(const fs::path& folder, Device device, DType dtype) {
   };
   const std::string type = model_type(folder);
   if (type == "gpt2") return both(load_gpt2(folder, device, dtype));
-  if (type == "llama") return both(load_llama(folder, device, dtype));
+  if (decoder_family(type)) return both(load_llama(folder, device, dtype));
   throw FileError(fmt::format("{}: a {} model does not predict the next token; gpt2 and llama do",
                               folder.string(), type));
 }
 
 void save(const models::Gpt2& model, const fs::path& folder) {
-  write(model, folder, write_gpt2(model.config()));
+  write(model, folder, write_gpt2(model.config()), gpt2_names(model.config()));
 }
 
 void save(const models::Llama& model, const fs::path& folder) {
-  write(model, folder, write_llama(model.config()));
+  write(model, folder, write_llama(model.config()), llama_names(model.config()));
 }
 
 void save(const models::BertClassifier& model, const fs::path& folder) {
-  write(model, folder, write_bert(model.config()));
+  write(model, folder, write_bert(model.config()), bert_names(model.config()));
 }
 
 }  // namespace ebb::io

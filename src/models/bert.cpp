@@ -19,8 +19,13 @@ const BertConfig& checked(const BertConfig& c) {
                        {"width", c.width},
                        {"hidden", c.hidden},
                        {"context", c.context},
-                       {"types", c.types},
                        {"classes", c.classes}});
+  if (c.family != EncoderFamily::distilbert) check_sizes("BERT", {{"types", c.types}});
+  if (c.family == EncoderFamily::roberta && (!c.padding || c.longest() < 1))
+    throw ValueError(
+        fmt::format("BERT: RoBERTa counts positions from its padding token on: it must have one, "
+                    "and a context above it, but the context is {}",
+                    c.context));
   check_heads("BERT", c.width, c.heads, c.heads);
   block_count("BERT", c.layers);
   for (const double probability :
@@ -31,28 +36,52 @@ const BertConfig& checked(const BertConfig& c) {
   return c;
 }
 
+// Of the layers around the classifier.
+double head_dropout(const BertConfig& c) { return c.dropout.classifier.value_or(c.dropout.hidden); }
+
+std::optional<std::int64_t> position_padding(const BertConfig& c) {
+  return c.family == EncoderFamily::roberta ? c.padding : std::nullopt;
+}
+
 }  // namespace
 
 BertEmbeddings::BertEmbeddings(nn::Place place, const BertConfig& c)
     : Module(std::move(place)),
+      padding_(position_padding(c)),
       word_embeddings_(at("word_embeddings"), c.vocabulary, c.width, initial(c), c.padding),
-      position_embeddings_(at("position_embeddings"), c.context, c.width, initial(c)),
-      token_type_embeddings_(at("token_type_embeddings"), c.types, c.width, initial(c)),
+      position_embeddings_(at("position_embeddings"), c.context, c.width, initial(c), padding_),
+      token_type_embeddings_(c.family == EncoderFamily::distilbert
+                                 ? nullptr
+                                 : std::make_unique<nn::Embedding>(at("token_type_embeddings"),
+                                                                   c.types, c.width, initial(c))),
       layer_norm_(at("LayerNorm"), c.width, c.eps),
       dropout_(at("dropout"), c.dropout.hidden) {}
+
+// The number of tokens up to each that are not padding, which takes no position.
+Tensor BertEmbeddings::positions_of(const Tensor& ids) const {
+  const std::int64_t length = ids.shape().back();
+  const Tensor none = full({}, static_cast<double>(*padding_), i64, ids.device());
+  const Tensor real = cast(not_equal(cast(ids, i64), none), i64);  // (B, T)
+  const Tensor token = arange(length, i64, ids.device());
+  const Tensor before = less_equal(token, unsqueeze(token, -1));  // (T, T)
+  const Tensor count = sum(where(before, unsqueeze(real, 1), zeros({}, i64, ids.device())), {-1});
+  return count * real + none;
+}
 
 Tensor BertEmbeddings::forward(const Tensor& ids) {
   const Tensor positions =
-      slice(position_embeddings_.weight, 0, 0, ids.shape().back());   // (T, width)
-  const Tensor type = slice(token_type_embeddings_.weight, 0, 0, 1);  // (1, width)
-  return dropout_(layer_norm_(word_embeddings_(ids) + positions + type));
+      padding_ ? position_embeddings_(positions_of(ids))
+               : slice(position_embeddings_.weight, 0, 0, ids.shape().back());  // (T, width)
+  Tensor x = word_embeddings_(ids) + positions;
+  if (token_type_embeddings_) x = x + slice(token_type_embeddings_->weight, 0, 0, 1);
+  return dropout_(layer_norm_(x));
 }
 
-BertOutput::BertOutput(nn::Place place, std::int64_t in, const BertConfig& c)
+BertOutput::BertOutput(nn::Place place, std::int64_t in, const BertConfig& c, double dropout)
     : Module(std::move(place)),
       dense_(dense(at("dense"), in, c.width, c)),
       layer_norm_(at("LayerNorm"), c.width, c.eps),
-      dropout_(at("dropout"), c.dropout.hidden) {}
+      dropout_(at("dropout"), dropout) {}
 
 BertSelfAttention::BertSelfAttention(nn::Place place, const BertConfig& c)
     : Module(std::move(place)),
@@ -75,7 +104,10 @@ Tensor BertSelfAttention::forward(const Tensor& x, const Tensor& mask) {
 }
 
 BertAttention::BertAttention(nn::Place place, const BertConfig& c)
-    : Module(std::move(place)), self_(at("self"), c), output_(at("output"), c.width, c) {}
+    : Module(std::move(place)),
+      self_(at("self"), c),
+      output_(at("output"), c.width, c,
+              c.family == EncoderFamily::distilbert ? 0.0 : c.dropout.hidden) {}
 
 BertIntermediate::BertIntermediate(nn::Place place, const BertConfig& c)
     : Module(std::move(place)),
@@ -86,7 +118,7 @@ BertLayer::BertLayer(nn::Place place, const BertConfig& c)
     : Module(std::move(place)),
       attention_(at("attention"), c),
       intermediate_(at("intermediate"), c),
-      output_(at("output"), c.hidden, c) {}
+      output_(at("output"), c.hidden, c, c.dropout.hidden) {}
 
 Tensor BertLayer::forward(const Tensor& x, const Tensor& mask) {
   const Tensor y = attention_(x, mask);
@@ -102,9 +134,15 @@ Tensor BertEncoder::forward(Tensor x, const Tensor& mask) {
 }
 
 BertPooler::BertPooler(nn::Place place, const BertConfig& c)
-    : Module(std::move(place)), dense_(dense(at("dense"), c.width, c.width, c)) {}
+    : Module(std::move(place)),
+      activation_(c.family == EncoderFamily::distilbert ? nn::Activation::relu
+                                                        : nn::Activation::tanh),
+      dropout_(at("dropout"), c.family == EncoderFamily::roberta ? head_dropout(c) : 0.0),
+      dense_(dense(at("dense"), c.width, c.width, c)) {}
 
-Tensor BertPooler::forward(const Tensor& x) { return tanh(dense_(squeeze(slice(x, 1, 0, 1), 1))); }
+Tensor BertPooler::forward(const Tensor& x) {
+  return activate(activation_, dense_(dropout_(squeeze(slice(x, 1, 0, 1), 1))));
+}
 
 BertModel::BertModel(nn::Place place, const BertConfig& c)
     : Module(std::move(place)),
@@ -119,7 +157,7 @@ Tensor BertModel::forward(const Tensor& ids, const Tensor& mask) {
 BertClassifier::BertClassifier(const BertConfig& config)
     : config_(checked(config)),
       bert_(at("bert"), config),
-      dropout_(at("dropout"), config.dropout.classifier.value_or(config.dropout.hidden)),
+      dropout_(at("dropout"), head_dropout(config)),
       classifier_(dense(at("classifier"), config.width, config.classes, config)) {
   if (config.task == BertTask::one_of && config.classes < 2)
     throw ValueError(fmt::format(

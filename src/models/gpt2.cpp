@@ -55,15 +55,15 @@ Gpt2Attention::Gpt2Attention(nn::Place place, const Gpt2Config& config, std::int
   check_heads("GPT-2", config.width, config.heads, config.heads);
 }
 
-Tensor Gpt2Attention::forward(const Tensor& x) {
+Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& seen) {
   const std::int64_t batch = x.shape()[0], length = x.shape()[1], width = x.shape()[2];
   const auto heads = [&](const Tensor& t) {  // (B, T, width) → (B, H, T, D), a view
     return permute(reshape(t, {batch, length, heads_, width / heads_}), {0, 2, 1, 3});
   };
   const std::vector<Tensor> qkv = chunk(c_attn_(x), 2, 3);
-  const Tensor y =
-      nn::self_attention(heads(qkv[0]), heads(qkv[1]), heads(qkv[2]),
-                         {.causal = true, .scale = scale_, .dropout = dropout_.probability()});
+  const Tensor y = nn::self_attention(
+      heads(qkv[0]), heads(qkv[1]), heads(qkv[2]),
+      {.causal = true, .scale = scale_, .dropout = dropout_.probability(), .mask = seen});
   return c_proj_(reshape(permute(y, {0, 2, 1, 3}), {batch, length, width}));
 }
 
@@ -81,8 +81,8 @@ Gpt2Block::Gpt2Block(nn::Place place, const Gpt2Config& config, std::int64_t lay
       mlp_(at("mlp"), config),
       dropout_(at("resid_dropout"), config.dropout.residual) {}
 
-Tensor Gpt2Block::forward(const Tensor& x) {
-  const Tensor y = x + dropout_(attn_(ln_1_(x)));
+Tensor Gpt2Block::forward(const Tensor& x, const Tensor& seen) {
+  const Tensor y = x + dropout_(attn_(ln_1_(x), seen));
   return y + dropout_(mlp_(ln_2_(y)));
 }
 
@@ -96,9 +96,11 @@ Gpt2Transformer::Gpt2Transformer(nn::Place place, const Gpt2Config& config)
   for (int layer = 0; layer < block_count("GPT-2", config.layers); ++layer) h_.add(config, layer);
 }
 
-Tensor Gpt2Transformer::forward(const Tensor& ids) {
-  Tensor x = dropout_(wte(ids) + nn::position_rows(wpe.weight, ids));
-  for (Gpt2Block& block : h_) x = block(x);
+Tensor Gpt2Transformer::forward(const Tensor& ids, const Packing& packing) {
+  const Tensor places = packing ? wpe(packing.positions) : nn::position_rows(wpe.weight, ids);
+  Tensor x = dropout_(wte(ids) + places);
+  const Tensor seen = same_text(packing);
+  for (Gpt2Block& block : h_) x = block(x, seen);
   return ln_f_(x);
 }
 
@@ -115,6 +117,10 @@ Tensor Gpt2::logits(const Tensor& ids) {
 
 Tensor Gpt2::loss(const Tensor& ids, const Tensor& targets) {
   return linear_cross_entropy((*this)(ids), head(), targets);
+}
+
+Tensor Gpt2::packed_loss(const Tensor& ids, const Tensor& targets, const Packing& packing) {
+  return linear_cross_entropy((*this)(ids, packing), head(), targets);
 }
 
 }  // namespace ebb::models

@@ -54,8 +54,8 @@ Tensor DecodeScope::attend(const Tensor& q, const Tensor& k, const Tensor& v,
 }
 
 Tensor self_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                      const AttentionOptions& options) {
-  if (DecodeScope* scope = DecodeScope::current()) return scope->attend(q, k, v, options, 0);
+                      const AttentionOptions& options, std::int64_t window) {
+  if (DecodeScope* scope = DecodeScope::current()) return scope->attend(q, k, v, options, window);
   return scaled_dot_product_attention(q, k, v, options);
 }
 

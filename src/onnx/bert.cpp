@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "ebb/error.h"
 #include "onnx/attention.h"
 #include "onnx/family.h"
 #include "onnx/layers.h"
@@ -62,6 +63,8 @@ Value pooled(Builder& b, const Value& x) {
 }  // namespace
 
 void describe(Builder& b, const BertConfig& c) {
+  if (c.family != models::EncoderFamily::bert)
+    throw ValueError("ebb export has BERT, but not RoBERTa or DistilBERT");
   const Value ids = b.input("input_ids", i64, {batch_axis, sequence_axis}),
               mask = b.input("attention_mask", i64, {batch_axis, sequence_axis});
   Value x;

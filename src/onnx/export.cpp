@@ -158,8 +158,11 @@ ExportSummary export_folder(const fs::path& folder, const fs::path& file,
   // The model gives names and shapes; it gets no bytes, so its dtype does not matter.
   if (type == "gpt2")
     return export_open(io::open_gpt2(folder, device::cpu, f32), folder, file, options);
-  if (type == "llama")
+  if (type == "llama")  // its relatives are refused by name
     return export_open(io::open_llama(folder, device::cpu, f32), folder, file, options);
+  if (type != "bert")
+    throw FileError(
+        fmt::format("{}: ebb export has gpt2, llama and bert, but not {}", folder.string(), type));
   return export_open(io::open_bert(folder, device::cpu, f32), folder, file, options);
 }
 

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "ebb/error.h"
 #include "onnx/attention.h"
 #include "onnx/family.h"
 #include "onnx/layers.h"
@@ -79,6 +80,10 @@ Value mlp(Builder& b, const LlamaConfig& c, const Value& x) {
 }  // namespace
 
 void describe(Builder& b, const LlamaConfig& c, Cache cache) {
+  if (!c.plain())
+    throw ValueError(
+        "ebb export has Llama with plain rotary positions, RMS norms and no windows; this model "
+        "has other parts");
   const std::int64_t size = c.head_size ? c.head_size : c.width / c.heads;
   const Heads heads{.queries = c.heads,
                     .keys = c.key_value_heads,

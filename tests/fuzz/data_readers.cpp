@@ -4,6 +4,7 @@
 #include "data/prompts.h"
 #include "ebb/data/images.h"
 #include "ebb/data/labelled_text.h"
+#include "ebb/data/sequences.h"
 #include "ebb/data/text.h"
 #include "ebb/text/tokenizer.h"
 #include "fuzz/readers.h"
@@ -35,6 +36,10 @@ void read_idx_gzip(std::string_view bytes, const Folder& folder) { read_two_file
 
 void read_labelled_csv(std::string_view bytes, const Folder& folder) {
   (void)data::read_labelled_csv(write_file(folder, "texts.csv", bytes), classes);
+}
+
+void read_documents(std::string_view bytes, const Folder& folder) {
+  (void)data::read_documents(write_file(folder, "texts.jsonl", bytes));
 }
 
 void read_labelled_jsonl(std::string_view bytes, const Folder& folder) {

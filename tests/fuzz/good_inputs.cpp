@@ -111,6 +111,7 @@ std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder
       {"idx", {joined(labels, images)}},
       {"idx_gzip", {joined(zipped(labels, folder), zipped(images, folder))}},
       {"labelled_csv", {"label,title,text\n1,\"a \"\"b\"\"\",c\r\n10,,\"d\ne\"\n"}},
+      {"documents", {"{\"text\":\"a\"}\n\n{\"prompt\":\"\\u00e9\",\"answer\":\"b\",\"from\":1}\n"}},
       {"labelled_jsonl", {"{\"text\":\"a\",\"label\":0}\n\n{\"label\":9,\"text\":\"\\u00e9\"}\n"}},
       {"prompts", {"{\"prompt\":\"a b\"}\r\n{\"ids\":[5,0,17]}\n"}},
       {"words", {"a b a\nc d e f g h i a\n\n \tend"}},

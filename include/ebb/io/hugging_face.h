@@ -7,7 +7,9 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ebb/models/bert.h"
@@ -16,20 +18,43 @@
 
 namespace ebb::io {
 
-// "gpt2", "bert" or "llama"; an error for any other model.
+// The family, such as "gpt2"; an error for a model that ebb does not have.
 std::string model_type(const std::filesystem::path& folder);
 
 std::unique_ptr<models::Gpt2> load_gpt2(const std::filesystem::path& folder, Device device,
                                         DType dtype);
+// Llama, Mistral, Qwen2, Qwen3 or GPT-NeoX.
 std::unique_ptr<models::Llama> load_llama(const std::filesystem::path& folder, Device device,
                                           DType dtype);
-// The folder may lack the classifier, or the classifier and the pooler: those parameters start from
-// random values and are named in origin().initialised. Tensors of the heads for pre-training are
-// named in origin().unused.
+// BERT, RoBERTa or DistilBERT. The folder may lack the classifier, or the classifier and the
+// pooler: those parameters start from random values and are named in origin().initialised. Tensors
+// of the heads for pre-training are named in origin().unused.
 std::unique_ptr<models::BertClassifier> load_bert(const std::filesystem::path& folder,
                                                   Device device, DType dtype);
 
-// A model from a GPT-2 or Llama folder, through both of its interfaces.
+// Whether the folder's model predicts the next token; an error for a model that ebb does not have.
+bool predicts_next_token(const std::filesystem::path& folder);
+
+// A folder that was checked, to be trained further. The model has its parameters' shapes, which is
+// enough to plan with; `load` reads their values.
+struct ModelFolder {
+  std::filesystem::path path;
+  std::unique_ptr<nn::ModuleBase> module;
+  // The same model by what it does; one of them is set.
+  models::CausalLm* lm = nullptr;
+  models::TextClassifier* classifier = nullptr;
+  std::optional<std::int32_t> end_of_text, padding;  // tokens that config.json names
+  std::function<void()> load;
+  // Writes config.json and model.safetensors, and the tokenizer's files along.
+  std::function<void(const std::filesystem::path& folder)> save;
+};
+ModelFolder open_folder(const std::filesystem::path& folder, Device device, DType dtype);
+
+// Copies the files of a tokenizer and of generation's settings; those that are not there are passed
+// over.
+void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// A model that predicts the next token, through both of its interfaces.
 struct LoadedLm {
   std::unique_ptr<nn::ModuleBase> module;
   models::CausalLm* lm = nullptr;

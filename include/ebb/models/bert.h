@@ -1,9 +1,11 @@
 // BERT for sequence classification, with the parameter names of its published weights.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "ebb/models/origin.h"
+#include "ebb/models/text_classifier.h"
 #include "ebb/nn/layers.h"
 
 namespace ebb::models {
@@ -24,6 +26,14 @@ enum class BertTask : std::uint8_t {
   regression,  // numbers: mean squared error
 };
 
+// Encoders that are BERT with other parts.
+enum class EncoderFamily : std::uint8_t {
+  bert,
+  roberta,     // positions skip padding and start after its number; a dense layer, and dropout
+               // before it, in the place of the pooler
+  distilbert,  // no token types, no dropout after attention, ReLU in the pooler
+};
+
 struct BertConfig {
   std::int64_t vocabulary = 30522, width = 768, layers = 12, heads = 12, hidden = 3072,
                context = 512, types = 2, classes = 2;
@@ -31,8 +41,13 @@ struct BertConfig {
   double eps = 1e-12;
   nn::Activation activation = nn::Activation::gelu;
   std::optional<BertTask> task = {};  // empty: determined by `classes` and the labels; see loss()
-  std::optional<std::int64_t> padding = {};  // a token whose embedding is not trained
-  double initial_deviation = 0.02;           // of weights that start from random values
+  std::optional<std::int64_t> padding = {};    // a token whose embedding is not trained
+  double initial_deviation = 0.02;             // of weights that start from random values
+  EncoderFamily family = EncoderFamily::bert;  // RoBERTa needs `padding`
+  // Tokens of a text at most: RoBERTa has positions that no token takes.
+  std::int64_t longest() const {
+    return family == EncoderFamily::roberta ? context - padding.value_or(0) - 1 : context;
+  }
 };
 
 class BertEmbeddings : public nn::Module<BertEmbeddings> {
@@ -41,7 +56,11 @@ class BertEmbeddings : public nn::Module<BertEmbeddings> {
   Tensor forward(const Tensor& ids);  // (B, T) → (B, T, width); all tokens of the first type
 
  private:
-  nn::Embedding word_embeddings_, position_embeddings_, token_type_embeddings_;
+  Tensor positions_of(const Tensor& ids) const;  // of RoBERTa, (B, T)
+
+  std::optional<std::int64_t> padding_;  // of RoBERTa
+  nn::Embedding word_embeddings_, position_embeddings_;
+  std::unique_ptr<nn::Embedding> token_type_embeddings_;  // null for DistilBERT
   nn::LayerNorm layer_norm_;
   nn::Dropout dropout_;
 };
@@ -50,7 +69,7 @@ class BertEmbeddings : public nn::Module<BertEmbeddings> {
 // a layer.
 class BertOutput : public nn::Module<BertOutput> {
  public:
-  BertOutput(nn::Place place, std::int64_t in, const BertConfig& config);
+  BertOutput(nn::Place place, std::int64_t in, const BertConfig& config, double dropout);
   Tensor forward(const Tensor& x, const Tensor& residual) {
     return layer_norm_(dropout_(dense_(x)) + residual);
   }
@@ -118,6 +137,8 @@ class BertPooler : public nn::Module<BertPooler> {
   Tensor forward(const Tensor& x);  // (B, T, width) → (B, width), from the first token
 
  private:
+  nn::Activation activation_;
+  nn::Dropout dropout_;
   nn::Linear dense_;
 };
 
@@ -132,7 +153,7 @@ class BertModel : public nn::Module<BertModel> {
   BertPooler pooler_;
 };
 
-class BertClassifier : public nn::Module<BertClassifier>, public HasOrigin {
+class BertClassifier : public nn::Module<BertClassifier>, public TextClassifier, public HasOrigin {
  public:
   explicit BertClassifier(const BertConfig& config);
   // ids (B, T) → logits (B, classes). `mask` (B, T) is true for real tokens; empty: all are.
@@ -141,7 +162,14 @@ class BertClassifier : public nn::Module<BertClassifier>, public HasOrigin {
   // classes) for any_of, and floating (B, classes) for regression, or (B) if there is one class.
   // Without a task in the config, one class means regression; otherwise whole numbers mean one_of
   // and floating ones any_of.
-  Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& mask = {});
+  Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& mask = {}) override;
+  Tensor logits(const Tensor& ids, const Tensor& mask) override { return (*this)(ids, mask); }
+  std::int64_t classes() const override { return config_.classes; }
+  std::int64_t vocabulary() const override { return config_.vocabulary; }
+  std::int64_t context() const override { return config_.longest(); }
+  bool chooses_one() const override {
+    return config_.task ? *config_.task == BertTask::one_of : config_.classes > 1;
+  }
   const BertConfig& config() const { return config_; }
 
  private:

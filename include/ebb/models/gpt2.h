@@ -42,7 +42,7 @@ class Conv1D : public nn::Module<Conv1D> {
 class Gpt2Attention : public nn::Module<Gpt2Attention> {
  public:
   Gpt2Attention(nn::Place place, const Gpt2Config& config, std::int64_t layer);
-  Tensor forward(const Tensor& x);  // (B, T, width)
+  Tensor forward(const Tensor& x, const Tensor& seen = {});  // (B, T, width)
 
  private:
   std::int64_t heads_;
@@ -64,7 +64,7 @@ class Gpt2Mlp : public nn::Module<Gpt2Mlp> {
 class Gpt2Block : public nn::Module<Gpt2Block> {
  public:
   Gpt2Block(nn::Place place, const Gpt2Config& config, std::int64_t layer);
-  Tensor forward(const Tensor& x);
+  Tensor forward(const Tensor& x, const Tensor& seen = {});
 
  private:
   nn::LayerNorm ln_1_;
@@ -78,7 +78,7 @@ class Gpt2Block : public nn::Module<Gpt2Block> {
 class Gpt2Transformer : public nn::Module<Gpt2Transformer> {
  public:
   Gpt2Transformer(nn::Place place, const Gpt2Config& config);
-  Tensor forward(const Tensor& ids);  // (B, T) → (B, T, width)
+  Tensor forward(const Tensor& ids, const Packing& packing = {});  // (B, T) → (B, T, width)
 
   nn::Embedding wte, wpe;
 
@@ -91,9 +91,12 @@ class Gpt2Transformer : public nn::Module<Gpt2Transformer> {
 class Gpt2 : public nn::Module<Gpt2>, public CausalLm, public HasOrigin {
  public:
   explicit Gpt2(const Gpt2Config& config);
-  Tensor forward(const Tensor& ids) { return transformer_(ids); }
+  Tensor forward(const Tensor& ids, const Packing& packing = {}) {
+    return transformer_(ids, packing);
+  }
   Tensor logits(const Tensor& ids) override;
   Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  Tensor packed_loss(const Tensor& ids, const Tensor& targets, const Packing& packing) override;
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   std::int64_t context() const override { return config_.context; }
   const Gpt2Config& config() const { return config_; }

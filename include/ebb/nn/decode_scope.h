@@ -63,9 +63,10 @@ class DecodeScope {
 };
 
 // Attention of tokens over tokens of the same sequence: q (B, H, T, D), k (B, Hkv, T, D), v (B,
-// Hkv, T, Dv). In a DecodeScope it must be causal.
+// Hkv, T, Dv). In a DecodeScope it must be causal, and a token sees itself and at most `window` - 1
+// tokens before it (0: all); without one the mask of the options has to say that.
 Tensor self_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                      const AttentionOptions& options);
+                      const AttentionOptions& options, std::int64_t window = 0);
 // Rotary embedding of x (B, H, T, D) at the tokens' positions.
 Tensor rotate(const Tensor& x, double base);
 // Rows of a table (positions, width) for the positions of `ids` (B, T): what is added to token

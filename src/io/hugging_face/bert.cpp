@@ -8,6 +8,18 @@
 namespace ebb::io {
 namespace {
 
+using models::EncoderFamily;
+
+struct FamilyName {
+  const char *type, *architecture;
+  EncoderFamily family;
+};
+constexpr FamilyName families[] = {
+    {"bert", "BertForSequenceClassification", EncoderFamily::bert},
+    {"roberta", "RobertaForSequenceClassification", EncoderFamily::roberta},
+    {"distilbert", "DistilBertForSequenceClassification", EncoderFamily::distilbert},
+};
+
 struct TaskName {
   const char* name;
   models::BertTask task;
@@ -65,10 +77,17 @@ std::int64_t read_classes(Fields& f) {
 
 }  // namespace
 
-models::BertConfig read_bert(Fields& f) {
-  f.common();
-  models::BertConfig c;
-  c.vocabulary = f.size("vocab_size", 1, 30522);
+std::optional<EncoderFamily> encoder_family(std::string_view type) {
+  for (const FamilyName& row : families)
+    if (type == row.type) return row.family;
+  return {};
+}
+
+namespace {
+
+void read_sizes(Fields& f, models::BertConfig& c) {
+  const bool roberta = c.family == EncoderFamily::roberta;
+  c.vocabulary = f.size("vocab_size", 1, roberta ? 50265 : 30522);
   c.width = f.size("hidden_size", 1, 768);
   c.layers = f.layers("num_hidden_layers", 12);
   c.heads = f.size("num_attention_heads", 1, 12);
@@ -80,34 +99,102 @@ models::BertConfig read_bert(Fields& f) {
   c.dropout.hidden = f.probability("hidden_dropout_prob", 0.1);
   c.dropout.attention = f.probability("attention_probs_dropout_prob", 0.1);
   c.dropout.classifier = f.probability_or_null("classifier_dropout");
+  f.only("position_embedding_type", {"absolute"});
+  if (roberta) return;
+  f.only("directionality", {"bidi"});
+  f.only("pooler_type", {"first_token_transform"});
+  // The other sizes of the pooler are of old files, and nothing reads them.
+  f.harmless({"pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+              "pooler_size_per_head"});
+}
+
+void read_distilbert_sizes(Fields& f, models::BertConfig& c) {
+  c.vocabulary = f.size("vocab_size", 1, 30522);
+  c.width = f.size(f.either("dim", "hidden_size"), 1, 768);
+  c.layers = f.layers(f.either("n_layers", "num_hidden_layers"), 6);
+  c.heads = f.size(f.either("n_heads", "num_attention_heads"), 1, 12);
+  c.hidden = f.size("hidden_dim", 1, 4 * 768);
+  c.context = f.size("max_position_embeddings", 1, 512);
+  c.types = 0, c.eps = 1e-12;
+  c.activation = f.activation("activation", nn::Activation::gelu);
+  c.dropout.hidden = f.probability("dropout", 0.1);
+  c.dropout.attention = f.probability("attention_dropout", 0.1);
+  c.dropout.classifier = f.probability("seq_classif_dropout", 0.2);
+  // The first says how positions started, the second is of another head.
+  f.harmless({"sinusoidal_pos_embds", "qa_dropout"});
+}
+
+}  // namespace
+
+models::BertConfig read_bert(Fields& f, EncoderFamily family) {
+  f.common();
+  models::BertConfig c;
+  c.family = family;
+  if (family == EncoderFamily::distilbert)
+    read_distilbert_sizes(f, c);
+  else
+    read_sizes(f, c);
   c.initial_deviation = f.positive("initializer_range", 0.02);
-  c.padding = f.file().json().contains("pad_token_id") ? f.padding(c.vocabulary) : 0;
+  const std::int64_t usual_padding = family == EncoderFamily::roberta ? 1 : 0;
+  c.padding = f.file().json().contains("pad_token_id") ? f.padding(c.vocabulary) : usual_padding;
+  if (family == EncoderFamily::roberta && (!c.padding || c.longest() < 1))
+    f.fail(
+        "\"pad_token_id\" must be a token with a number below \"max_position_embeddings\" - 1: "
+        "positions are counted from it on");
   c.classes = read_classes(f);
   c.task = read_task(f);
   if (c.task == models::BertTask::one_of && c.classes < 2)
     f.fail("\"problem_type\" \"single_label_classification\" needs at least 2 classes");
-  f.only("position_embedding_type", {"absolute"});
   f.only("is_decoder", {false});
   f.only("is_causal", {false});
-  f.only("directionality", {"bidi"});
-  f.only("pooler_type", {"first_token_transform"});
-  // The other sizes of the pooler are of old files, and nothing reads them. Embeddings can only be
-  // tied to the head for pre-training.
-  f.harmless({"pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
-              "pooler_size_per_head", "tie_word_embeddings"});
+  f.harmless({"tie_word_embeddings"});  // only the head for pre-training can be tied
   return c;
 }
 
-Names bert_names() {
+Names bert_names(const models::BertConfig& c) {
   Names names{.prefix = "bert.", .heads = {"classifier", "cls"}, .old_norms = true};
   names.buffers = {"bert.embeddings.position_ids", "bert.embeddings.token_type_ids"};
   names.may_start = {"bert.pooler.dense", "classifier"};
-  for (const char* part :
-       {"predictions.bias", "predictions.transform.dense.weight",
-        "predictions.transform.dense.bias", "predictions.transform.LayerNorm.weight",
-        "predictions.transform.LayerNorm.bias", "predictions.decoder.weight",
-        "predictions.decoder.bias", "seq_relationship.weight", "seq_relationship.bias"})
-    names.other_heads.insert(fmt::format("cls.{}", part));
+  const auto unused = [&](const char* prefix, std::initializer_list<const char*> parts) {
+    for (const char* part : parts) names.other_heads.insert(fmt::format("{}{}", prefix, part));
+  };
+  switch (c.family) {
+    case EncoderFamily::bert:
+      unused("cls.",
+             {"predictions.bias", "predictions.transform.dense.weight",
+              "predictions.transform.dense.bias", "predictions.transform.LayerNorm.weight",
+              "predictions.transform.LayerNorm.bias", "predictions.decoder.weight",
+              "predictions.decoder.bias", "seq_relationship.weight", "seq_relationship.bias"});
+      break;
+    case EncoderFamily::roberta:
+      names.prefix = "roberta.", names.heads = {"classifier", "lm_head"};
+      // The encoder's own pooler is not used by a classifier, which has a dense layer of its own.
+      names.spelled = {{"roberta.pooler.", "unused_pooler."},
+                       {"roberta.", "bert."},
+                       {"classifier.dense.", "bert.pooler.dense."},
+                       {"classifier.out_proj.", "classifier."}};
+      unused("unused_pooler.", {"dense.weight", "dense.bias"});
+      unused("lm_head.", {"bias", "dense.weight", "dense.bias", "layer_norm.weight",
+                          "layer_norm.bias", "decoder.weight", "decoder.bias"});
+      break;
+    case EncoderFamily::distilbert:
+      names.prefix = "distilbert.";
+      names.heads = {"classifier", "pre_classifier", "vocab_transform", "vocab_layer_norm",
+                     "vocab_projector"};
+      names.spelled = {{"distilbert.", "bert."},
+                       {"bert.transformer.", "bert.encoder."},
+                       {".attention.q_lin.", ".attention.self.query."},
+                       {".attention.k_lin.", ".attention.self.key."},
+                       {".attention.v_lin.", ".attention.self.value."},
+                       {".ffn.lin1.", ".intermediate.dense."},
+                       {".ffn.lin2.", ".output.dense."},
+                       {".output_layer_norm.", ".output.LayerNorm."},
+                       {".attention.out_lin.", ".attention.output.dense."},
+                       {".sa_layer_norm.", ".attention.output.LayerNorm."},
+                       {"pre_classifier.", "bert.pooler.dense."}};
+      unused("vocab_", {"transform.weight", "transform.bias", "layer_norm.weight",
+                        "layer_norm.bias", "projector.weight", "projector.bias"});
+  }
   return names;
 }
 
@@ -119,27 +206,40 @@ nlohmann::json write_bert(const models::BertConfig& c) {
   }
   for (const TaskName& row : task_names)
     if (c.task == row.task) task = row.name;
-  return {{"architectures", {"BertForSequenceClassification"}},
-          {"model_type", "bert"},
-          {"position_embedding_type", "absolute"},
-          {"vocab_size", c.vocabulary},
-          {"hidden_size", c.width},
-          {"num_hidden_layers", c.layers},
-          {"num_attention_heads", c.heads},
-          {"intermediate_size", c.hidden},
-          {"max_position_embeddings", c.context},
-          {"type_vocab_size", c.types},
-          {"layer_norm_eps", c.eps},
-          {"hidden_act", nn::name(c.activation)},
-          {"hidden_dropout_prob", c.dropout.hidden},
-          {"attention_probs_dropout_prob", c.dropout.attention},
-          {"classifier_dropout",
-           c.dropout.classifier ? nlohmann::json(*c.dropout.classifier) : nlohmann::json()},
-          {"initializer_range", c.initial_deviation},
-          {"pad_token_id", c.padding ? nlohmann::json(*c.padding) : nlohmann::json()},
-          {"problem_type", task},
-          {"id2label", labels},
-          {"label2id", ids}};
+  nlohmann::json fields{{"vocab_size", c.vocabulary},
+                        {"max_position_embeddings", c.context},
+                        {"initializer_range", c.initial_deviation},
+                        {"pad_token_id", c.padding ? nlohmann::json(*c.padding) : nlohmann::json()},
+                        {"problem_type", task},
+                        {"id2label", labels},
+                        {"label2id", ids}};
+  for (const FamilyName& row : families)
+    if (row.family == c.family)
+      fields["model_type"] = row.type, fields["architectures"] = {row.architecture};
+  if (c.family == EncoderFamily::distilbert) {
+    fields.update({{"dim", c.width},
+                   {"n_layers", c.layers},
+                   {"n_heads", c.heads},
+                   {"hidden_dim", c.hidden},
+                   {"activation", nn::name(c.activation)},
+                   {"dropout", c.dropout.hidden},
+                   {"attention_dropout", c.dropout.attention},
+                   {"seq_classif_dropout", c.dropout.classifier.value_or(c.dropout.hidden)}});
+    return fields;
+  }
+  fields.update({{"position_embedding_type", "absolute"},
+                 {"hidden_size", c.width},
+                 {"num_hidden_layers", c.layers},
+                 {"num_attention_heads", c.heads},
+                 {"intermediate_size", c.hidden},
+                 {"type_vocab_size", c.types},
+                 {"layer_norm_eps", c.eps},
+                 {"hidden_act", nn::name(c.activation)},
+                 {"hidden_dropout_prob", c.dropout.hidden},
+                 {"attention_probs_dropout_prob", c.dropout.attention},
+                 {"classifier_dropout", c.dropout.classifier ? nlohmann::json(*c.dropout.classifier)
+                                                             : nlohmann::json()}});
+  return fields;
 }
 
 }  // namespace ebb::io

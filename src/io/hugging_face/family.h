@@ -11,12 +11,23 @@
 namespace ebb::io {
 
 models::Gpt2Config read_gpt2(Fields& fields);
-models::LlamaConfig read_llama(Fields& fields);
-models::BertConfig read_bert(Fields& fields);
+// The decoders that are Llama with other fields, by model_type; nothing for other models.
+std::optional<models::DecoderFamily> decoder_family(std::string_view model_type);
+models::LlamaConfig read_llama(Fields& fields, models::DecoderFamily family);
+// The rotary settings; `usual_base` where the file says nothing.
+struct RopeFields {
+  double base = 10000.0;
+  models::Rope rope = {};
+  double share = 1.0;  // of a head that is turned
+};
+RopeFields read_rope(Fields& fields, std::int64_t context, const RopeFields& usual);
+nlohmann::json write_rope(const models::LlamaConfig& config);
+std::optional<models::EncoderFamily> encoder_family(std::string_view model_type);
+models::BertConfig read_bert(Fields& fields, models::EncoderFamily family);
 
 Names gpt2_names(const models::Gpt2Config& config);
 Names llama_names(const models::LlamaConfig& config);
-Names bert_names();
+Names bert_names(const models::BertConfig& config);
 
 // Every field of the config. The dtype is added by the caller.
 nlohmann::json write_gpt2(const models::Gpt2Config& config);

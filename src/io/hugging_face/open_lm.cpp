@@ -3,21 +3,13 @@
 #include <fmt/core.h>
 
 #include <limits>
+#include <utility>
 
 #include "ebb/error.h"
-#include "io/hugging_face/open.h"
 #include "io/json_file.h"
 
 namespace ebb::io {
 namespace {
-
-template <class Model>
-OpenLm opened(OpenFolder<Model> folder) {
-  models::CausalLm* lm = folder.model.get();
-  const auto weights = std::make_shared<FolderWeights>(std::move(folder.weights));
-  nn::ModuleBase* module = folder.model.get();
-  return {{std::move(folder.model), lm}, [weights, module] { weights->load(*module); }};
-}
 
 // False if the file does not say.
 bool read_end_ids(const JsonFile& file, std::vector<std::int32_t>& ids) {
@@ -34,12 +26,12 @@ bool read_end_ids(const JsonFile& file, std::vector<std::int32_t>& ids) {
 
 }  // namespace
 
-OpenLm open_causal_lm(const std::filesystem::path& folder, Device device, DType dtype) {
-  const std::string type = model_type(folder);
-  if (type == "gpt2") return opened(open_gpt2(folder, device, dtype));
-  if (type == "llama") return opened(open_llama(folder, device, dtype));
-  throw FileError(fmt::format("{}: a {} model does not predict the next token; gpt2 and llama do",
-                              folder.string(), type));
+OpenLm open_causal_lm(const std::filesystem::path& path, Device device, DType dtype) {
+  ModelFolder folder = open_folder(path, device, dtype);
+  if (!folder.lm)
+    throw FileError(fmt::format("{}: a {} model does not predict the next token", path.string(),
+                                model_type(path)));
+  return {{std::move(folder.module), folder.lm}, std::move(folder.load)};
 }
 
 std::vector<std::int32_t> end_ids(const std::filesystem::path& folder) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/json.h"
+#include "ebb/ebb.h"
 #include "ebb/error.h"
 #include "io/json_file.h"
 
@@ -19,7 +20,65 @@ bool is_plain_name(const std::string& name) {
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
 }
 
+void replace(std::string& name, const std::string& from, const std::string& to) {
+  if (from.front() != '.') {
+    if (name.starts_with(from)) name.replace(0, from.size(), to);
+  } else if (const std::size_t at = name.find(from); at != std::string::npos) {
+    name.replace(at, from.size(), to);
+  }
+}
+
 }  // namespace
+
+std::string Names::here(std::string name) const {
+  for (const auto& [file, own] : spelled) replace(name, file, own);
+  return name;
+}
+
+std::string Names::in_files(std::string parameter) const {
+  for (auto row = spelled.rbegin(); row != spelled.rend(); ++row)
+    replace(parameter, row->second, row->first);
+  return parameter;
+}
+
+std::optional<std::pair<std::string, std::size_t>> Names::part(const std::string& parameter) const {
+  if (!fused) return {};
+  for (std::size_t i = 0; i < fused->parts.size(); ++i) {
+    const std::string own = "." + fused->parts[i] + ".";
+    if (const std::size_t at = parameter.find(own); at != std::string::npos)
+      return {{std::string(parameter).replace(at, own.size(), "." + fused->whole + "."), i}};
+  }
+  return {};
+}
+
+std::vector<NamedTensor> file_tensors(const nn::ModuleBase& model, const Names& names) {
+  std::vector<NamedTensor> tensors;
+  std::map<std::string, std::vector<ebb::Tensor>> fused;  // the parts of each
+  for (const nn::NamedVariable& p : model.parameters()) {
+    if (!p.variable.has_value()) p.variable.materialise();
+    if (const auto part = names.part(p.path)) {
+      std::vector<ebb::Tensor>& parts = fused[part->first];
+      parts.resize(names.fused->parts.size());
+      parts[part->second] = p.variable;
+    } else {
+      tensors.push_back({names.in_files(p.path), p.variable});
+    }
+  }
+  for (const auto& [name, parts] : fused) {
+    const Shape rows = parts.front().shape();
+    Shape whole = rows;
+    whole[0] *= static_cast<std::int64_t>(parts.size());
+    std::vector<ebb::Tensor> heads;  // each (heads, 1, rows of a head, ...)
+    for (const ebb::Tensor& part : parts) {
+      Shape split = rows;
+      split[0] = rows[0] / names.fused->heads;
+      split.insert(0, 1), split.insert(0, names.fused->heads);
+      heads.push_back(reshape(part, split));
+    }
+    tensors.push_back({names.in_files(name), eval(reshape(concat(heads, 1), whole))});
+  }
+  return tensors;
+}
 
 FolderWeights::FolderWeights(const fs::path& folder, Names names) : names_(std::move(names)) {
   const fs::path single = folder / "model.safetensors",
@@ -88,14 +147,16 @@ std::string FolderWeights::canonical(std::string name, bool bare) const {
   }
   const bool head = std::any_of(names_.heads.begin(), names_.heads.end(),
                                 [&](const std::string& h) { return name.starts_with(h + "."); });
-  return bare && !head ? names_.prefix + name : name;
+  return names_.here(bare && !head ? names_.prefix + name : name);
 }
 
 void FolderWeights::missing(const std::string& name) const {
   const auto next = tensors_.lower_bound(name);
   throw FileError(fmt::format(
-      "{}: there is no tensor \"{}\" among its {}{}", path_.string(), name, tensors_.size(),
-      next == tensors_.end() ? "" : fmt::format("; the next by name is \"{}\"", next->first)));
+      "{}: there is no tensor \"{}\" among its {}{}", path_.string(), names_.in_files(name),
+      tensors_.size(),
+      next == tensors_.end() ? ""
+                             : fmt::format("; the next by name is \"{}\"", next->second.stored)));
 }
 
 const SafetensorsFile::Entry& FolderWeights::at(const std::string& name) const {
@@ -137,6 +198,15 @@ bool FolderWeights::starts(const std::string& parameter) const {
 void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) const {
   std::set<std::string> wanted;
   for (const nn::NamedVariable& p : model.parameters()) {
+    if (const auto part = names_.part(p.path)) {
+      const auto found = tensors_.find(part->first);
+      if (found == tensors_.end()) missing(part->first);
+      TensorType whole = p.variable.type();
+      whole.shape[0] *= static_cast<std::int64_t>(names_.fused->parts.size());
+      found->second.file->require_loadable(found->second.stored, whole);
+      wanted.insert(part->first);
+      continue;
+    }
     wanted.insert(p.path);
     if (const auto found = tensors_.find(p.path); found != tensors_.end())
       found->second.file->require_loadable(found->second.stored, p.variable.type());
@@ -156,8 +226,29 @@ void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) c
 
 void FolderWeights::load(const nn::ModuleBase& model) const {
   for (const nn::NamedVariable& p : model.parameters())
-    if (const auto found = tensors_.find(p.path); found != tensors_.end())
+    if (const auto part = names_.part(p.path))
+      load_part(part->first, part->second, p.variable);
+    else if (const auto found = tensors_.find(p.path); found != tensors_.end())
       found->second.file->load(found->second.stored, p.variable);
+}
+
+void FolderWeights::load_part(const std::string& whole, std::size_t part,
+                              const Variable& parameter) const {
+  const Tensor& tensor = tensors_.at(whole);
+  TensorType type = parameter.type();
+  const std::size_t parts = names_.fused->parts.size(),
+                    heads = static_cast<std::size_t>(names_.fused->heads);
+  type.shape[0] *= static_cast<std::int64_t>(parts);
+  const Variable all(zeros(type.shape, type.dtype));
+  tensor.file->load(tensor.stored, all);
+  std::vector<std::byte> from(static_cast<std::size_t>(type.bytes().count)),
+      to(from.size() / parts);
+  all.node()->storage()->read(from);
+  const std::size_t each = to.size() / heads;  // bytes of a head's rows
+  for (std::size_t h = 0; h < heads; ++h)
+    std::copy_n(from.begin() + static_cast<std::ptrdiff_t>((h * parts + part) * each), each,
+                to.begin() + static_cast<std::ptrdiff_t>(h * each));
+  Variable(parameter).assign_bytes(to);
 }
 
 void FolderWeights::each_piece(const std::string& name,

@@ -5,9 +5,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ebb/io/safetensors.h"
@@ -15,6 +17,13 @@
 #include "ebb/nn/module.h"
 
 namespace ebb::io {
+
+// Parameters that files hold as one tensor: for each head, the rows of each part.
+struct Fused {
+  std::string whole;  // a part of the name, such as "query_key_value", where the parameters have
+  std::vector<std::string> parts;  // "q_proj", "k_proj", "v_proj"
+  std::int64_t heads = 1;
+};
 
 // How a family's files name their tensors.
 struct Names {
@@ -24,7 +33,19 @@ struct Names {
   std::set<std::string> buffers = {};   // tensors of old files that can be computed from the config
   std::set<std::string> other_heads = {};   // tensors of heads that ebb's model does not have
   std::vector<std::string> may_start = {};  // modules that may be missing completely
+  // Parts of names that files spell otherwise than the parameters: (in files, here). They are
+  // replaced in this order. A part that does not start with a dot is the beginning of a name.
+  std::vector<std::pair<std::string, std::string>> spelled = {};
+  std::optional<Fused> fused = {};
+
+  std::string here(std::string name) const;           // of a tensor in a file
+  std::string in_files(std::string parameter) const;  // the other way
+  // The fused tensor's name here and the number of the part, for a parameter that is one.
+  std::optional<std::pair<std::string, std::size_t>> part(const std::string& parameter) const;
 };
+
+// The parameters of a model as tensors of a file, fused ones joined.
+std::vector<NamedTensor> file_tensors(const nn::ModuleBase& model, const Names& names);
 
 class FolderWeights {
  public:
@@ -56,6 +77,7 @@ class FolderWeights {
   void add_index(const std::filesystem::path& folder, const std::filesystem::path& index);
   std::string canonical(std::string name, bool bare) const;
   bool starts(const std::string& parameter) const;
+  void load_part(const std::string& whole, std::size_t part, const Variable& parameter) const;
   [[noreturn]] void missing(const std::string& name) const;
 
   std::filesystem::path path_;  // of the single file or the index

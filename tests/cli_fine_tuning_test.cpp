@@ -1,0 +1,231 @@
+// `ebb train --model` and `ebb eval --text`: from a folder and a text to a folder.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "support/command_line.h"
+#include "support/model_folders.h"
+
+namespace ebb::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// A token for each small letter and some signs; the golden models have 61.
+void write_tokenizer(const fs::path& folder, const Json& post_processor = nullptr) {
+  Json vocabulary{{"?", 0}, {"[", 1}, {"]", 2}};
+  for (const char c : std::string("abcdefghijklmnopqrstuvwxyz .,:;!-'\n"))
+    vocabulary[std::string(1, c)] = static_cast<int>(vocabulary.size());
+  std::ofstream(folder / "tokenizer.json") << Json{{"version", "1.0"},
+                                                   {"added_tokens", Json::array()},
+                                                   {"normalizer", nullptr},
+                                                   {"pre_tokenizer", nullptr},
+                                                   {"post_processor", post_processor},
+                                                   {"decoder", nullptr},
+                                                   {"model",
+                                                    {{"type", "BPE"},
+                                                     {"dropout", nullptr},
+                                                     {"unk_token", "?"},
+                                                     {"fuse_unk", false},
+                                                     {"byte_fallback", false},
+                                                     {"vocab", vocabulary},
+                                                     {"merges", Json::array()}}}};
+  std::ofstream(folder / "tokenizer_config.json") << R"({"model_max_length": 16})";
+}
+
+std::string verse(int lines) {
+  std::string text;
+  for (int i = 0; i < lines; ++i)
+    text += "shall i compare thee to a summer's day;\nthou art more lovely, and more temperate:\n";
+  return text;
+}
+
+class FineTuning : public testing::Test {
+ protected:
+  fs::path folder(const char* family) {
+    const fs::path path = place_ / family;
+    fs::copy(golden_models / family, path);
+    write_tokenizer(path);
+    return path;
+  }
+  fs::path file(const char* name, const std::string& text) {
+    std::ofstream(place_ / name) << text;
+    return place_ / name;
+  }
+  static Json json_of(const std::string& arguments) {
+    const Outcome outcome = run(arguments + " --json 2>/dev/null");
+    EXPECT_EQ(outcome.code, 0) << arguments << outcome.output;
+    const std::size_t end = outcome.output.find_last_not_of('\n'),
+                      begin = outcome.output.rfind('\n', end);
+    return Json::parse(
+        outcome.output.substr(begin == std::string::npos ? 0 : begin + 1, end - begin));
+  }
+  static std::string in(const fs::path& model, const fs::path& data) {
+    return " --model " + model.string() + " --data " + data.string() + " ";
+  }
+
+  TemporaryFolder place_;
+};
+
+TEST_F(FineTuning, LearnsATextAndSavesAFolder) {
+  const fs::path text = file("verse.txt", verse(20));
+  for (const char* family : {"gpt2", "llama"}) {
+    const fs::path model = folder(family), out = place_ / (std::string(family) + "-tuned");
+    const std::string evaluate = "eval --text " + text.string() + " --batch 8 --model ";
+    const Json before = json_of(evaluate + model.string());
+    const Json run = json_of("train --steps 60 --lr 0.01 --batch 8 --eval-batches 2" +
+                             in(model, text) + "--save " + out.string());
+    EXPECT_EQ(run["workload"], "model");
+    EXPECT_EQ(run["measured_peak_bytes"], run["planned_peak_bytes"]) << family;
+    EXPECT_NEAR(run["losses"][0].get<double>(), before["loss"].get<double>(), 0.5) << family;
+    const Json after = json_of(evaluate + out.string());
+    EXPECT_LT(after["loss"].get<double>(), 0.8 * before["loss"].get<double>()) << family;
+    EXPECT_NEAR(after["perplexity"].get<double>(), std::exp(after["loss"].get<double>()), 1e-6);
+    EXPECT_TRUE(fs::exists(out / "tokenizer.json") && fs::exists(out / "tokenizer_config.json"));
+    EXPECT_EQ(read_json(out / "config.json"), read_json(model / "config.json"));
+  }
+}
+
+TEST_F(FineTuning, StartsFromTheFoldersWeightsWithinABudgetAndGoesOn) {
+  const fs::path text = file("verse.txt", verse(20)), model = folder("llama"),
+                 kept = place_ / "run";
+  const std::string common = "--batch 4 --eval-batches 0 --seed 3" + in(model, text);
+  const Json free = json_of("train --steps 4 " + common);
+  const Json planned = json_of("plan " + common);
+  EXPECT_EQ(planned["params"], free["params"]);
+  const std::string budget =
+      " --budget " + std::to_string(planned["min_fast_bytes"].get<std::int64_t>());
+  EXPECT_EQ(json_of("train --steps 4 " + common + budget)["losses"], free["losses"]);
+  json_of("train --steps 2 " + common + " --checkpoint " + kept.string());
+  const Json rest = json_of("train --steps 4 --resume " + kept.string());
+  EXPECT_EQ(rest["losses"][0], free["losses"][2]);
+  EXPECT_EQ(rest["losses"][1], free["losses"][3]);
+  // Another folder is another run, unless it is asked for.
+  std::ofstream(model / "config.json", std::ios::app) << "\n";
+  expect_usage_error("train --steps 6 --resume " + kept.string(), "--change model");
+  json_of("train --steps 6 --change model --resume " + kept.string());
+}
+
+TEST_F(FineTuning, TokenFilesAndTextsGiveTheSame) {
+  const fs::path text = file("verse.txt", verse(12)), model = folder("gpt2"),
+                 tokens = place_ / "tokens.bin";
+  ASSERT_EQ(run("tokenize --tokenizer " + model.string() + " --data " + text.string() + " --out " +
+                tokens.string())
+                .code,
+            0);
+  const std::string steps = "train --steps 2 --batch 2 --eval-batches 0";
+  EXPECT_EQ(json_of(steps + in(model, text))["losses"],
+            json_of(steps + in(model, tokens))["losses"]);
+  const std::string evaluate = "eval --model " + model.string();
+  EXPECT_EQ(json_of(evaluate + " --text " + text.string())["loss"],
+            json_of(evaluate + " --tokens " + tokens.string())["loss"]);
+}
+
+// The loss of an answer is that of its tokens alone, whatever else is in the batch.
+TEST_F(FineTuning, OnlyAnswersArePredicted) {
+  const fs::path model = folder("gpt2");
+  const auto loss = [&](const std::string& lines) {
+    return json_of("eval --batch 8 --model " + model.string() + " --text " +
+                   file("texts.jsonl", lines).string());
+  };
+  const std::string first = R"({"prompt": "who are", "answer": " you"})"
+                            "\n",
+                    second = R"({"prompt": "me", "answer": ", yes", "from": "elsewhere"})"
+                             "\n\n";
+  const Json a = loss(first), b = loss(second), both = loss(first + second),
+             whole = loss(R"({"text": "who are you"})");
+  EXPECT_EQ(a["tokens"], 4);  // the folder names no token that ends a text below its vocabulary
+  EXPECT_EQ(b["tokens"], 5);
+  EXPECT_EQ(whole["tokens"], 10);
+  EXPECT_NEAR(both["loss"].get<double>(),
+              (4 * a["loss"].get<double>() + 5 * b["loss"].get<double>()) / 9, 1e-5);
+}
+
+// A packed step has the loss and gradients of the texts by themselves.
+TEST_F(FineTuning, PackedTextsDoNotSeeEachOther) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += Json{{"text", verse(1).substr(static_cast<std::size_t>(i), 5)}}.dump() + "\n";
+  const fs::path texts = file("texts.jsonl", lines);
+  for (const char* family : {"gpt2", "llama"}) {
+    const fs::path model = folder(family);
+    // No dropout: rows, and so random numbers, differ. 36 texts of 5 tokens, 4 of them predicted,
+    // are trained on: four fit into 16 places.
+    Json config = read_json(model / "config.json");
+    config["eos_token_id"] = nullptr;
+    for (const char* field : {"attn_pdrop", "embd_pdrop", "resid_pdrop"})
+      if (config.contains(field)) config[field] = 0.0;
+    std::ofstream(model / "config.json") << config;
+    const std::string steps =
+        "train --steps 3 --lr 0.01 --sequence 16 --eval-batches 1" + in(model, texts);
+    const Json single = json_of(steps + "--batch 36"), packed = json_of(steps + "--batch 9 --pack");
+    EXPECT_EQ(packed["data"]["train"]["items"], 9) << family;
+    // float32; rounding grows a little from step to step.
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(packed["losses"][i].get<double>(), single["losses"][i].get<double>(),
+                  i == 0 ? 1e-5 : 1e-4)
+          << family << i;
+    EXPECT_EQ(packed["measured_peak_bytes"], packed["planned_peak_bytes"]) << family;
+    EXPECT_LT(packed["planned_peak_bytes"], single["planned_peak_bytes"]) << family;
+  }
+}
+
+TEST_F(FineTuning, ClassifiersTakeLabelledTexts) {
+  const fs::path model = place_ / "bert";
+  fs::copy(golden_models / "bert", model);
+  write_tokenizer(model, Json{{"type", "BertProcessing"}, {"sep", {"]", 2}}, {"cls", {"[", 1}}});
+  std::string csv = "label,text\n", lines;
+  for (int i = 0; i < 30; ++i) {
+    const std::string text(static_cast<std::size_t>(3 + i % 20), static_cast<char>('a' + i % 3));
+    csv += std::to_string(1 + i % 3) + "," + text + "\n";
+    lines += Json{{"text", text}, {"label", i % 3}}.dump() + "\n";
+  }
+  const fs::path table = file("texts.csv", csv), json = file("texts.jsonl", lines),
+                 out = place_ / "tuned";
+  const std::string evaluate = "eval --batch 10 --model ";
+  const Json before = json_of(evaluate + model.string() + " --text " + table.string());
+  EXPECT_EQ(before, json_of(evaluate + model.string() + " --text " + json.string()));
+  EXPECT_EQ(before["texts"], 30);
+  json_of("train --steps 60 --lr 0.01 --batch 9 --eval-batches 0" + in(model, table) + "--save " +
+          out.string());
+  const Json after = json_of(evaluate + out.string() + " --text " + table.string());
+  EXPECT_LT(after["loss"].get<double>(), before["loss"].get<double>());
+  EXPECT_GT(after["accuracy"].get<double>(), 0.9);
+}
+
+TEST_F(FineTuning, EvaluationKeepsABudget) {
+  const fs::path text = file("verse.txt", verse(12)), model = folder("gpt2");
+  const std::string evaluate =
+      "eval --batch 64 --model " + model.string() + " --text " + text.string();
+  const Json free = json_of(evaluate), less = json_of(evaluate + " --budget 200KiB");
+  EXPECT_GT(free["planned_peak_bytes"], 200 << 10);
+  EXPECT_LE(less["planned_peak_bytes"], 200 << 10);
+  EXPECT_NEAR(free["loss"].get<double>(), less["loss"].get<double>(), 1e-5);
+  expect_failure(evaluate + " --budget 2KiB", 1, "one row at a time");
+}
+
+TEST_F(FineTuning, WrongUseIsToldPlainly) {
+  const fs::path text = file("verse.txt", verse(12)), model = folder("gpt2");
+  const std::string use = in(model, text);
+  expect_usage_error("train --model " + model.string(), "--model needs --data");
+  expect_usage_error("train --workload gpt2" + use, "--model");
+  expect_usage_error("plan --layers 3" + use, "config.json");
+  expect_usage_error("plan --workload mlp --pack", "--pack does not apply");
+  expect_usage_error("fit --vary layers --budget 1MiB" + use, "config.json");
+  expect_failure("plan --sequence 17" + use, 1, "between 1 and 16");
+  expect_failure("plan --pack" + use, 1, ".jsonl");
+  expect_failure("plan" + in(model, place_.path()), 1, "not a folder");
+  expect_failure("plan" + in(model, file("short.txt", "a")), 1, "a shorter sequence would do");
+  expect_failure("plan" + in(model, file("bytes.txt", std::string(400, '\xff'))), 1, "UTF-8");
+  expect_failure("plan" + in(model, file("a.jsonl", "{\"text\": 3}\n")), 1, "line 1");
+  expect_failure("plan" + in(model, file("b.jsonl", "{\"prompt\": \"a\"}\n")), 1, "\"answer\"");
+  expect_failure("plan" + in(model, file("c.jsonl", "{\"text\": \"a\"}\n")), 1, "text 1");
+  expect_usage_error("eval --model " + model.string(), "--text FILE or --tokens FILE");
+  fs::remove(model / "tokenizer.json");
+  expect_failure("plan" + use, 1, "tokenizer.json");
+}
+
+}  // namespace
+}  // namespace ebb::test
