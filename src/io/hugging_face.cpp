@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
+#include "ebb/nn/adapt.h"
 #include "io/hugging_face/open.h"
 
 namespace ebb::io {
@@ -78,10 +79,10 @@ void write(const Model& model, const fs::path& folder, const nlohmann::json& fie
     throw FileError(
         fmt::format("{}: cannot make the folder: {}", folder.string(), error.message()));
   std::vector<NamedTensor> tensors;
-  for (const nn::NamedVariable& p : model.parameters()) {
+  for (const nn::NamedVariable& p : model.parameters())
     if (!p.variable.has_value()) p.variable.materialise();
-    tensors.push_back({p.path, p.variable});
-  }
+  for (const nn::PlainParameter& p : nn::merged_parameters(model))
+    tensors.push_back({p.path, p.value});
   write_safetensors(folder / "model.safetensors", std::move(tensors), {{"format", "pt"}});
 
   nlohmann::json config = fields;

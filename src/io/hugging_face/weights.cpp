@@ -6,6 +6,7 @@
 
 #include "core/json.h"
 #include "ebb/error.h"
+#include "io/hugging_face/load_packed.h"
 #include "io/json_file.h"
 
 namespace ebb::io {
@@ -139,7 +140,9 @@ void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) c
   for (const nn::NamedVariable& p : model.parameters()) {
     wanted.insert(p.path);
     if (const auto found = tensors_.find(p.path); found != tensors_.end())
-      found->second.file->require_loadable(found->second.stored, p.variable.type());
+      found->second.file->require_loadable(
+          found->second.stored,
+          p.packed ? TensorType{p.shape(), model.dtype()} : p.variable.type());
     else if (starts(p.path))
       origin.initialised.push_back(p.path);
     else
@@ -155,9 +158,15 @@ void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) c
 }
 
 void FolderWeights::load(const nn::ModuleBase& model) const {
-  for (const nn::NamedVariable& p : model.parameters())
-    if (const auto found = tensors_.find(p.path); found != tensors_.end())
-      found->second.file->load(found->second.stored, p.variable);
+  for (const nn::NamedVariable& p : model.parameters()) {
+    const auto found = tensors_.find(p.path);
+    if (found == tensors_.end()) continue;
+    const Tensor& tensor = found->second;
+    if (p.packed)
+      load_packed(*tensor.file, tensor.stored, p);
+    else
+      tensor.file->load(tensor.stored, p.variable);
+  }
 }
 
 void FolderWeights::each_piece(const std::string& name,
