@@ -1,6 +1,8 @@
-// `ebb eval`: the mean loss of a model from a Hugging Face folder on a file of tokens.
+// `ebb eval`: how well a model from a Hugging Face folder does on text or tokens.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -9,78 +11,206 @@
 #include "cli/options.h"
 #include "cli/verb.h"
 #include "core/json.h"
-#include "ebb/data/text.h"
+#include "ebb/data/sequences.h"
 #include "ebb/ebb.h"
 #include "ebb/io/hugging_face.h"
 #include "ebb/train/eval_step.h"
+#include "workloads/accuracy.h"
+#include "workloads/folder_text.h"
 
 namespace ebb::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
+// Sums of metrics over what they are means of: predicted tokens, or texts.
+struct Totals {
+  std::vector<double> sums;
+  std::int64_t count = 0;
+
+  void add(const std::vector<double>& means, std::int64_t of) {
+    sums.resize(means.size());
+    for (std::size_t i = 0; i < means.size(); ++i) sums[i] += means[i] * static_cast<double>(of);
+    count += of;
+  }
+  double mean(std::size_t metric) const { return sums[metric] / static_cast<double>(count); }
+};
+
 class Eval : public Verb {
  public:
   Eval()
-      : Verb("eval", "Measure a model's loss on tokens",
-             "ebb eval --model gpt2/ --tokens tokens.bin") {}
+      : Verb("eval", "Measure a model's loss on text or tokens",
+             "ebb eval --model gpt2/ --text input.txt") {}
 
  protected:
   void configure(CLI::App& app) override {
-    add_option(app, "--model", model_, "A Hugging Face folder of a GPT-2 or Llama model")
-        .required()
-        .existing_folder();
-    add_option(app, "--tokens", tokens_, "Little-endian int32 tokens").required().existing_file();
-    add_option(app, "--batch", batch_, "Windows at a time").positive().show_default();
+    add_option(app, "--model", model_, "A Hugging Face folder").required().existing_folder();
+    add_option(app, "--text", text_,
+               "A file of text, or .jsonl with \"text\" or \"prompt\" and \"answer\"; for "
+               "classifiers .csv or .jsonl with labels")
+        .existing_file();
+    add_option(app, "--tokens", tokens_, "Little-endian int32 tokens, instead of --text")
+        .existing_file()
+        .excludes("--text");
+    add_option(app, "--batch", batch_, "Windows or texts at a time").positive().show_default();
+    add_option(app, "--sequence", sequence_, "Tokens of a window; default: the model's context")
+        .positive();
+    add_option(app, "--budget", budget_,
+               "Memory that weights and evaluation may take, such as 2GiB; the batch is made "
+               "smaller if it has to be")
+        .type_name("SIZE");
     add_overcommit_option(app, overcommit_);
   }
 
-  // The tokens are cut into consecutive windows of the model's context; every position of a window
-  // predicts the token after it. What is left at the end is a shorter window.
   int run() override {
-    io::LoadedLm model = io::load_causal_lm(model_, device::cpu, f32);
-    EvalStep step(*model.module,
-                  [&](const Batch& b) { return std::vector{model.lm->loss(b.x(), b.y())}; });
-    const data::TokenStream stream =
-        data::TokenStream::file(tokens_, data::TokenWidth::int32, model.lm->vocabulary());
-    const std::int64_t context = model.lm->context(), predicted = stream.size() - 1,
-                       whole = predicted > 0 ? predicted / context : 0;
-    if (predicted < 1)
-      throw FileError(fmt::format("{}: at least two tokens are needed, but there are {}",
-                                  tokens_.string(), stream.size()));
-    const std::int64_t at_once = std::min(batch_, std::max<std::int64_t>(whole, 1));
-    const TensorType ids{{at_once, std::min(predicted, context)}, i32};
-    // The weights have been read already: what is still to be allocated is the arena.
-    require_memory(step.plan({ids, ids}).arena(), device::cpu, overcommit_,
-                   "a smaller --batch takes less");
-    double total = 0.0;
-    const auto add = [&](std::int64_t begin, std::int64_t rows, std::int64_t length) {
-      total +=
-          step(window(stream, begin, rows, length)).front() * static_cast<double>(rows * length);
-    };
-    for (std::int64_t i = 0; i < whole; i += batch_)
-      add(i * context, std::min(batch_, whole - i), context);
-    if (predicted > whole * context) add(whole * context, 1, predicted - whole * context);
-    const double loss = total / static_cast<double>(predicted);
-    if (json())
-      std::cout << json_text(nlohmann::ordered_json{{"loss", loss}, {"tokens", predicted}}) << "\n";
+    if (text_.empty() && tokens_.empty())
+      throw UsageError("eval needs --text FILE or --tokens FILE");
+    folder_ = io::open_folder(model_, device::cpu, f32);
+    if (!folder_.lm && !tokens_.empty())
+      throw UsageError(fmt::format(
+          "--tokens is for models that predict the next token; {} is a classifier, which takes "
+          "labelled texts: --text FILE",
+          model_.string()));
+    const std::int64_t context = folder_.lm ? folder_.lm->context() : folder_.classifier->context();
+    if (sequence_ && *sequence_ > context)
+      throw UsageError(fmt::format("--sequence {} is more than the model's context of {} tokens",
+                                   *sequence_, context));
+    const std::int64_t window = sequence_.value_or(context);
+    if (folder_.classifier)
+      judge_labelled(window);
+    else if (tokens_.empty() && workloads::is_json_lines(text_))
+      judge_documents(window);
     else
-      fmt::print("loss {:.6f} over {} tokens\n", loss, predicted);
+      judge_running_text(window);
+    report();
     return success;
   }
 
  private:
-  static Batch window(const data::TokenStream& stream, std::int64_t begin, std::int64_t rows,
-                      std::int64_t length) {
+  // Plans for batches of `types(rows)`, and reads the weights once it is known that all fits. Gives
+  // the rows of a batch.
+  std::int64_t prepare(std::int64_t rows,
+                       const std::function<std::vector<TensorType>(std::int64_t)>& types) {
+    step_.emplace(*folder_.module, [this](const Batch& b) { return metrics(b); });
+    if (budget_) {
+      const Bytes budget = parse_bytes(*budget_);
+      while (rows > 1 && step_->plan(types(rows)).peak > budget) rows = (rows + 1) / 2;
+      if (const Bytes peak = step_->plan(types(rows)).peak; peak > budget)
+        throw MemoryError(fmt::format("a budget of {} cannot be kept: one row at a time takes {}{}",
+                                      to_string(budget), to_string(peak),
+                                      folder_.lm ? "; a smaller --sequence takes less" : ""));
+    }
+    const Plan& plan = step_->plan(types(rows));
+    require_memory(plan.peak, device::cpu, overcommit_, "a smaller --batch takes less");
+    peak_ = plan.peak;
+    folder_.load();
+    return rows;
+  }
+
+  std::vector<Tensor> metrics(const Batch& b) {
+    if (folder_.lm) return {folder_.lm->loss(b.x(), b.y())};
+    const Tensor logits = folder_.classifier->logits(b.x(), b.tensors.at(2));
+    return {cross_entropy(logits, b.y()), workloads::share_right(logits, b.y())};
+  }
+
+  // The tokens are cut into consecutive windows; every position of a window predicts the token
+  // after it. What is left at the end is a shorter window.
+  void judge_running_text(std::int64_t window) {
+    const fs::path& file = tokens_.empty() ? text_ : tokens_;
+    const data::TokenStream stream =
+        tokens_.empty()
+            ? workloads::running_text(folder_, file)
+            : data::TokenStream::file(file, data::TokenWidth::int32, folder_.lm->vocabulary());
+    const std::int64_t predicted = stream.size() - 1,
+                       whole = predicted > 0 ? predicted / window : 0;
+    if (predicted < 1)
+      throw FileError(fmt::format("{}: at least two tokens are needed, but there are {}",
+                                  file.string(), stream.size()));
+    const std::int64_t rows =
+        prepare(std::min(batch_, std::max<std::int64_t>(whole, 1)), [&](std::int64_t count) {
+          const TensorType ids{{count, std::min(predicted, window)}, i32};
+          return std::vector{ids, ids};
+        });
+    const auto add = [&](std::int64_t begin, std::int64_t count, std::int64_t length) {
+      totals_.add((*step_)(windows(stream, begin, count, length)), count * length);
+    };
+    for (std::int64_t i = 0; i < whole; i += rows)
+      add(i * window, std::min(rows, whole - i), window);
+    if (predicted > whole * window) add(whole * window, 1, predicted - whole * window);
+  }
+
+  void judge_documents(std::int64_t window) {
+    const workloads::DocumentTokens tokens = workloads::document_tokens(folder_, text_, window);
+    const data::SequenceDataset items(tokens.parts,
+                                      {.sequence = window, .padding = folder_.padding.value_or(0)});
+    judge(items, [&](std::int64_t item) {
+      const data::TokenSequence& s = tokens.parts[static_cast<std::size_t>(item)];
+      return static_cast<std::int64_t>(s.tokens.size()) - s.first_target;
+    });
+  }
+
+  void judge_labelled(std::int64_t window) {
+    const data::LabelledTokenDataset items(
+        workloads::labelled_tokens(folder_, text_, window),
+        {.sequence = window, .padding = folder_.padding.value_or(0)});
+    judge(items, [](std::int64_t) { return std::int64_t{1}; });
+  }
+
+  // `counted(item)`: what the metrics of a batch are means over.
+  void judge(const data::Dataset& items, const std::function<std::int64_t(std::int64_t)>& counted) {
+    const std::int64_t rows = prepare(std::min(batch_, items.size()),
+                                      [&](std::int64_t count) { return items.types(count); });
+    for (std::int64_t begin = 0; begin < items.size(); begin += rows) {
+      std::vector<std::int64_t> some;
+      std::int64_t count = 0;
+      for (std::int64_t i = begin; i < std::min(items.size(), begin + rows); ++i)
+        some.push_back(i), count += counted(i);
+      totals_.add((*step_)(items.batch(some, RandomState{})), count);
+    }
+  }
+
+  void report() const {
+    const double loss = totals_.mean(0);
+    if (folder_.lm) {
+      if (json())
+        std::cout << json_text(nlohmann::ordered_json{{"loss", loss},
+                                                      {"perplexity", std::exp(loss)},
+                                                      {"tokens", totals_.count},
+                                                      {"planned_peak_bytes", peak_.count}})
+                  << "\n";
+      else
+        fmt::print("loss {:.6f}, perplexity {:.4f} over {} tokens\n", loss, std::exp(loss),
+                   totals_.count);
+      return;
+    }
+    if (json())
+      std::cout << json_text(nlohmann::ordered_json{{"loss", loss},
+                                                    {"accuracy", totals_.mean(1)},
+                                                    {"texts", totals_.count},
+                                                    {"planned_peak_bytes", peak_.count}})
+                << "\n";
+    else
+      fmt::print("loss {:.6f}, accuracy {:.4f} over {} texts\n", loss, totals_.mean(1),
+                 totals_.count);
+  }
+
+  static Batch windows(const data::TokenStream& stream, std::int64_t begin, std::int64_t rows,
+                       std::int64_t length) {
     std::vector<std::int32_t> x(static_cast<std::size_t>(rows * length)), y(x.size());
     stream.read(begin, x);
     stream.read(begin + 1, y);
     return {{Tensor::from(x, {rows, length}), Tensor::from(y, {rows, length})}};
   }
 
-  fs::path model_, tokens_;
+  fs::path model_, text_, tokens_;
   std::int64_t batch_ = 1;
+  std::optional<std::int64_t> sequence_;
+  std::optional<std::string> budget_;
   bool overcommit_ = false;
+  io::ModelFolder folder_;
+  std::optional<EvalStep> step_;
+  Totals totals_;
+  Bytes peak_;
 };
 
 }  // namespace

@@ -82,6 +82,7 @@ class Printer {
     const std::string name = option.get_lnames().front(), dashed = "--" + name;
     const bool several = workloads::is_multilevel(spec_.task.common.name);
     if (is_for_several_levels(option) && !several) return false;
+    if (name == (spec_.task.common.model ? "workload" : "model")) return false;
     if (several && !is_for_whole_of_several(dashed)) return false;
     const auto used = [&](workloads::Setting setting) {
       return several ? uses(spec_.task, setting) : uses(spec_.task.common, setting);

@@ -76,6 +76,7 @@ class Profile : public Verb {
                                                                device_of(planning_)));
     const std::vector<TensorType> types = loader.types().front();
     const MemoryMeter meter(device_of(planning_));
+    task.load();
     TrainStep step(
         task.model(), optimizer_of(task, planning_), [&](const Batch& b) { return task.loss(b); },
         train);

@@ -23,6 +23,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 void check_change_names(const TrainCommand& command) {
   std::vector<std::string> known = workloads::changeable_options(spec_of(command));
   known.emplace_back("data");
+  if (command.workload().model) known.emplace_back("model");
   for (const std::string& name : command.change)
     if (!contains(known, name))
       throw UsageError(fmt::format("--change {}: it can name {}", name, fmt::join(known, ", ")));
@@ -70,7 +71,8 @@ std::vector<Difference> data_differences(const workloads::DataFingerprint& befor
   all.insert(now.begin(), now.end());
   for (const auto& [name, fact] : all)
     if (of(before, name) != of(now, name))
-      found.push_back({"data", fmt::format("({}) {}", name, of(before, name)), of(now, name)});
+      found.push_back({name.starts_with("model ") ? "model" : "data",
+                       fmt::format("({}) {}", name, of(before, name)), of(now, name)});
   return found;
 }
 
@@ -100,10 +102,13 @@ void refuse(const SavedRun& saved, const std::vector<Difference>& differences) {
 // not even apply to them.
 void check_files(const SavedRun& saved, const TrainCommand& command) {
   const std::optional<fs::path>& source = command.workload().data;
-  if (contains(command.change, "data") || (source && !fs::exists(*source))) return;
-  workloads::DataFingerprint before = saved_data(saved);
+  if (source && !fs::exists(*source)) return;
+  workloads::DataFingerprint before = saved_data(saved), now = workloads::files_fingerprint(source);
+  now.merge(workloads::model_fingerprint(command.workload().model));
   before.erase("items");
-  refuse(saved, data_differences(before, workloads::files_fingerprint(source)));
+  std::vector<Difference> found = data_differences(before, now);
+  std::erase_if(found, [&](const Difference& d) { return contains(command.change, d.option); });
+  refuse(saved, found);
 }
 
 }  // namespace
@@ -140,6 +145,9 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
   if (typed(app, "workload") && command.workload().name != of)
     throw UsageError(fmt::format("{}: it is of the workload {}, not {}", saved.file.string(), of,
                                  command.workload().name));
+  if (typed(app, "model") && of != workloads::folder_workload)
+    throw UsageError(fmt::format("{}: it is of the workload {}, not of a folder's model",
+                                 saved.file.string(), of));
   command.workload().name = of;
   const auto wanted = [&](const std::string& field) {
     // The number that auto found then is as good now, and no other gives the same bits.

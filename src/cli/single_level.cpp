@@ -43,6 +43,7 @@ class SingleLevel : public Trainee {
       beside_ = evaluation_keeps(task_->model(), metrics_of(*task_), *task_->test);
     step_ = planned_step();
     plan_ = &step_->plan(types_);
+    load_ = command.workload().model.has_value();
     if (command.plan && planning_.offload_folder && plan_->held[Tier::disk] == 0_B)
       throw UsageError(fmt::format("--offload-folder: the plan in {} moves nothing to a disk",
                                    command.plan->string()));
@@ -69,6 +70,9 @@ class SingleLevel : public Trainee {
     return {task_->model(), metrics_of(*task_), task_->test, task_->batch_size, batches, compile,
             memory()};
   }
+  void load() override {
+    if (load_) task_->load();
+  }
   const Arena& arena() const override { return *step_->arena(); }
   Leaves leaves() override { return step_->leaves(types_); }
   Bytes resident() override { return step_->resident(types_); }
@@ -82,11 +86,15 @@ class SingleLevel : public Trainee {
     return spec;
   }
   workloads::DataFingerprint data_fingerprint() const override {
-    return workloads::data_fingerprint(command_.workload().data, *task_->train);
+    workloads::DataFingerprint facts =
+        workloads::data_fingerprint(command_.workload().data, *task_->train);
+    facts.merge(workloads::model_fingerprint(command_.workload().model));
+    return facts;
   }
   void restore(const SavedRun& saved, const std::vector<std::string>& changed) override {
     const io::Notes notes =
         io::load_checkpoint(saved.file, task_->model(), *step_, saved_state(changed));
+    load_ = false;  // the checkpoint has all the weights
     const auto position = notes.find("loader");
     if (position == notes.end())
       throw FileError(fmt::format("{}: the data's position is missing", saved.file.string()));
@@ -280,6 +288,7 @@ class SingleLevel : public Trainee {
   Bytes fixed_, beside_;  // of the process beside the plan; kept by evaluation alone
   std::unique_ptr<TrainStep> step_;
   const Plan* plan_ = nullptr;
+  bool load_ = false;  // the weights of a folder
   double loss_scale_ = 1.0;
   std::int64_t skipped_ = 0;
 };

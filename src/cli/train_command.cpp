@@ -30,7 +30,7 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
   app.add_option("--steps", c.steps, "Steps in all")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--lr", c.rate, "Learning rate; default: the workload's own")
+  app.add_option("--lr", c.rate, "Learning rate; default: the workload's own, 5e-5 with --model")
       ->check(FiniteNumber::not_negative());
   app.add_option("--warmup", c.warmup, "Steps over which the rate rises from 0")
       ->check(CLI::NonNegativeNumber)
@@ -84,7 +84,8 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
       ->type_name("NAMES")
       ->needs("--resume")
       ->group(outputs);
-  app.add_option("--save", c.save, "Write the model as a Hugging Face folder (gpt2, bert, llama)")
+  app.add_option("--save", c.save,
+                 "Write the model as a Hugging Face folder (gpt2, bert, llama, --model)")
       ->type_name("DIR")
       ->group(outputs);
   app.add_option("--log", c.log, "Folder for JSON lines and TensorBoard logs")
@@ -95,15 +96,16 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
 workloads::TrainSpec spec_of(const TrainCommand& command) {
   workloads::TrainSpec spec = command;
   spec.task.common.data = whole(spec.task.common.data);
+  spec.task.common.model = whole(spec.task.common.model);
   spec.log = whole(spec.log);
   return spec;
 }
 
 void fill_in(workloads::TrainSpec& spec, const workloads::Workload& task,
              const optim::Optimizer& optimizer) {
-  const std::optional<fs::path> data = spec.task.common.data;
+  const std::optional<fs::path> data = spec.task.common.data, model = spec.task.common.model;
   spec.task.common = task.settings;
-  spec.task.common.data = data;
+  spec.task.common.data = data, spec.task.common.model = model;
   spec.rate = optimizer.rate(), spec.rule = optimizer.description();
 }
 

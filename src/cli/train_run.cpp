@@ -62,6 +62,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
     result.peak = std::max(result.peak, result.evaluation->peak());
   }
   require_memory(result.peak, device, command.overcommit);
+  trainee.load();
   Outputs outputs(command);
   outputs.keep_by(
       [&](const std::filesystem::path& file, const io::Notes& own) {

@@ -46,6 +46,9 @@ class Trainee {
   virtual Leaves leaves() = 0;
   virtual Bytes resident() = 0;
 
+  // Reads the weights that the model starts from, where they are in files.
+  virtual void load() {}
+
   // --- Checkpoints
   virtual workloads::TrainSpec spec() const = 0;  // with all defaults
   virtual workloads::DataFingerprint data_fingerprint() const = 0;

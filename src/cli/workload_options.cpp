@@ -34,9 +34,21 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
   if (levels == Levels::several)
     for (const std::string& name : workloads::multilevel_names()) names.push_back(name);
   add_option(app, "--workload", options.name, "What to train").one_of(names).show_default();
+  add_option(
+      app, "--model",
+      [&options](const std::string& folder) {
+        options.model = folder, options.name = workloads::folder_workload;
+      },
+      "Train the model of this Hugging Face folder further on the text of --data, instead of a "
+      "workload")
+      .existing_folder()
+      .type_name("DIR")
+      .excludes("--workload");
   add_option(app, "--batch", options.batch, "Items in a batch").positive();
   add_option(app, "--data", options.data,
-             "A folder or file in the real format; without it, data is generated")
+             "A folder or file in the real format; without it, data is generated. With --model: "
+             "text, .jsonl with \"text\" or \"prompt\" and \"answer\", or a .bin of ebb "
+             "tokenize; for classifiers .csv or .jsonl with labels")
       .existing_path();
   add_option(app, "--seed", options.seed, "Of weights, data and dropout")
       .check(seed_problem)
@@ -79,6 +91,8 @@ void refuse(const std::optional<workloads::Misfit>& wrong) {
 }  // namespace
 
 void check_workload_options(const workloads::Options& options) {
+  if (options.model && !options.data)
+    throw UsageError("--model needs --data FILE: text or tokens to train on");
   refuse(workloads::misfit(options));
 }
 

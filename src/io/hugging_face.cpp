@@ -153,6 +153,81 @@ std::unique_ptr<models::BertClassifier> load_bert(const fs::path& folder, Device
   return loaded(open_bert(folder, device, dtype));
 }
 
+bool predicts_next_token(const fs::path& folder) {
+  const std::string type = model_type(folder);
+  return type == "gpt2" || type == "llama";
+}
+
+namespace {
+
+// A token that config.json names; of a list, its first. Nothing where it is no token of the model.
+std::optional<std::int32_t> token_in(const nlohmann::json& config, const char* field,
+                                     std::int64_t vocabulary) {
+  const auto found = config.find(field);
+  if (found == config.end()) return {};
+  const nlohmann::json& value = found->is_array() && !found->empty() ? found->front() : *found;
+  if (!value.is_number_integer()) return {};
+  const auto token = value.get<std::int64_t>();
+  if (token < 0 || token >= vocabulary) return {};
+  return static_cast<std::int32_t>(token);
+}
+
+template <class Model>
+ModelFolder model_folder(const fs::path& path, OpenFolder<Model> open) {
+  ModelFolder folder;
+  folder.path = path;
+  Model* model = open.model.get();
+  if constexpr (std::is_base_of_v<models::CausalLm, Model>)
+    folder.lm = model;
+  else
+    folder.classifier = model;
+  const nlohmann::json config = nlohmann::json::parse(model->origin().config);
+  folder.end_of_text = token_in(config, "eos_token_id", model->vocabulary());
+  folder.padding = token_in(config, "pad_token_id", model->vocabulary());
+  folder.load = [model, weights = std::make_shared<FolderWeights>(std::move(open.weights))] {
+    weights->load(*model);
+  };
+  folder.save = [model, path](const fs::path& to) {
+    save(*model, to);
+    copy_tokenizer(path, to);
+  };
+  folder.module = std::move(open.model);
+  return folder;
+}
+
+}  // namespace
+
+ModelFolder open_folder(const fs::path& folder, Device device, DType dtype) {
+  const std::string type = model_type(folder);
+  if (type == "gpt2") return model_folder(folder, open_gpt2(folder, device, dtype));
+  if (type == "llama") return model_folder(folder, open_llama(folder, device, dtype));
+  return model_folder(folder, open_bert(folder, device, dtype));
+}
+
+void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  constexpr const char* names[] = {"tokenizer.json",
+                                   "tokenizer_config.json",
+                                   "special_tokens_map.json",
+                                   "added_tokens.json",
+                                   "vocab.json",
+                                   "merges.txt",
+                                   "vocab.txt",
+                                   "tokenizer.model",
+                                   "spiece.model",
+                                   "sentencepiece.bpe.model",
+                                   "chat_template.jinja",
+                                   "generation_config.json"};
+  std::error_code error;
+  if (fs::equivalent(from, to, error)) return;
+  for (const char* name : names) {
+    const fs::path source = from / name;
+    if (!fs::is_regular_file(source, error)) continue;
+    if (!fs::copy_file(source, to / name, fs::copy_options::overwrite_existing, error))
+      throw FileError(fmt::format("{}: cannot be copied to {}: {}", source.string(), to.string(),
+                                  error.message()));
+  }
+}
+
 LoadedLm load_causal_lm(const fs::path& folder, Device device, DType dtype) {
   const auto both = [](auto model) {
     models::CausalLm* lm = model.get();

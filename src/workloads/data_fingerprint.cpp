@@ -76,6 +76,20 @@ DataFingerprint files_fingerprint(const std::optional<fs::path>& source) {
   return facts;
 }
 
+DataFingerprint model_fingerprint(const std::optional<fs::path>& folder) {
+  DataFingerprint facts;
+  if (!folder || !fs::is_directory(*folder)) return facts;
+  for (const fs::directory_entry& entry : fs::directory_iterator(*folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool counts = name == "config.json" || name == "tokenizer.json" ||
+                        entry.path().extension() == ".safetensors" ||
+                        name == "model.safetensors.index.json";
+    if (counts && entry.is_regular_file())
+      facts["model " + valid_utf8(name)] = of_file(entry.path());
+  }
+  return facts;
+}
+
 DataFingerprint data_fingerprint(const std::optional<fs::path>& source,
                                  const data::Dataset& items) {
   DataFingerprint facts = files_fingerprint(source);

@@ -13,18 +13,12 @@
 #include "ebb/models/llama.h"
 #include "ebb/workloads/settings.h"
 #include "workloads/families.h"
+#include "workloads/text_data.h"
 
 namespace ebb::workloads {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct TextData {
-  data::DatasetPtr train, test;
-  DataPart train_part, test_part;
-  std::int64_t vocabulary = 0;
-  std::optional<Limit> limit = {};
-};
 
 TextData generated(const Options& options, std::int64_t sequence, std::int64_t vocabulary) {
   data::MarkovOptions source;
@@ -118,7 +112,7 @@ TextData from_files(const fs::path& path, std::int64_t sequence,
       read_as_bytes(path)
           ? data::TokenStream::bytes(path)
           : data::TokenStream::file(path, data::TokenWidth::int32, vocabulary.value_or(50257));
-  return divided(stream, cut_of(stream.name(), stream.size(), sequence), sequence);
+  return workloads::divided(stream, sequence);
 }
 
 TextData text_data(const Options& options, std::int64_t sequence, std::int64_t vocabulary) {
@@ -176,6 +170,10 @@ class LanguageWorkload : public Workload {
 };
 
 }  // namespace
+
+TextData divided(const data::TokenStream& text, std::int64_t sequence) {
+  return divided(text, cut_of(text.name(), text.size(), sequence), sequence);
+}
 
 bool read_as_bytes(const fs::path& file) {
   return !fs::is_directory(file) && file.extension() != ".bin";

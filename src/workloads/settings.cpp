@@ -7,6 +7,7 @@
 #include <array>
 
 #include "ebb/error.h"
+#include "ebb/io/hugging_face.h"
 #include "workloads/families.h"
 
 namespace ebb::workloads {
@@ -19,6 +20,7 @@ enum class When : std::uint8_t {
   not_bytes,      // not with a file read as bytes, which has 256 tokens
   hidden_layers,  // only if the perceptron has hidden layers: one layer has none
   no_hidden,      // as hidden_layers, and only if `hidden`, the same size, is not given too
+  next_token,     // only if the folder's model predicts the next token
 };
 
 struct Use {
@@ -73,6 +75,7 @@ const std::vector<Row>& rows() {
       {"bert",
        "",
        {{layers}, {width}, {hidden}, {heads}, {vocabulary}, {sequence}, {classes}, {dropout}}},
+      {folder_workload, "", {{sequence}, {pack, When::next_token}, {fused_loss, When::next_token}}},
       {"resnet", "", {{classes, When::generated}, {depth}, {layout}}},
       {"mlp", "", perceptron},
       {"reweight", "mlp", perceptron},
@@ -106,6 +109,8 @@ bool given(const Options& o, Setting setting) {
       return o.dropout.has_value();
     case Setting::layout:
       return o.layout.has_value();
+    case Setting::pack:
+      return o.pack;
     case Setting::fused_loss:
       return !o.fused_loss;
   }
@@ -129,6 +134,10 @@ std::string unmet(When when, const Options& o) {
     case When::no_hidden:
       if (o.hidden) return "and hidden are the same size of a perceptron: give one of them";
       return unmet(When::hidden_layers, o);
+    case When::next_token:
+      return o.model && !io::predicts_next_token(*o.model)
+                 ? "is for models that predict the next token, and the folder's does not"
+                 : "";
   }
   return {};
 }
@@ -159,6 +168,8 @@ std::optional<Misfit> misfit(const Options& options, const Row& row) {
     // so this is no misfit.
     if (!given(options, setting) || setting == Setting::fused_loss) continue;
     const Use* use = use_of(row, setting);
+    if (!use && row.workload == folder_workload)
+      return Misfit{setting, "does not apply to a model from a folder: its config.json says it"};
     if (!use)
       return Misfit{
           setting,
@@ -176,8 +187,9 @@ std::optional<Misfit> misfit(const Options& options, const Row& row) {
 
 std::string_view name(Setting setting) {
   constexpr std::array<std::string_view, setting_count> names{
-      "layers",   "width",   "hidden", "heads",   "key_value_heads", "vocabulary",
-      "sequence", "classes", "depth",  "dropout", "layout",          "fused_loss"};
+      "layers",     "width",    "hidden",    "heads", "key_value_heads",
+      "vocabulary", "sequence", "classes",   "depth", "dropout",
+      "layout",     "pack",     "fused_loss"};
   return names[static_cast<std::size_t>(setting)];
 }
 
@@ -192,7 +204,8 @@ std::vector<std::string> users_of(Setting setting) {
   std::vector<std::string> names;
   for (const Row& row : rows())
     if (use_of(row, setting))
-      names.push_back(row.classifier.empty()
+      names.push_back(row.workload == folder_workload ? "--model"
+                      : row.classifier.empty()
                           ? std::string(row.workload)
                           : fmt::format("{} with {}", row.workload, row.classifier));
   return names;

@@ -17,14 +17,20 @@ struct Row {
   std::unique_ptr<Workload> (*make)(const Options&);
 };
 
-constexpr Row rows[] = {{"lm", make_lm},       {"gpt2", make_gpt2},     {"bert", make_bert},
-                        {"llama", make_llama}, {"resnet", make_resnet}, {"mlp", make_mlp}};
+constexpr Row rows[] = {{"lm", make_lm},
+                        {"gpt2", make_gpt2},
+                        {"bert", make_bert},
+                        {"llama", make_llama},
+                        {"resnet", make_resnet},
+                        {"mlp", make_mlp},
+                        {folder_workload, make_folder}};
 
 }  // namespace
 
 std::vector<std::string> workload_names() {
   std::vector<std::string> names;
-  for (const Row& row : rows) names.emplace_back(row.name);
+  for (const Row& row : rows)
+    if (row.make != make_folder) names.emplace_back(row.name);
   return names;
 }
 
@@ -51,12 +57,18 @@ void require_items(const DataPart& part, std::int64_t needed, const std::string&
 
 void add_asked(const Options& asked, Options& used) {
   used.name = asked.name, used.data = asked.data, used.seed = asked.seed;
+  used.model = asked.model, used.pack = asked.pack;
   used.device = asked.device, used.dtype = asked.dtype, used.fused_loss = asked.fused_loss;
 }
 
 std::unique_ptr<Workload> make_workload(const Options& options) {
   for (const Row& row : rows) {
     if (options.name != row.name) continue;
+    if (options.model.has_value() != (options.name == folder_workload))
+      throw ValueError(fmt::format(
+          "the option model is for the workload \"{}\" alone, which needs it; the workload is "
+          "\"{}\"",
+          folder_workload, options.name));
     if (const auto wrong = misfit(options))
       throw ValueError(fmt::format("the option {} {}", name(wrong->setting), wrong->why));
     if (options.batch && *options.batch < 1)

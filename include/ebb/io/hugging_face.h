@@ -7,7 +7,9 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ebb/models/bert.h"
@@ -28,6 +30,28 @@ std::unique_ptr<models::Llama> load_llama(const std::filesystem::path& folder, D
 // named in origin().unused.
 std::unique_ptr<models::BertClassifier> load_bert(const std::filesystem::path& folder,
                                                   Device device, DType dtype);
+
+// Whether the folder's model predicts the next token; an error for a model that ebb does not have.
+bool predicts_next_token(const std::filesystem::path& folder);
+
+// A folder that was checked, to be trained further. The model has its parameters' shapes, which is
+// enough to plan with; `load` reads their values.
+struct ModelFolder {
+  std::filesystem::path path;
+  std::unique_ptr<nn::ModuleBase> module;
+  // The same model by what it does; one of them is set.
+  models::CausalLm* lm = nullptr;
+  models::TextClassifier* classifier = nullptr;
+  std::optional<std::int32_t> end_of_text, padding;  // tokens that config.json names
+  std::function<void()> load;
+  // Writes config.json and model.safetensors, and the tokenizer's files along.
+  std::function<void(const std::filesystem::path& folder)> save;
+};
+ModelFolder open_folder(const std::filesystem::path& folder, Device device, DType dtype);
+
+// Copies the files of a tokenizer and of generation's settings; those that are not there are passed
+// over.
+void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // A model from a GPT-2 or Llama folder, through both of its interfaces.
 struct LoadedLm {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ebb/models/origin.h"
+#include "ebb/models/text_classifier.h"
 #include "ebb/nn/layers.h"
 
 namespace ebb::models {
@@ -132,7 +133,7 @@ class BertModel : public nn::Module<BertModel> {
   BertPooler pooler_;
 };
 
-class BertClassifier : public nn::Module<BertClassifier>, public HasOrigin {
+class BertClassifier : public nn::Module<BertClassifier>, public TextClassifier, public HasOrigin {
  public:
   explicit BertClassifier(const BertConfig& config);
   // ids (B, T) → logits (B, classes). `mask` (B, T) is true for real tokens; empty: all are.
@@ -141,7 +142,14 @@ class BertClassifier : public nn::Module<BertClassifier>, public HasOrigin {
   // classes) for any_of, and floating (B, classes) for regression, or (B) if there is one class.
   // Without a task in the config, one class means regression; otherwise whole numbers mean one_of
   // and floating ones any_of.
-  Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& mask = {});
+  Tensor loss(const Tensor& ids, const Tensor& labels, const Tensor& mask = {}) override;
+  Tensor logits(const Tensor& ids, const Tensor& mask) override { return (*this)(ids, mask); }
+  std::int64_t classes() const override { return config_.classes; }
+  std::int64_t vocabulary() const override { return config_.vocabulary; }
+  std::int64_t context() const override { return config_.context; }
+  bool chooses_one() const override {
+    return config_.task ? *config_.task == BertTask::one_of : config_.classes > 1;
+  }
   const BertConfig& config() const { return config_; }
 
  private:

@@ -17,6 +17,10 @@ using DataFingerprint = std::map<std::string, std::string>;
 DataFingerprint data_fingerprint(const std::optional<std::filesystem::path>& source,
                                  const data::Dataset& items);
 
+// Of the files of a model folder that decide what is trained: config.json, the weights and
+// tokenizer.json. Names of these facts start with "model ".
+DataFingerprint model_fingerprint(const std::optional<std::filesystem::path>& folder);
+
 // The facts of the source's files alone, which need no data set to be made.
 DataFingerprint files_fingerprint(const std::optional<std::filesystem::path>& source);
 

@@ -25,9 +25,10 @@ enum class Setting : std::uint8_t {
   depth,
   dropout,
   layout,
+  pack,
   fused_loss,  // false: the loss is computed from all logits
 };
-inline constexpr int setting_count = 12;
+inline constexpr int setting_count = 13;
 std::string_view name(Setting setting);  // that of the field of Options
 
 // Whether the workload, with these options and this data, reads the setting.

@@ -83,6 +83,8 @@ struct TrainSpec {
     // What, and on what. The data's folder may have moved: checkpoints hold a fingerprint of the
     // data itself.
     field("workload", common.name, OnResume::never);
+    field("model", common.model, OnResume::free);  // a fingerprint of its files is kept too
+    field("pack", common.pack, OnResume::by_name);
     field("layers", common.layers, OnResume::by_name);
     field("width", common.width, OnResume::by_name);
     field("hidden", common.hidden, OnResume::by_name);

@@ -16,6 +16,9 @@
 
 namespace ebb::workloads {
 
+// The name of the workload that Options::model makes.
+inline constexpr const char* folder_workload = "model";
+
 // What may be set; what is not takes the workload's own default. What the workload has no use for
 // is an error (settings.h).
 struct Options {
@@ -25,6 +28,10 @@ struct Options {
   std::optional<double> dropout;
   std::optional<std::filesystem::path>
       data;  // a folder or file in the real format; without one, data is generated
+  // A Hugging Face folder to go on training from, with `name` folder_workload: `data` is then text
+  // for it, and sizes are the folder's.
+  std::optional<std::filesystem::path> model;
+  bool pack = false;  // several short texts in one sequence
   Device device;
   DType dtype = f32;
   std::uint64_t seed = 0;
@@ -57,6 +64,9 @@ class Workload {
   // The share of right answers, for classifiers; otherwise empty.
   virtual Tensor accuracy(const Batch& batch) { return (void)batch, Tensor{}; }
   virtual optim::Optimizer optimizer() const = 0;
+  // Gives a model that comes from a folder its weights; until then it has their shapes only, which
+  // is all that planning needs.
+  virtual void load() {}
   // Writes the model as a Hugging Face folder; false where there is no such form.
   virtual bool save(const std::filesystem::path& folder) const { return (void)folder, false; }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/ablate/subject.h"
 #include "ebb/arena.h"
@@ -52,6 +53,7 @@ class SingleLevelTrial : public Trial {
     return ebb::least_budget(step_.trace(types_), step_.options().compile);
   }
   Step step() override {
+    if (!std::exchange(loaded_, true)) task_->load();
     const Batch batch = loader_.next();
     const Clock::time_point begin = Clock::now();
     const double loss = step_(batch).loss;
@@ -65,6 +67,7 @@ class SingleLevelTrial : public Trial {
   std::vector<TensorType> types_;
   MemoryMeter meter_;
   TrainStep step_;
+  bool loaded_ = false;
 };
 
 class SingleLevel : public Subject {

@@ -1,0 +1,80 @@
+// Texts that are tokens already, one item each: for models that predict the next token, and for
+// classifiers.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ebb/data/dataset.h"
+
+namespace ebb::data {
+
+// A line of a file of JSON lines: {"text": "..."}, or {"prompt": "...", "answer": "..."} with a
+// loss on the answer alone.
+struct Document {
+  std::string prompt;
+  std::string text;  // or the answer
+  bool has_prompt = false;
+};
+
+// Other keys are passed over, and so are empty lines.
+std::vector<Document> read_documents(const std::filesystem::path& path);
+
+// Tokens of which those from `first_target` on are predicted. The first token of all never is.
+struct TokenSequence {
+  std::vector<std::int32_t> tokens;
+  std::int64_t first_target = 1;
+};
+
+// `sequence` as parts of at most T + 1 tokens. Each token that is predicted is a target of exactly
+// one part. A part shares one token with the part before it. Of a prompt that does not fit with the
+// first of its answer, the beginning is left out.
+std::vector<TokenSequence> cut_to(const TokenSequence& sequence, std::int64_t window);
+
+struct SequenceOptions {
+  std::int64_t sequence = 128;  // T
+  std::int32_t padding = 0;     // a token for the places after a sequence; it has no effect
+};
+
+// x (B, T): a sequence without its last token, then padding. y (B, T): the token after each of x,
+// or -100 where none is to be predicted.
+class SequenceDataset : public Dataset {
+ public:
+  static constexpr std::int32_t no_target = -100;  // what the losses ignore
+
+  // Every sequence has 2 to T + 1 tokens and at least one target.
+  SequenceDataset(std::vector<TokenSequence> sequences, SequenceOptions options);
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(sequences_.size()); }
+  std::vector<TensorType> types(std::int64_t batch) const override;
+  Batch batch(std::span<const std::int64_t> items, RandomState augmentation) const override;
+
+  std::int64_t tokens() const;  // of all sequences
+
+ private:
+  std::vector<TokenSequence> sequences_;
+  SequenceOptions options_;
+};
+
+struct LabelledTokens {
+  std::vector<std::int32_t> tokens;
+  std::int32_t label = 0;
+};
+
+// ids (B, T), labels (B), mask (B, T): true for the tokens of the text. Longer texts are an error.
+class LabelledTokenDataset : public Dataset {
+ public:
+  LabelledTokenDataset(std::vector<LabelledTokens> texts, SequenceOptions options);
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(texts_.size()); }
+  std::vector<TensorType> types(std::int64_t batch) const override;
+  Batch batch(std::span<const std::int64_t> items, RandomState augmentation) const override;
+
+ private:
+  std::vector<LabelledTokens> texts_;
+  SequenceOptions options_;
+};
+
+}  // namespace ebb::data

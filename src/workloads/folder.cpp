@@ -1,0 +1,71 @@
+// The workload of a Hugging Face folder: its model is trained further on text.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "ebb/error.h"
+#include "ebb/io/hugging_face.h"
+#include "ebb/ops.h"
+#include "workloads/accuracy.h"
+#include "workloads/families.h"
+#include "workloads/folder_text.h"
+
+namespace ebb::workloads {
+namespace {
+
+constexpr double fine_tuning_rate = 5e-5;
+
+class FolderWorkload : public Workload {
+ public:
+  explicit FolderWorkload(const Options& o)
+      : folder_(io::open_folder(*o.model, o.device, o.dtype)), fused_loss_(o.fused_loss) {
+    const std::int64_t context = folder_.lm ? folder_.lm->context() : folder_.classifier->context(),
+                       usual = folder_.lm ? 1024 : 128,
+                       sequence = o.sequence.value_or(std::min(context, usual));
+    if (sequence < 1 || sequence > context)
+      throw ValueError(
+          fmt::format("the option sequence must be between 1 and {}, the context of the model in "
+                      "{}, but is {}",
+                      context, o.model->string(), sequence));
+    TextData text = folder_text(folder_, *o.data, sequence);
+    train = std::move(text.train), test = std::move(text.test);
+    train_part = text.train_part, test_part = text.test_part;
+    fuses_loss = folder_.lm != nullptr;
+    saves = true;
+    batch_size = o.batch.value_or(folder_.lm ? 4 : 8);
+    settings.sequence = sequence, settings.batch = batch_size;
+  }
+
+  nn::ModuleBase& model() override { return *folder_.module; }
+  Tensor loss(const Batch& b) override {
+    if (folder_.classifier) return folder_.classifier->loss(b.x(), b.y(), b.tensors.at(2));
+    return fused_loss_ ? folder_.lm->loss(b.x(), b.y())
+                       : cross_entropy(folder_.lm->logits(b.x()), b.y());
+  }
+  Tensor accuracy(const Batch& b) override {
+    if (!folder_.classifier) return {};
+    return share_right(folder_.classifier->logits(b.x(), b.tensors.at(2)), b.y());
+  }
+  optim::Optimizer optimizer() const override {
+    return optim::Optimizer(optim::AdamW{.lr = fine_tuning_rate})
+        .with(optim::no_decay_for_vectors());
+  }
+  void load() override { folder_.load(); }
+  bool save(const std::filesystem::path& folder) const override {
+    return folder_.save(folder), true;
+  }
+
+ private:
+  io::ModelFolder folder_;
+  bool fused_loss_;
+};
+
+}  // namespace
+
+std::unique_ptr<Workload> make_folder(const Options& options) {
+  if (!options.data)
+    throw ValueError("the option model needs the option data: a file of text or tokens");
+  return std::make_unique<FolderWorkload>(options);
+}
+
+}  // namespace ebb::workloads

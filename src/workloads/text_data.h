@@ -1,0 +1,23 @@
+// Text to train on and text to test with.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ebb/data/text.h"
+#include "ebb/workloads/workload.h"
+
+namespace ebb::workloads {
+
+struct TextData {
+  data::DatasetPtr train, test;
+  DataPart train_part, test_part;
+  std::int64_t vocabulary = 0;
+  std::optional<Limit> limit = {};
+};
+
+// Windows of a running text. Its last tenth is held out for testing, at most 2000 windows and at
+// least one; a text too short for that is an error.
+TextData divided(const data::TokenStream& text, std::int64_t sequence);
+
+}  // namespace ebb::workloads
