@@ -25,10 +25,13 @@ bool is_plain_name(const std::string& name) {
 FolderWeights::FolderWeights(const fs::path& folder, Names names) : names_(std::move(names)) {
   const fs::path single = folder / "model.safetensors",
                  index = folder / "model.safetensors.index.json";
-  if (!fs::exists(single) && fs::exists(index))
+  path_ = single;
+  if (fs::exists(single))
+    files_.push_back(std::make_unique<SafetensorsFile>(single));
+  else if (fs::exists(index))
     add_index(folder, index);
   else
-    files_.push_back(std::make_unique<SafetensorsFile>(single)), path_ = single;
+    return;
 
   const auto prefixed = [&](const auto& file) {
     return std::any_of(file->entries().begin(), file->entries().end(),
@@ -136,6 +139,7 @@ bool FolderWeights::starts(const std::string& parameter) const {
 }
 
 void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) const {
+  if (absent()) return;
   std::set<std::string> wanted;
   for (const nn::NamedVariable& p : model.parameters()) {
     wanted.insert(p.path);
@@ -158,6 +162,7 @@ void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) c
 }
 
 void FolderWeights::load(const nn::ModuleBase& model) const {
+  if (absent()) (void)SafetensorsFile(path_);  // tells why it cannot be read
   for (const nn::NamedVariable& p : model.parameters()) {
     const auto found = tensors_.find(p.path);
     if (found == tensors_.end()) continue;

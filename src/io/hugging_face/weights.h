@@ -28,9 +28,11 @@ struct Names {
 
 class FolderWeights {
  public:
-  // A single file is taken before an index, as transformers does.
+  // A single file is taken before an index, as transformers does. A folder without either has no
+  // tensors: its model can be planned with, and `load` is an error.
   FolderWeights(const std::filesystem::path& folder, Names names);
 
+  bool absent() const { return files_.empty(); }
   bool has(const std::string& name) const { return tensors_.contains(name); }
   // An error if the tensor is not there.
   const SafetensorsFile::Entry& at(const std::string& name) const;
