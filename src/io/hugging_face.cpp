@@ -33,6 +33,7 @@ JsonFile read_config(const fs::path& folder, std::string_view type) {
 // decide: a separate head is never dropped.
 bool resolve_tied(bool said, FolderWeights& weights, const std::string& embedding,
                   const JsonFile& config) {
+  if (weights.absent()) return said;
   const bool has_head = weights.has(head);
   if (!said && !has_head)
     config.fail(fmt::format(
@@ -53,7 +54,8 @@ template <class Model, class Config>
 OpenFolder<Model> open(FolderWeights weights, const Config& config, const std::string& layer_path,
                        const JsonFile& file, Device device, DType dtype) {
   // Creating a model with many layers takes time, so missing layers are reported first.
-  if (config.layers > 0) (void)weights.at(fmt::format(fmt::runtime(layer_path), config.layers - 1));
+  if (config.layers > 0 && !weights.absent())
+    (void)weights.at(fmt::format(fmt::runtime(layer_path), config.layers - 1));
   const nn::MakeScope scope(device, dtype);
   auto model = std::make_unique<Model>(config);
   models::Origin origin{.config = file.json().dump()};

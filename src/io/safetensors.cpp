@@ -10,6 +10,7 @@
 #include "data/file.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
+#include "ebb/program.h"
 #include "ebb/storage.h"
 #include "io/safetensors_header.h"
 #include "ops/pointwise/convert.h"
@@ -162,6 +163,18 @@ void SafetensorsFile::convert(const std::string& name, DType to, std::span<std::
              [&](std::span<const std::byte> piece) { out = out.subspan(converted(piece, out)); });
 }
 
+void SafetensorsFile::each_float_piece(
+    const std::string& name, const std::function<void(std::span<const float>)>& take) const {
+  const DType from = at(name).type.dtype;
+  Converter converted(from, f32);
+  std::vector<float> values;
+  each_piece(name, [&](std::span<const std::byte> piece) {
+    values.resize(piece.size() / static_cast<std::size_t>(size_of(from).count));
+    converted(piece, std::as_writable_bytes(std::span(values)));
+    take(values);
+  });
+}
+
 std::vector<std::byte> SafetensorsFile::bytes(const std::string& name) const {
   const Entry& entry = at(name);
   std::vector<std::byte> result(static_cast<std::size_t>(entry.type.bytes().count));
@@ -204,7 +217,7 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
     offset += size;
   };
   for (const NamedTensor& t : tensors) {
-    if (!t.tensor || !t.tensor.node()->storage())
+    if (!t.tensor || (!t.tensor.node()->storage() && t.tensor.node()->inputs().empty()))
       throw ValueError(fmt::format("[write_safetensors] \"{}\" has no value", t.name));
     place(t.name, t.tensor.type());
   }
@@ -220,8 +233,9 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
   std::string sums_text;
   std::vector<std::byte> buffer;
   for (const NamedTensor& t : tensors) {
-    const Storage& storage = *t.tensor.node()->storage();
-    const std::int64_t size = t.tensor.type().bytes().count;
+    const Tensor value = t.tensor.node()->storage() ? t.tensor : eval(t.tensor);
+    const Storage& storage = *value.node()->storage();
+    const std::int64_t size = value.type().bytes().count;
     // What is not in memory of the host passes through a buffer.
     const std::int64_t piece = storage.on_host() ? size : std::min(size, (16_MiB).count);
     Hash64 hash;

@@ -41,9 +41,8 @@ const Gpt2Config& checked(const Gpt2Config& c) {
 }  // namespace
 
 Conv1D::Conv1D(nn::Place place, std::int64_t in, std::int64_t out, double deviation)
-    : Module(std::move(place)),
-      weight(parameter("weight", {in, out}, nn::Initial::normal(deviation))),
-      bias(parameter("bias", {out}, nn::Initial::constant(0.0))) {}
+    : Linear(std::move(place), in, out, nn::Bias::yes, nn::Initial::normal(deviation),
+             WeightLayout::in_out) {}
 
 Gpt2Attention::Gpt2Attention(nn::Place place, const Gpt2Config& config, std::int64_t layer)
     : Module(std::move(place)),
@@ -106,9 +105,10 @@ Tensor Gpt2Transformer::forward(const Tensor& ids, const Packing& packing) {
 
 Gpt2::Gpt2(const Gpt2Config& config)
     : config_(checked(config)), transformer_(at("transformer"), config) {
-  if (!config.tied)
-    lm_head_ = std::make_unique<nn::Linear>(at("lm_head"), config.width, config.vocabulary,
-                                            nn::Bias::no, nn::Initial::normal(stddev));
+  if (config.tied) return;
+  lm_head_ = std::make_unique<nn::Linear>(at("lm_head"), config.width, config.vocabulary,
+                                          nn::Bias::no, nn::Initial::normal(stddev));
+  lm_head_->keep_plain();
 }
 
 Tensor Gpt2::logits(const Tensor& ids) {

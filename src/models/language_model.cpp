@@ -37,7 +37,9 @@ LanguageModel::LanguageModel(const LanguageModelConfig& config)
       blocks_(at("blocks"), block_count("the language model", config.layers), config.embedding,
               block_options(config)),
       norm_(at("norm"), config.embedding),
-      head_(at("head"), config.embedding, config.vocabulary, nn::Bias::no) {}
+      head_(at("head"), config.embedding, config.vocabulary, nn::Bias::no) {
+  head_.keep_plain();
+}
 
 Tensor LanguageModel::forward(const Tensor& ids) {
   Tensor x = tokens_(ids) + nn::position_rows(positions_.weight, ids);

@@ -159,9 +159,10 @@ Tensor LlamaDecoder::forward(const Tensor& ids, const Packing& packing) {
 }
 
 Llama::Llama(const LlamaConfig& config) : config_(checked(config)), model_(at("model"), config) {
-  if (!config.tied)
-    lm_head_ = std::make_unique<nn::Linear>(at("lm_head"), config.width, config.vocabulary,
-                                            nn::Bias::no, initial);
+  if (config.tied) return;
+  lm_head_ = std::make_unique<nn::Linear>(at("lm_head"), config.width, config.vocabulary,
+                                          nn::Bias::no, initial);
+  lm_head_->keep_plain();
 }
 
 Tensor Llama::logits(const Tensor& ids) {

@@ -2,17 +2,11 @@
 
 #include <fmt/core.h>
 
-#include <cmath>
-
 #include "ebb/error.h"
+#include "nn/fan_in.h"
 
 namespace ebb::nn {
 namespace {
-
-// PyTorch's default for linear and convolution layers: uniform within 1 / √fan-in.
-Initial fan_in_uniform(std::int64_t fan_in) {
-  return Initial::uniform(fan_in > 0 ? 1.0 / std::sqrt(static_cast<double>(fan_in)) : 0.0);
-}
 
 // The channels that one of `groups` reads.
 std::int64_t per_group(std::int64_t in, std::int64_t groups) {
@@ -22,18 +16,6 @@ std::int64_t per_group(std::int64_t in, std::int64_t groups) {
 }
 
 }  // namespace
-
-Linear::Linear(Place place, std::int64_t in, std::int64_t out, Bias with_bias)
-    : Linear(std::move(place), in, out, with_bias, fan_in_uniform(in)) {}
-
-Linear::Linear(Place place, std::int64_t in, std::int64_t out, Bias with_bias,
-               const Initial& weight_initial)
-    : Module(std::move(place)), weight(parameter("weight", {out, in}, weight_initial)) {
-  // With a custom initial weight, the bias starts at zero.
-  const bool uniform = weight_initial.kind == Initial::Kind::uniform;
-  if (with_bias == Bias::yes)
-    bias = parameter("bias", {out}, uniform ? fan_in_uniform(in) : Initial::constant(0.0));
-}
 
 Conv2d::Conv2d(Place place, std::int64_t in, std::int64_t out, std::int64_t kernel,
                const Conv2dOptions& options, Bias with_bias)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "ebb/error.h"
 #include "ebb/ops.h"
@@ -87,6 +88,26 @@ Variable ModuleBase::buffer(std::string_view name, const TensorType& type, doubl
   return buffers_.back().variable;
 }
 
+Variable ModuleBase::pack(std::string_view name, const PackedWeight& packed) {
+  const std::string path = path_of(name);
+  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
+                                  [&](const NamedVariable& p) { return p.path == path; });
+  if (found == parameters_.end() || found->packed)
+    throw ValueError(fmt::format("module \"{}\" has no parameter \"{}\" to pack", path_, name));
+  if (found->shape() != packed.shape())
+    throw ShapeError(fmt::format("\"{}\" has shape {}, but is to be packed as {}", path,
+                                 to_string(found->shape()), to_string(packed.shape())));
+  const TraceScope scope(path);
+  // Without a value of its own a variable stands for its initial value, which need not be kept.
+  const Variable& plain = found->variable;
+  const Tensor value = plain.has_value() ? Tensor(plain) : plain.node()->initial();
+  found->variable =
+      Variable(quantise(packed.transposed ? permute(value, {1, 0}) : value, packed.encoding),
+               Category::weights);
+  found->packed = packed;
+  return found->variable;
+}
+
 template <class Visit>
 void ModuleBase::visit(const Visit& visit) const {
   visit(*this);
@@ -109,20 +130,42 @@ std::vector<NamedVariable> ModuleBase::buffers() const {
   return result;
 }
 
+bool ModuleBase::frozen() const {
+  for (const ModuleBase* module = this; module; module = module->parent_)
+    if (module->frozen_) return *module->frozen_;
+  return false;
+}
+
 std::vector<NamedVariable> ModuleBase::trainable_parameters() const {
   std::vector<NamedVariable> result;
   visit([&](const ModuleBase& m) {
-    for (const ModuleBase* up = &m; up; up = up->parent_)
-      if (up->frozen_) return;
-    result.insert(result.end(), m.parameters_.begin(), m.parameters_.end());
+    if (m.frozen()) return;
+    std::copy_if(m.parameters_.begin(), m.parameters_.end(), std::back_inserter(result),
+                 [](const NamedVariable& p) { return !p.packed; });
   });
+  return result;
+}
+
+std::vector<const ModuleBase*> ModuleBase::modules() const {
+  std::vector<const ModuleBase*> result;
+  visit([&](const ModuleBase& m) { result.push_back(&m); });
+  return result;
+}
+
+std::vector<ModuleBase*> ModuleBase::modules() {
+  std::vector<ModuleBase*> result{this};
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const std::vector<ModuleBase*>& children = result[i]->children_;
+    result.insert(result.begin() + static_cast<std::ptrdiff_t>(i) + 1, children.begin(),
+                  children.end());
+  }
   return result;
 }
 
 std::int64_t ModuleBase::parameter_count() const {
   std::int64_t count = 0;
   for (const NamedVariable& p : parameters())
-    if (__builtin_add_overflow(count, p.variable.shape().elements(), &count))
+    if (__builtin_add_overflow(count, p.shape().elements(), &count))
       throw ShapeError(fmt::format("module \"{}\" has more parameters than can be counted", path_));
   return count;
 }

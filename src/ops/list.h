@@ -38,6 +38,9 @@
   X(sgd)                        \
   X(lion)                       \
   X(quantised_adam)             \
+  X(quantise)                   \
+  X(dequantise)                 \
+  X(quantised_linear)           \
   X(adafactor)                  \
   X(softmax)                    \
   X(softmax_grad)               \

@@ -62,7 +62,8 @@ struct LoadedLm {
 LoadedLm load_causal_lm(const std::filesystem::path& folder, Device device, DType dtype);
 
 // Writes config.json and model.safetensors; the folder is made if it is not there. A model that was
-// read from a folder keeps all the fields of its config.json.
+// read from a folder keeps all the fields of its config.json. Adapters are added to the weights,
+// and weights in few bits are written in the model's dtype: the folder holds a plain model.
 void save(const models::Gpt2& model, const std::filesystem::path& folder);
 void save(const models::Llama& model, const std::filesystem::path& folder);
 void save(const models::BertClassifier& model, const std::filesystem::path& folder);

@@ -44,6 +44,9 @@ class SafetensorsFile {
 
   // An error unless `load` can fill a variable of this type from the entry.
   void require_loadable(const std::string& name, const TensorType& type) const;
+  // The values of a floating-point entry in float32, one piece after the other.
+  void each_float_piece(const std::string& name,
+                        const std::function<void(std::span<const float>)>& take) const;
   // Copies an entry into a variable, converting between floating dtypes. Shapes must match.
   void load(const std::string& name, Variable variable) const;
 
@@ -67,7 +70,8 @@ class SafetensorsFile {
 
 struct NamedTensor {
   std::string name;
-  Tensor tensor;  // with a value: a constant or a variable
+  // A constant or a variable with a value; or one that is computed when it is written.
+  Tensor tensor;
 };
 
 // With checksums, the metadata says {"checksums": "xxh64"}, and a last tensor of that name holds

@@ -31,12 +31,9 @@ struct Gpt2Config {
 };
 
 // A linear layer whose weight is (in, out), as GPT-2 stores it.
-class Conv1D : public nn::Module<Conv1D> {
+class Conv1D : public nn::Linear {
  public:
   Conv1D(nn::Place place, std::int64_t in, std::int64_t out, double stddev);
-  Tensor forward(const Tensor& x) { return linear(x, weight, bias, WeightLayout::in_out); }
-
-  Variable weight, bias;
 };
 
 class Gpt2Attention : public nn::Module<Gpt2Attention> {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -13,15 +14,57 @@ namespace ebb::nn {
 
 enum class Bias : bool { no, yes };
 
-// x (..., in) → (..., out)
+// A low-rank adapter (LoRA): adds (alpha / rank) · B(A(dropout(x))) to a linear layer, where A maps
+// to `rank` numbers and B, which starts at zero, maps back.
+struct LoraOptions {
+  std::int64_t rank = 16;
+  double alpha = 32.0;
+  double dropout = 0.0;  // of x, in training
+
+  bool operator==(const LoraOptions&) const = default;
+};
+
+// x (..., in) → (..., out). Its weight can be packed into few bits, and it can have an adapter;
+// ebb/nn/adapt.h does both for a whole model.
 class Linear : public Module<Linear> {
  public:
   Linear(Place place, std::int64_t in, std::int64_t out, Bias bias = Bias::yes);
-  Linear(Place place, std::int64_t in, std::int64_t out, Bias bias, const Initial& weight_initial);
-  Tensor forward(const Tensor& x) { return linear(x, weight, bias); }
+  Linear(Place place, std::int64_t in, std::int64_t out, Bias bias, const Initial& weight_initial,
+         WeightLayout layout = WeightLayout::out_in);
+  Tensor forward(const Tensor& x);
 
-  Variable weight;  // (out, in)
+  std::int64_t in() const { return in_; }
+  std::int64_t out() const { return out_; }
+  WeightLayout layout() const { return layout_; }
+
+  // For a layer whose weight others read directly, such as the head of a language model: it can
+  // neither be packed nor have an adapter.
+  void keep_plain() { plain_ = true; }
+  bool stays_plain() const { return plain_; }
+
+  // Stores the weight in few bits; it is frozen from then on.
+  void pack_weight(LowBits kind);
+  const std::optional<PackedWeight>& packed() const { return packed_; }
+
+  // Parameters "lora_A.weight" (rank, in) and "lora_B.weight" (out, rank), never frozen by the
+  // modules above.
+  void add_adapter(const LoraOptions& options);
+  bool has_adapter() const { return adapter_ != nullptr; }
+  const LoraOptions& adapter_options() const;  // only where there is one
+  // The weight plus what the adapter adds to it, in the layer's own layout and dtype.
+  Tensor merged_weight() const;
+
+  Variable weight;  // (out, in), or (in, out) by the layout; or its packed bytes
   Variable bias;    // (out), or empty
+
+ private:
+  struct Adapter;
+
+  std::int64_t in_, out_;
+  WeightLayout layout_;
+  bool plain_ = false;
+  std::optional<PackedWeight> packed_;
+  std::shared_ptr<Adapter> adapter_;
 };
 
 // x (N, in, H, W) → (N, out, H', W'), or (N, H, W, in) → (N, H', W', out) where the options' layout

@@ -23,6 +23,7 @@
 #include "ebb/device.h"
 #include "ebb/graph.h"
 #include "ebb/node.h"
+#include "ebb/quantised.h"
 #include "ebb/recompute.h"
 #include "ebb/variable.h"
 
@@ -87,6 +88,10 @@ struct NamedVariable {
   std::string path;
   Variable variable;
   Role role = Role::weight;
+  std::optional<PackedWeight> packed = {};  // a weight in few bits; never trained
+
+  // Of the weight itself, packed or not.
+  Shape shape() const { return packed ? packed->shape() : variable.shape(); }
 };
 
 class ModuleBase {
@@ -105,7 +110,12 @@ class ModuleBase {
   std::vector<NamedVariable> buffers() const;               // kept state that is not trained
   std::int64_t parameter_count() const;
 
-  // Frozen parameters get no gradient and no optimizer state.
+  // This module and all below it, in order of registration.
+  std::vector<ModuleBase*> modules();
+  std::vector<const ModuleBase*> modules() const;
+
+  // Frozen parameters get no gradient and no optimizer state. A module follows the nearest setting
+  // on its way up: its own, else its parent's, and so on.
   void freeze(bool frozen = true) { frozen_ = frozen; }
   // Keeps a module and its children in evaluation mode, even in a training step.
   void hold_in_evaluation(bool held = true) { held_ = held; }
@@ -124,17 +134,22 @@ class ModuleBase {
   Variable parameter(std::string_view name, const Shape& shape, const Initial& initial,
                      Role role = Role::weight);
   Variable buffer(std::string_view name, const TensorType& type, double value);
+  // Packs a parameter of this module. Its value, or its initial value, is packed when a program
+  // needs it; its own bytes are then no longer held here.
+  Variable pack(std::string_view name, const PackedWeight& packed);
 
  private:
   std::string path_of(std::string_view name) const;
   template <class Visit>
   void visit(const Visit& visit) const;
+  bool frozen() const;
 
   ModuleBase* parent_;
   std::string path_;
   Device device_;
   DType dtype_;
-  bool frozen_ = false, held_ = false;
+  std::optional<bool> frozen_;  // empty: as its parent
+  bool held_ = false;
   bool block_ = false;  // one of a list
   std::optional<Checkpoint> checkpoint_;
   std::vector<ModuleBase*> children_;

@@ -7,6 +7,8 @@
 #include "core/json.h"
 #include "ebb/ebb.h"
 #include "ebb/error.h"
+#include "ebb/nn/adapt.h"
+#include "io/hugging_face/load_packed.h"
 #include "io/json_file.h"
 
 namespace ebb::io {
@@ -54,14 +56,15 @@ std::optional<std::pair<std::string, std::size_t>> Names::part(const std::string
 std::vector<NamedTensor> file_tensors(const nn::ModuleBase& model, const Names& names) {
   std::vector<NamedTensor> tensors;
   std::map<std::string, std::vector<ebb::Tensor>> fused;  // the parts of each
-  for (const nn::NamedVariable& p : model.parameters()) {
+  for (const nn::NamedVariable& p : model.parameters())
     if (!p.variable.has_value()) p.variable.materialise();
+  for (const nn::PlainParameter& p : nn::merged_parameters(model)) {
     if (const auto part = names.part(p.path)) {
       std::vector<ebb::Tensor>& parts = fused[part->first];
       parts.resize(names.fused->parts.size());
-      parts[part->second] = p.variable;
+      parts[part->second] = p.value;
     } else {
-      tensors.push_back({names.in_files(p.path), p.variable});
+      tensors.push_back({names.in_files(p.path), p.value});
     }
   }
   for (const auto& [name, parts] : fused) {
@@ -83,10 +86,13 @@ std::vector<NamedTensor> file_tensors(const nn::ModuleBase& model, const Names& 
 FolderWeights::FolderWeights(const fs::path& folder, Names names) : names_(std::move(names)) {
   const fs::path single = folder / "model.safetensors",
                  index = folder / "model.safetensors.index.json";
-  if (!fs::exists(single) && fs::exists(index))
+  path_ = single;
+  if (fs::exists(single))
+    files_.push_back(std::make_unique<SafetensorsFile>(single));
+  else if (fs::exists(index))
     add_index(folder, index);
   else
-    files_.push_back(std::make_unique<SafetensorsFile>(single)), path_ = single;
+    return;
 
   const auto prefixed = [&](const auto& file) {
     return std::any_of(file->entries().begin(), file->entries().end(),
@@ -196,12 +202,13 @@ bool FolderWeights::starts(const std::string& parameter) const {
 }
 
 void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) const {
+  if (absent()) return;
   std::set<std::string> wanted;
   for (const nn::NamedVariable& p : model.parameters()) {
     if (const auto part = names_.part(p.path)) {
       const auto found = tensors_.find(part->first);
       if (found == tensors_.end()) missing(part->first);
-      TensorType whole = p.variable.type();
+      TensorType whole{p.shape(), p.packed ? model.dtype() : p.variable.type().dtype};
       whole.shape[0] *= static_cast<std::int64_t>(names_.fused->parts.size());
       found->second.file->require_loadable(found->second.stored, whole);
       wanted.insert(part->first);
@@ -209,7 +216,9 @@ void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) c
     }
     wanted.insert(p.path);
     if (const auto found = tensors_.find(p.path); found != tensors_.end())
-      found->second.file->require_loadable(found->second.stored, p.variable.type());
+      found->second.file->require_loadable(
+          found->second.stored,
+          p.packed ? TensorType{p.shape(), model.dtype()} : p.variable.type());
     else if (starts(p.path))
       origin.initialised.push_back(p.path);
     else
@@ -225,17 +234,27 @@ void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) c
 }
 
 void FolderWeights::load(const nn::ModuleBase& model) const {
-  for (const nn::NamedVariable& p : model.parameters())
-    if (const auto part = names_.part(p.path))
-      load_part(part->first, part->second, p.variable);
-    else if (const auto found = tensors_.find(p.path); found != tensors_.end())
-      found->second.file->load(found->second.stored, p.variable);
+  if (absent()) (void)SafetensorsFile(path_);  // tells why it cannot be read
+  for (const nn::NamedVariable& p : model.parameters()) {
+    if (const auto part = names_.part(p.path)) {
+      load_part(part->first, part->second, p, p.packed ? model.dtype() : p.variable.dtype());
+      continue;
+    }
+    const auto found = tensors_.find(p.path);
+    if (found == tensors_.end()) continue;
+    const Tensor& tensor = found->second;
+    if (p.packed)
+      load_packed(*tensor.file, tensor.stored, p);
+    else
+      tensor.file->load(tensor.stored, p.variable);
+  }
 }
 
 void FolderWeights::load_part(const std::string& whole, std::size_t part,
-                              const Variable& parameter) const {
+                              const nn::NamedVariable& parameter, DType dtype) const {
   const Tensor& tensor = tensors_.at(whole);
-  TensorType type = parameter.type();
+  const TensorType own{parameter.shape(), dtype};
+  TensorType type = own;
   const std::size_t parts = names_.fused->parts.size(),
                     heads = static_cast<std::size_t>(names_.fused->heads);
   type.shape[0] *= static_cast<std::int64_t>(parts);
@@ -248,7 +267,14 @@ void FolderWeights::load_part(const std::string& whole, std::size_t part,
   for (std::size_t h = 0; h < heads; ++h)
     std::copy_n(from.begin() + static_cast<std::ptrdiff_t>((h * parts + part) * each), each,
                 to.begin() + static_cast<std::ptrdiff_t>(h * each));
-  Variable(parameter).assign_bytes(to);
+  if (parameter.packed) {
+    Variable plain(zeros(own.shape, own.dtype));
+    plain.assign_bytes(to);
+    const ebb::Tensor packed = eval(quantise(plain, parameter.packed->encoding));
+    to.resize(static_cast<std::size_t>(packed.type().bytes().count));
+    packed.node()->storage()->read(to);
+  }
+  Variable(parameter.variable).assign_bytes(to);
 }
 
 void FolderWeights::each_piece(const std::string& name,

@@ -49,9 +49,11 @@ std::vector<NamedTensor> file_tensors(const nn::ModuleBase& model, const Names& 
 
 class FolderWeights {
  public:
-  // A single file is taken before an index, as transformers does.
+  // A single file is taken before an index, as transformers does. A folder without either has no
+  // tensors: its model can be planned with, and `load` is an error.
   FolderWeights(const std::filesystem::path& folder, Names names);
 
+  bool absent() const { return files_.empty(); }
   bool has(const std::string& name) const { return tensors_.contains(name); }
   // An error if the tensor is not there.
   const SafetensorsFile::Entry& at(const std::string& name) const;
@@ -77,7 +79,8 @@ class FolderWeights {
   void add_index(const std::filesystem::path& folder, const std::filesystem::path& index);
   std::string canonical(std::string name, bool bare) const;
   bool starts(const std::string& parameter) const;
-  void load_part(const std::string& whole, std::size_t part, const Variable& parameter) const;
+  void load_part(const std::string& whole, std::size_t part, const nn::NamedVariable& parameter,
+                 DType dtype) const;
   [[noreturn]] void missing(const std::string& name) const;
 
   std::filesystem::path path_;  // of the single file or the index

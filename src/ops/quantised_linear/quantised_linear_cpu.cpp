@@ -1,0 +1,285 @@
+// Two ways to multiply. With few rows, every code is turned into a number in a register and used at
+// once (forward only). Otherwise tiles of the weight are unpacked into the workspace and multiplied
+// by BLAS. Which one, and the tiles, depend on shapes only, so the number of threads changes no
+// bit.
+#include <algorithm>
+#include <type_traits>
+
+#include "core/parallel.h"
+#include "ops/dispatch.h"
+#include "ops/matmul/gemm.h"
+#include "ops/pointwise/convert.h"
+#include "ops/quantised_linear/code_lanes.h"
+#include "ops/quantised_linear/codec.h"
+#include "ops/quantised_linear/quantised_linear.h"
+#include "ops/workspace_areas.h"
+
+namespace ebb {
+namespace {
+
+// Rows up to which a weight is read directly.
+constexpr std::int64_t few_rows = 8;
+// Of a weight's tile: 2 MiB in float32. Columns are a multiple of every block.
+constexpr std::int64_t tile_rows = 512, tile_columns = 1024;
+
+template <class S, class C>
+void widen_rows(const S* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
+                C* to) {
+  parallel_for(rows, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(columns, 1)),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t r = begin; r < end; ++r)
+                   widen(from + r * stride, to + r * columns, columns);
+               });
+}
+
+// --- Few rows ---
+
+// The products of one row of the weight with `count` rows of x. Each result is summed in the same
+// order whatever `count` is: lane by lane within a block, then block by block.
+template <int count, class Levels>
+void dots(const PackedMatrix& w, const Levels& levels, std::int64_t row, const float* x,
+          std::int64_t stride, float* out, std::int64_t out_stride) {
+  const Encoding& e = w.encoding();
+  const std::uint8_t* codes = w.codes(row);
+  simd::Floats sums[count] = {};
+  float tails[count] = {};
+  for (std::int64_t at = 0, block = 0; at < e.columns; at += e.block, ++block) {
+    const std::int64_t size = std::min(e.block, e.columns - at);
+    const float scale = w.scale(row, block);
+    simd::Floats parts[count] = {};
+    std::int64_t i = at;
+    for (; i + simd::lanes <= at + size; i += simd::lanes) {
+      const simd::Floats weights = levels(codes + (Levels::bytes ? i : i / 2));
+      for (int m = 0; m < count; ++m) parts[m] += weights * simd::load(x + m * stride + i);
+    }
+    for (; i < at + size; ++i) {
+      const float weight = level_at(e.kind, codes, i) * scale;
+      for (int m = 0; m < count; ++m) tails[m] += weight * x[m * stride + i];
+    }
+    for (int m = 0; m < count; ++m) sums[m] += parts[m] * scale;
+  }
+  for (int m = 0; m < count; ++m) {
+    float total = tails[m];
+    for (int lane = 0; lane < simd::lanes; ++lane) total += sums[m][lane];
+    out[m * out_stride + row] = total;
+  }
+}
+
+template <class Levels>
+void dots_of_rows(const PackedMatrix& w, std::int64_t begin, std::int64_t end, const float* x,
+                  std::int64_t rows, float* out) {
+  const Encoding& e = w.encoding();
+  const Levels levels(e.kind);
+  for (std::int64_t n = begin; n < end; ++n)
+    for (std::int64_t m = 0; m < rows;) {
+      const float* from = x + m * e.columns;
+      float* to = out + m * e.rows;
+      const std::int64_t left = rows - m;
+      if (left >= 4)
+        dots<4>(w, levels, n, from, e.columns, to, e.rows), m += 4;
+      else if (left >= 2)
+        dots<2>(w, levels, n, from, e.columns, to, e.rows), m += 2;
+      else
+        dots<1>(w, levels, n, from, e.columns, to, e.rows), m += 1;
+    }
+}
+
+template <class S>
+class Direct {
+ public:
+  Direct(const Encoding& e, std::int64_t rows) : e_(e), rows_(rows) {
+    if (std::is_same_v<S, float>) return;
+    x_at_ = areas_.add<float>(rows * e.columns), out_at_ = areas_.add<float>(rows * e.rows);
+  }
+  Bytes workspace() const { return areas_.total(); }
+
+  void operator()(const KernelArgs& args) const {
+    const PackedMatrix w(e_, args.in<std::uint8_t>(1));
+    const float* x = nullptr;
+    float* out = nullptr;
+    if constexpr (std::is_same_v<S, float>) {
+      x = args.in<float>(0), out = args.out<float>();
+    } else {
+      widen_rows(args.in<S>(0), e_.columns, rows_, e_.columns, args.scratch<float>(x_at_));
+      x = args.scratch<float>(x_at_), out = args.scratch<float>(out_at_);
+    }
+    const std::int64_t grain =
+        std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(e_.columns, 1));
+    parallel_for(e_.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+      if (e_.kind == LowBits::int8)
+        dots_of_rows<simd::EightBitLevels>(w, begin, end, x, rows_, out);
+      else
+        dots_of_rows<simd::FourBitLevels>(w, begin, end, x, rows_, out);
+    });
+    if constexpr (!std::is_same_v<S, float>) narrow(out, args.out<S>(), rows_ * e_.rows);
+  }
+
+ private:
+  Encoding e_;
+  std::int64_t rows_;
+  WorkspaceAreas areas_;
+  Bytes x_at_, out_at_;
+};
+
+// --- Tiles ---
+
+// S is the type of x and the result, C the one that is computed in. Where they differ, tiles of x
+// are widened and tiles of the result narrowed.
+template <class S, class C = Compute<S>>
+class Tiled {
+ public:
+  Tiled(const QuantisedLinearAttributes& a, std::int64_t rows)
+      : a_(a),
+        rows_(rows),
+        width_(std::min(a.outer(), a.back ? tile_columns : tile_rows)),
+        depth_(std::min(a.inner(), a.back ? tile_rows : tile_columns)),
+        height_(same ? rows : std::min<std::int64_t>(rows, most_height)) {
+    weight_at_ = areas_.add<C>(width_ * depth_);
+    if (same) return;
+    x_at_ = areas_.add<C>(height_ * depth_);
+    out_at_ = areas_.add<C>(height_ * width_);
+  }
+  Bytes workspace() const { return areas_.total(); }
+
+  void operator()(const KernelArgs& args) const {
+    const std::int64_t inner = a_.inner(), outer = a_.outer();
+    if (rows_ == 0 || outer == 0) return;
+    if (inner == 0) {
+      std::fill_n(args.out<S>(), rows_ * outer, S(0.0f));
+      return;
+    }
+    const PackedMatrix w(a_.encoding, args.in<std::uint8_t>(1));
+    for (std::int64_t row = 0; row < rows_; row += height_)
+      for (std::int64_t column = 0; column < outer; column += width_)
+        tile(args, w, row, std::min(height_, rows_ - row), column,
+             std::min(width_, outer - column));
+  }
+
+ private:
+  static constexpr bool same = std::is_same_v<S, C>;
+  static constexpr std::int64_t most_height = 512;  // of tiles that are widened
+
+  void tile(const KernelArgs& args, const PackedMatrix& w, std::int64_t row, std::int64_t rows,
+            std::int64_t column, std::int64_t columns) const {
+    const std::int64_t inner = a_.inner(), outer = a_.outer();
+    C* weight = args.scratch<C>(weight_at_);
+    S* to = args.out<S>() + row * outer + column;
+    for (std::int64_t k = 0; k < inner; k += depth_) {
+      const std::int64_t depth = std::min(depth_, inner - k);
+      if (a_.back)
+        w.unpack(k, depth, column, columns, weight);
+      else
+        w.unpack(column, columns, k, depth, weight);
+      const MatrixLayout b =
+          a_.back ? MatrixLayout::plain(depth, columns) : MatrixLayout::swapped(depth, columns);
+      const C beta = k == 0 ? C(0) : C(1);
+      const S* from = args.in<S>(0) + row * inner + k;
+      if constexpr (same) {
+        gemm({rows, depth, inner, 1}, from, b, weight, beta, to, outer);
+      } else {
+        C* x = args.scratch<C>(x_at_);
+        widen_rows(from, inner, rows, depth, x);
+        gemm(MatrixLayout::plain(rows, depth), x, b, weight, beta, args.scratch<C>(out_at_),
+             columns);
+      }
+    }
+    if constexpr (!same) {
+      const C* out = args.scratch<C>(out_at_);
+      parallel_for(rows, std::max<std::int64_t>(1, 16384 / columns),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t r = begin; r < end; ++r)
+                       narrow(out + r * columns, to + r * outer, columns);
+                   });
+    }
+  }
+
+  QuantisedLinearAttributes a_;
+  std::int64_t rows_, width_, depth_, height_;
+  WorkspaceAreas areas_;
+  Bytes weight_at_, x_at_, out_at_;
+};
+
+// --- The whole matrix ---
+
+template <class S>
+void unpack_all(const Encoding& e, const KernelArgs& args) {
+  const PackedMatrix w(e, args.in<std::uint8_t>(0));
+  S* to = args.out<S>();
+  if constexpr (std::is_same_v<S, Compute<S>>) {
+    w.unpack(0, e.rows, 0, e.columns, to);
+  } else {
+    parallel_for(e.rows, std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(e.columns, 1)),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   float values[1024];  // the largest block
+                   for (std::int64_t r = begin; r < end; ++r)
+                     for (std::int64_t at = 0; at < e.columns; at += e.block) {
+                       const std::int64_t count = std::min(e.block, e.columns - at);
+                       unpack_block(e.kind, w.codes(r) + (e.bits() == 8 ? at : at / 2), count,
+                                    w.scale(r, at / e.block), values);
+                       narrow(values, to + r * e.columns + at, count);
+                     }
+                 });
+  }
+}
+
+template <class S>
+void pack_all(const Encoding& e, const KernelArgs& args, Bytes scales_at, std::int64_t rows_once) {
+  Packer packer(e, args.out<std::uint8_t>(), args.scratch<float>(scales_at));
+  const S* from = args.in<S>(0);
+  if constexpr (std::is_same_v<S, float>) {
+    packer.rows(from, 0, e.rows);
+  } else {
+    float* values = args.scratch<float>();
+    for (std::int64_t row = 0; row < e.rows; row += rows_once) {
+      const std::int64_t rows = std::min(rows_once, e.rows - row);
+      if constexpr (std::is_same_v<S, double>)
+        std::transform(from + row * e.columns, from + (row + rows) * e.columns, values,
+                       [](double x) { return static_cast<float>(x); });
+      else
+        widen(from + row * e.columns, values, rows * e.columns);
+      packer.rows(values, row, rows);
+    }
+  }
+  packer.finish();
+}
+
+}  // namespace
+
+Kernel bind_quantise_cpu(const KernelRequest& request, const Encoding& e) {
+  return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    WorkspaceAreas areas;
+    // Rows that are converted at once: about 1 MiB, at least one.
+    const std::int64_t rows =
+        std::max<std::int64_t>(1, (1 << 18) / std::max<std::int64_t>(e.columns, 1));
+    if (!std::is_same_v<S, float>) areas.add<float>(std::min(rows, e.rows) * e.columns);
+    const Bytes scales_at = areas.add<float>(e.scales());
+    return Kernel{[=](const KernelArgs& args) { pack_all<S>(e, args, scales_at, rows); },
+                  areas.total()};
+  });
+}
+
+Kernel bind_dequantise_cpu(const KernelRequest& request, const DequantiseAttributes& a) {
+  return dispatch_floating(request, a.dtype, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    return Kernel{[e = a.encoding](const KernelArgs& args) { unpack_all<S>(e, args); }};
+  });
+}
+
+Kernel bind_quantised_linear_cpu(const KernelRequest& request, const QuantisedLinearAttributes& a) {
+  const std::int64_t rows = request.in(0).shape()[0];
+  require_gemm_sizes(request.op.name(), MatrixLayout::plain(rows, a.inner()),
+                     MatrixLayout::plain(std::min(a.inner(), tile_columns), a.outer()), a.outer());
+  return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<S, double>)
+      if (rows <= few_rows && !a.back) {
+        const Direct<S> direct(a.encoding, rows);
+        return Kernel{direct, direct.workspace()};
+      }
+    const Tiled<S> tiled(a, rows);
+    return Kernel{tiled, tiled.workspace()};
+  });
+}
+
+}  // namespace ebb
