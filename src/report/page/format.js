@@ -24,6 +24,19 @@ function formatMs(ms) {
   return ms < 0.1 ? `${significant(ms * 1000)} µs` : `${significant(ms)} ms`;
 }
 
+// One unit for numbers that are read side by side: that of the largest. What would be shown as 0 keeps a unit of its own.
+function bytesLike(most) {
+  const unit = byteUnit(most);
+  return (bytes) => {
+    if (bytes !== 0 && Math.abs(bytes) < 0.0005 * unit.size) return formatBytes(bytes);
+    return unit.size === 1 ? `${bytes} B` : `${significant(bytes / unit.size)} ${unit.name}`;
+  };
+}
+function msLike(most) {
+  const [name, size] = most >= 10000 ? ["s", 1000] : most < 0.1 ? ["µs", 0.001] : ["ms", 1];
+  return (ms) => (ms !== 0 && ms < 0.0005 * size ? formatMs(ms) : `${significant(ms / size)} ${name}`);
+}
+
 // For axes, where the numbers are round.
 const tickMs = (ms) => (ms >= 10000 ? `${Number((ms / 1000).toPrecision(4))} s` : `${Number(ms.toPrecision(4))} ms`);
 const formatCount = (count) => count.toLocaleString("en");
