@@ -10,8 +10,9 @@ const rows = study.rows.filter((row) => row.planned_peak_bytes !== undefined);
 const failed = study.rows.filter((row) => row.error && row.planned_peak_bytes === undefined);
 const baseline = rows.find((row) => row.name === "baseline");
 
-// "accumulate+blocks" → "accumulate + blocks"
-const title = (row) => row.name.replaceAll("+", " + ");
+// "accumulate+blocks" → "accumulate + blocks"; plans of a frontier have their budget in the page's unit.
+const title = (row) => (data.kind === "frontier" && row.budget_bytes
+  ? `budget ${bytesLike(Math.max(...rows.map((each) => each.budget_bytes ?? 0)))(row.budget_bytes)}` : row.name.replaceAll("+", " + "));
 
 // Steps whose time counts in a row: an ablation leaves out the first two of each run.
 function timedSteps(row) {

@@ -7,7 +7,10 @@ const otherTimeline = (name) => other?.timelines[name.slice(otherPrefix.length)]
 const rowNamed = (name) => rows.find((row) => row.name === name) ??
   other?.rows.find((row) => row.name === name.slice(otherPrefix.length) && name.startsWith(otherPrefix));
 const hasTimeline = (name) => Boolean(data.timelines[name] ?? otherTimeline(name));
-const titleOf = (name) => name.replaceAll("+", " + ");
+const titleOf = (name) => {
+  const own = rows.find((row) => row.name === name);
+  return own ? title(own) : name.replaceAll("+", " + ");
+};
 
 // The data of a page or of a results file; an Error that says what is wrong with it.
 function readStudy(text, fileName) {
