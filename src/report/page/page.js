@@ -93,7 +93,7 @@ function compareWith(name, { scroll = false } = {}) {
 
 function timelineLegend() {
   const list = legend(stackOf(state.row).used), budget = rowNamed(state.row).budget_bytes;
-  if (budget) list.append(html("li", {}, html("span", { class: "swatch line budget-swatch" }), `budget ${formatBytes(budget)}${parts.timeline.showsBudget === false && parts.timeline.view === "stack" ? ", above the chart" : ""}`));
+  if (budget) list.append(html("li", {}, html("span", { class: "swatch line budget-swatch" }), `budget ${bytesLike(parts.timeline.most ?? budget)(budget)}${parts.timeline.showsBudget === false && parts.timeline.view === "stack" ? ", above the chart" : ""}`));
   if (state.compared && hasTimeline(state.compared)) list.append(html("li", {}, html("span", { class: "swatch line over-swatch" }), titleOf(state.compared)));
   return list;
 }
@@ -157,7 +157,7 @@ function timelineSection() {
       rows.some((row) => data.timelines[row.name]?.tiers) ? [["store", "copied to another tier"], ["fetch", "copied back"]].map(([lane, text]) =>
         html("span", {}, html("span", { class: `swatch copy-${lane}` }), text)) : null),
     html("p", { id: "timeline-keys", class: "keys" }, "Keys: ", html("kbd", {}, "←"), html("kbd", {}, "→"), " instruction, ", html("kbd", {}, "↑"), html("kbd", {}, "↓"),
-      " tensor, ", html("kbd", {}, "P"), " peak, ", html("kbd", {}, "+"), html("kbd", {}, "−"), html("kbd", {}, "0"), " zoom",
+      " tensor, ", html("kbd", {}, "P"), " peak, ", html("kbd", {}, "K"), " kernel, ", html("kbd", {}, "+"), html("kbd", {}, "−"), html("kbd", {}, "0"), " zoom",
       rows.length > 1 ? [", ", html("kbd", {}, "["), html("kbd", {}, "]"), " row"] : null));
   node.append(parts.compared, otherControl(otherChanged));
   parts.timeline = new TimelineChart(host, { onRow: step });
@@ -176,7 +176,7 @@ function barsSection() {
   const host = html("div");
   const node = section("bars", "Memory and time of every row",
     `Bars are the planned peak by category; runs took turns. Choose a row to see its memory below.${roughTimes
-      ? ` Only ${timedSteps(rows.find((row) => row.step_ms))} steps of each row were timed: take its times as rough.` : ""}`, host);
+      ? ` Few steps of each row were timed (${timedSteps(rows.find((row) => row.step_ms))}): take its times as rough.` : ""}`, host);
   parts.bars = new Bars(host, { onPick: (name) => pick(name) });
   return node;
 }

@@ -223,12 +223,14 @@ class TimelineChart {
     const i = this.stack.timeline.peak_instruction;
     const x = this.x((this.position(i) + this.position(i + 1)) / 2);
     if (x < this.margin.left - 1 || x > this.width - this.margin.right + 1) return "";
-    const y = this.y(this.stack.total[i]), text = `peak ${formatBytes(this.stack.timeline.peak_bytes)}`;
+    const y = this.y(this.stack.total[i]), text = `peak ${bytesLike(this.most)(this.stack.timeline.peak_bytes)}`;
+    // Above the line of the budget, where that is close.
+    const line = this.showsBudget ? this.y(this.budget) : Infinity, label = line <= y && y - line < 24 ? line - 6 : y - 8;
     const before = x + textWidth(text) + 30 > this.width;
     return svg("g", { class: "peak" },
       svg("line", { x1: round(x), x2: round(x), y1: round(y), y2: this.height - this.margin.bottom }),
       svg("circle", { cx: round(x), cy: round(y), r: 4 }),
-      svg("text", { x: round(x + (before ? -10 : 10)), y: round(y) - 8, "text-anchor": before ? "end" : "start" }, text));
+      svg("text", { x: round(x + (before ? -10 : 10)), y: round(label), "text-anchor": before ? "end" : "start" }, text));
   }
 
   // The tensor under the cursor, over its whole life.
@@ -355,6 +357,7 @@ class TimelineChart {
       ArrowUp: () => this.keyStack(i, 1), ArrowDown: () => this.keyStack(i, -1),
       Home: () => this.keyTo(0), End: () => this.keyTo(stack.count - 1),
       p: () => this.keyTo(stack.timeline.peak_instruction),
+      k: () => this.keyKernel(i),
       "+": () => this.zoom(0.5, this.position(i)), "=": () => this.zoom(0.5, this.position(i)),
       "-": () => this.zoom(2, this.position(i)),
       0: () => this.reset(), Escape: () => this.clearCursor(),
@@ -373,6 +376,12 @@ class TimelineChart {
     const largest = () => this.stack.alive(at).reduce((best, { buffer: b }) =>
       best === undefined || this.stack.timeline.buffers.bytes[b] > this.stack.timeline.buffers.bytes[best] ? b : best, undefined);
     this.setCursor(at, buffer ?? largest(), box.left + this.x(this.position(at)), box.top + this.height / 3);
+  }
+  // Tells of the kernel at the cursor instead of the tensor.
+  keyKernel(i) {
+    this.keyTo(i);
+    const box = this.node.getBoundingClientRect();
+    showTip(this.stack.describeKernel(i), box.left + this.x(this.position(i)), box.bottom - this.margin.bottom);
   }
   keyStack(i, direction) {
     const alive = this.stack.alive(i).map(({ buffer }) => buffer);
