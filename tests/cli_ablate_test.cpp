@@ -206,8 +206,7 @@ TEST_F(CommandLineAblate, FrontierGoesFromTheLeastToAll) {
     ++dots;
   EXPECT_EQ(dots, 4u);
   EXPECT_EQ(result_of("plan " + sizes)["min_feasible_bytes"], points[0]["budget_bytes"]);
-  // Budgets are closer together where time rises fast: an interval is at most one halving wider
-  // than the one before it, where the curve is steeper.
+  // Budgets are closer together where time rises fast, which is near the smallest.
   const Json more = result_of("frontier " + sizes + out() + "--points 8");
   const Json& finer = more["curves"][0]["points"];
   const auto width = [&](std::size_t i) {
