@@ -206,6 +206,31 @@ TEST_F(CommandLineAblate, FrontierGoesFromTheLeastToAll) {
     ++dots;
   EXPECT_EQ(dots, 4u);
   EXPECT_EQ(result_of("plan " + sizes)["min_feasible_bytes"], points[0]["budget_bytes"]);
+  // Budgets are closer together where time rises fast, which is near the smallest.
+  const Json more = result_of("frontier " + sizes + out() + "--points 8");
+  const Json& finer = more["curves"][0]["points"];
+  const auto width = [&](std::size_t i) {
+    return finer[i + 1]["budget_bytes"].get<std::int64_t>() -
+           finer[i]["budget_bytes"].get<std::int64_t>();
+  };
+  EXPECT_LT(width(0), width(finer.size() - 2));
+}
+
+// The first loss is from before any update: equal losses of one or two steps show nothing.
+TEST_F(CommandLineAblate, FewStepsDoNotShowEqualLosses) {
+  const std::string command =
+      "ablate " + sizes + out() + "--techniques blocks --runs 1 --points 0 ";
+  EXPECT_FALSE(result_of(command + "--steps 2")["rows"][1].contains("same_losses_as_baseline"));
+  EXPECT_TRUE(result_of(command + "--steps 3")["rows"][1]["same_losses_as_baseline"]);
+}
+
+// What no module makes has a name of its own.
+TEST_F(CommandLineAblate, LogitsAreNamed) {
+  const std::string text =
+      run("plan --workload gpt2 --layers 1 --width 32 --heads 2 --sequence 32 --vocabulary 4000 "
+          "--batch 4")
+          .output;
+  EXPECT_NE(text.find("logits"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "support/command_line.h"
@@ -69,6 +71,73 @@ TEST_F(CommandLineOffload, PlansAndCheckpointsOfAnyTiers) {
   EXPECT_EQ(json_of("train --steps 4 --resume " + checkpoint + " " + steps_)["losses"], last_two);
   EXPECT_EQ(json_of("train --steps 4 --budget 30MiB --resume " + copy + " " + steps_)["losses"],
             last_two);
+}
+
+// The largest batch and the curve use the disk as training would.
+TEST_F(CommandLineOffload, FitAndFrontierUseTheDisk) {
+  const std::string fit =
+      "fit --workload lm --layers 1 --width 64 --budget 2MiB --points 2 --most 32 ";
+  const Json alone = json_of(fit), moved = json_of(fit + disk_);
+  EXPECT_GT(moved["largest"], alone["largest"]);
+  EXPECT_FALSE(alone["curve"][0].contains("tiers"));
+  EXPECT_GT(moved["curve"][0]["tiers"]["disk"]["fetched_bytes"], 0);
+
+  const auto curve = [&](const std::string& more) {
+    const Outcome outcome = run("frontier --json --points 3 --out " +
+                                (folder_ / "frontier").string() + " " + task_ + more);
+    EXPECT_EQ(outcome.code, 0) << outcome.output;
+    return Json::parse(outcome.output.substr(outcome.output.find("{\"format\"")));
+  };
+  const Json plain = curve(""), tiers = curve(disk_);
+  const Json &least = plain["curves"][0]["points"][0], &lower = tiers["curves"][0]["points"][0];
+  EXPECT_LT(lower["budget_bytes"], least["budget_bytes"]);
+  EXPECT_GT(lower["tiers"]["disk"]["planned_bytes"], 0);
+  EXPECT_EQ(tiers["rows"][0]["tiers"]["disk"]["planned_bytes"],
+            lower["tiers"]["disk"]["planned_bytes"]);
+  EXPECT_NE(
+      run("frontier --points 2 --out " + (folder_ / "frontier").string() + " " + task_ + disk_)
+          .output.find("on disk"),
+      std::string::npos);
+  expect_usage_error("frontier --workload lm --host-budget 1GiB", "GPU");
+  expect_usage_error("fit --workload lm --budget 1GiB --offload state", "--disk-budget");
+}
+
+// A copy that recomputation beats is not made, whatever a rough estimate said of it.
+TEST_F(CommandLineOffload, IsNeverSlowerThanRecomputation) {
+  const std::string plan = "plan --workload lm --layers 2 --width 128 --batch 64 --budget 20MiB ";
+  const double alone = json_of(plan)["predicted_step_ms"];
+  EXPECT_LE(json_of(plan + disk_)["predicted_step_ms"], alone);
+}
+
+// The page's data: the bytes in the tier, every copy, and lanes that run beside the kernels.
+TEST_F(CommandLineOffload, ThePageIsToldOfTiersAndLanes) {
+  const std::string out = (folder_ / "profile").string();
+  ASSERT_EQ(run("profile --steps 1 --budget least --out " + out + " " + disk_ + task_).code, 0);
+  std::ifstream file(out + "/report.html");
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  const std::string mark = "id=\"data\">";
+  const std::size_t begin = page.find(mark) + mark.size();
+  const Json data = Json::parse(page.substr(begin, page.find("</script>", begin) - begin));
+  const Json &timeline = data["timelines"]["lm"], &disk = timeline["tiers"][0],
+             &lane = timeline["instructions"]["lane"],
+             &clock = timeline["instructions"]["clock_ms"];
+  EXPECT_EQ(disk["name"], "disk");
+  EXPECT_EQ(disk["live"].size(), lane.size());
+  for (const Json& bytes : disk["live"]) EXPECT_LE(bytes, disk["held_bytes"]);
+  std::int64_t moved = 0;
+  for (const Json& bytes : timeline["copies"]["bytes"]) moved += bytes.get<std::int64_t>();
+  EXPECT_LE(moved, disk["fetched_bytes"].get<std::int64_t>() +
+                       disk["stored_bytes"].get<std::int64_t>());  // which count whole pages
+  EXPECT_GT(moved, 0);
+  std::size_t copies = 0;
+  for (std::size_t i = 0; i < lane.size(); ++i) {
+    copies += lane[i] == 2 || lane[i] == 3;
+    if (i > 0) {
+      EXPECT_GE(clock[i], clock[i - 1]);
+    }
+  }
+  EXPECT_EQ(copies, timeline["copies"]["bytes"].size());
+  EXPECT_GE(timeline["end_ms"], clock.back());
 }
 
 TEST_F(CommandLineOffload, OptionsThatHaveNoUseAreRefused) {

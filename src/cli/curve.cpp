@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace ebb::cli {
@@ -21,6 +23,26 @@ Plannable plannable(const Graph& graph, CompileOptions compile) {
           }};
 }
 
+// Of the intervals between neighbours, the one in which the curve is known least: between two plans
+// it lies in a rectangle, whose area is compared. A share of the width counts in any case, so that
+// flat parts are not left empty. The last plan if no interval can be halved.
+std::size_t least_known(const std::vector<CurvePlan>& plans) {
+  constexpr double flat = 0.05;
+  constexpr std::int64_t narrowest = 2 * 4096;  // bytes; plans are in whole pages
+  const CurvePoint &first = plans.front().point, &last = plans.back().point;
+  const double rise = std::max(std::abs(first.ms - last.ms), 1e-12);
+  std::size_t best = plans.size() - 1;
+  double most = 0.0;
+  for (std::size_t i = 0; i + 1 < plans.size(); ++i) {
+    const CurvePoint &low = plans[i].point, &high = plans[i + 1].point;
+    const std::int64_t width = high.budget.count - low.budget.count;
+    if (width < narrowest) continue;
+    const double area = static_cast<double>(width) * (std::abs(low.ms - high.ms) / rise + flat);
+    if (area > most) most = area, best = i;
+  }
+  return best;
+}
+
 }  // namespace
 
 Recompute budget_rule(const std::optional<Bytes>& budget) {
@@ -29,13 +51,21 @@ Recompute budget_rule(const std::optional<Bytes>& budget) {
 
 std::vector<CurvePlan> frontier_plans(const Plannable& plannable, int points) {
   const std::int64_t most = plannable.plan({}).peak.count, least = plannable.least().count;
+  const auto make = [&](std::int64_t bytes) -> CurvePlan {
+    Plan plan = plannable.plan(Bytes{bytes});
+    const CurvePoint point{
+        Bytes{bytes}, plan.peak, plan.predicted_ms, plan.overhead(), plan.recomputed_nodes(),
+        plan.held,    plan.moved};
+    return {point, std::move(plan)};
+  };
   std::vector<CurvePlan> plans;
-  for (int i = 0; i < points; ++i) {
-    const Bytes budget{least + (most - least) * i / (points - 1)};
-    Plan plan = plannable.plan(budget);
-    const CurvePoint point{budget, plan.peak, plan.predicted_ms, plan.overhead(),
-                           plan.recomputed_nodes()};
-    plans.push_back({point, std::move(plan)});
+  plans.push_back(make(least));
+  plans.push_back(make(most));
+  while (static_cast<int>(plans.size()) < points) {
+    const std::size_t at = least_known(plans);
+    if (at + 1 == plans.size()) break;
+    const std::int64_t low = plans[at].point.budget.count, high = plans[at + 1].point.budget.count;
+    plans.insert(plans.begin() + static_cast<std::ptrdiff_t>(at) + 1, make(low + (high - low) / 2));
   }
   return plans;
 }
@@ -54,23 +84,52 @@ std::vector<CurvePoint> frontier_curve(const Graph& graph, CompileOptions compil
   return frontier_curve(plannable(graph, std::move(compile)), points);
 }
 
+namespace {
+
+// The tiers outside the device that any plan of the curve uses.
+std::vector<Tier> tiers_of(const std::vector<CurvePoint>& curve) {
+  std::vector<Tier> tiers;
+  for (const Tier tier : {Tier::host, Tier::disk})
+    if (std::any_of(curve.begin(), curve.end(),
+                    [&](const CurvePoint& p) { return p.held[tier] > 0_B; }))
+      tiers.push_back(tier);
+  return tiers;
+}
+
+}  // namespace
+
 nlohmann::ordered_json to_json(const std::vector<CurvePoint>& curve) {
   nlohmann::ordered_json points = nlohmann::ordered_json::array();
-  for (const CurvePoint& p : curve)
+  for (const CurvePoint& p : curve) {
     points.push_back({{"budget_bytes", p.budget.count},
                       {"planned_peak_bytes", p.peak.count},
                       {"predicted_step_ms", p.ms},
                       {"overhead", p.overhead},
                       {"recomputed_nodes", p.recomputed}});
+    for (const Tier tier : tiers_of(curve))
+      points.back()["tiers"][std::string(name(tier))] = {
+          {"planned_bytes", p.held[tier].count},
+          {"fetched_bytes", p.moved[tier].fetched.count},
+          {"stored_bytes", p.moved[tier].stored.count}};
+  }
   return points;
 }
 
 std::string to_table(const std::vector<CurvePoint>& curve) {
-  std::string text = fmt::format("  {:>12}  {:>12}  {:>10}  {:>8}  {:>9}\n", "budget", "peak",
+  const std::vector<Tier> tiers = tiers_of(curve);
+  std::string text = fmt::format("  {:>12}  {:>12}  {:>10}  {:>8}  {:>9}", "budget", "peak",
                                  "ms a step", "of least", "run again");
-  for (const CurvePoint& p : curve)
-    text += fmt::format("  {:>12}  {:>12}  {:>10.2f}  {:>8.3f}  {:>9}\n", to_string(p.budget),
+  for (const Tier tier : tiers)
+    text += fmt::format("  {:>12}  {:>12}", fmt::format("on {}", name(tier)), "moved a step");
+  text += '\n';
+  for (const CurvePoint& p : curve) {
+    text += fmt::format("  {:>12}  {:>12}  {:>10.2f}  {:>8.3f}  {:>9}", to_string(p.budget),
                         to_string(p.peak), p.ms, p.overhead, p.recomputed);
+    for (const Tier tier : tiers)
+      text += fmt::format("  {:>12}  {:>12}", to_string(p.held[tier]),
+                          to_string(p.moved[tier].fetched + p.moved[tier].stored));
+    text += '\n';
+  }
   return text;
 }
 

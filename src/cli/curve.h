@@ -15,6 +15,8 @@ struct CurvePoint {
   Bytes budget, peak;
   double ms = 0.0, overhead = 1.0;  // predicted; overhead: ÷ keeping all
   int recomputed = 0;               // instructions that run again
+  ByTier<Bytes> held = {};          // bytes planned in each tier
+  ByTier<Plan::Moved> moved = {};   // by a step
 };
 // One automatic plan of the curve, with its point.
 struct CurvePlan {
@@ -31,8 +33,9 @@ struct Plannable {
   std::function<Bytes()> least;                    // the smallest budget that can be kept
 };
 
-// Automatic plans at `points` budgets, evenly from the smallest that can be kept to the one that
-// keeps all.
+// Automatic plans at no more than `points` budgets, from the smallest that can be kept to the one
+// that keeps all. The intervals in which most is unknown are halved: budgets are closer together
+// where time rises fast.
 std::vector<CurvePlan> frontier_plans(const Plannable& plannable, int points);
 std::vector<CurvePoint> frontier_curve(const Plannable& plannable, int points);
 // Of a program. What `compile` says of budget and recomputation does not count.

@@ -63,8 +63,10 @@ class Frontier : public Verb {
                    {"accumulate", parts}});
     for (const CurvePlan& p : plans) {
       curve.push_back(p.point);
-      page.add_row(planned_fields(fmt::format("budget {}", to_string(p.point.budget)), p.plan),
-                   report::timeline_json(p.plan));
+      nlohmann::ordered_json row =
+          planned_fields(fmt::format("budget {}", to_string(p.point.budget)), p.plan);
+      row["budget_bytes"] = p.point.budget.count;
+      page.add_row(std::move(row), report::timeline_json(p.plan));
     }
     page.add_curve("", to_json(curve));
     make_folder(out_);

@@ -50,16 +50,23 @@ Json by_category(const CategoryBytes& bytes) {
 }
 
 Json planned_fields(const std::string& name, const Plan& plan) {
-  return {{"name", name},
-          {"techniques", Json::array()},
-          {"planned_peak_bytes", plan.peak.count},
-          {"planned_by_category", by_category(plan.at_peak)},
-          {"planned_arena_bytes", plan.arena().count},
-          {"predicted_step_ms", plan.predicted_ms},
-          {"overhead", plan.overhead()},
-          {"plan_ms", plan.made_in_ms},
-          {"instructions", plan.instructions.size()},
-          {"recomputed_nodes", plan.recomputed_nodes()}};
+  Json row{{"name", name},
+           {"techniques", Json::array()},
+           {"planned_peak_bytes", plan.peak.count},
+           {"planned_by_category", by_category(plan.at_peak)},
+           {"planned_arena_bytes", plan.arena().count},
+           {"predicted_step_ms", plan.predicted_ms},
+           {"overhead", plan.overhead()},
+           {"plan_ms", plan.made_in_ms},
+           {"instructions", plan.instructions.size()},
+           {"recomputed_nodes", plan.recomputed_nodes()}};
+  for (const Tier tier : {Tier::host, Tier::disk})
+    if (plan.held[tier] > 0_B)
+      row["tiers"][std::string(ebb::name(tier))] = {
+          {"planned_bytes", plan.held[tier].count},
+          {"fetched_bytes", plan.moved[tier].fetched.count},
+          {"stored_bytes", plan.moved[tier].stored.count}};
+  return row;
 }
 
 void make_folder(const fs::path& folder) {

@@ -9,6 +9,7 @@
 
 #include "core/json.h"
 #include "ebb/storage.h"
+#include "report/tensor_names.h"
 
 namespace ebb::report {
 namespace {
@@ -45,7 +46,7 @@ std::string without_numbers(const std::string& path) {
   return result;
 }
 
-constexpr std::string_view nameless = "(outside modules)";
+constexpr std::string_view nameless = "(top level)";
 std::string shown(const std::string& path) { return path.empty() ? std::string(nameless) : path; }
 
 // A drawing of live bytes: columns of time, eight heights a line.
@@ -85,7 +86,11 @@ MemoryProfile profile(const Plan& plan, int depth) {
   result.peak_instruction = plan.peak_instruction.number();
   std::vector<CategoryBytes> change(count + 1);
   std::map<std::string, CategoryBytes> modules;
-  for (const Buffer& buffer : plan.buffers) {
+  const TensorNames tensors = tensor_names(plan);
+  for (const BufferId id : plan.buffers.ids()) {
+    const Buffer& buffer = plan.buffers[id];
+    // What no module made has the name of what it is: logits, an input.
+    const std::string& path = buffer.path.empty() ? tensors.buffers[id.index()] : buffer.path;
     if (plan.tier_of(buffer) != Tier::device) continue;
     const bool stays = !buffer.in_arena();
     const int first = stays ? 0 : buffer.first.number();
@@ -96,8 +101,8 @@ MemoryProfile profile(const Plan& plan, int depth) {
     change[static_cast<std::size_t>(last) + 1][buffer.category] -= counted(plan, buffer);
     if (first > peak || last < peak) continue;
     result.at_peak.push_back(
-        {buffer.path, std::string(buffer.op), buffer.category, counted(plan, buffer), first, last});
-    modules[cut(buffer.path, depth)][buffer.category] += counted(plan, buffer);
+        {path, std::string(buffer.op), buffer.category, counted(plan, buffer), first, last});
+    modules[cut(path, depth)][buffer.category] += counted(plan, buffer);
   }
   CategoryBytes live;
   for (std::size_t i = 0; i < count; ++i) {

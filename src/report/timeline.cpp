@@ -9,6 +9,8 @@
 #include "core/json.h"
 #include "ebb/report/memory_profile.h"
 #include "ebb/storage.h"
+#include "report/lane_times.h"
+#include "report/tensor_names.h"
 
 namespace ebb::report {
 namespace {
@@ -82,24 +84,86 @@ std::vector<Phase> phases_of(const Plan& plan) {
   return phases;
 }
 
-Json buffers_of(const Plan& plan, Names& names) {
-  Json path = Json::array(), op = Json::array(), category = Json::array(), bytes = Json::array(),
-       first = Json::array(), last = Json::array(), offset = Json::array();
+Json buffers_of(const Plan& plan, const TensorNames& tensors, Names& names) {
+  Json path = Json::array(), op = Json::array(), type = Json::array(), category = Json::array(),
+       bytes = Json::array(), first = Json::array(), last = Json::array(), offset = Json::array();
   const int end = static_cast<int>(plan.instructions.size()) - 1;
-  for (const Buffer& b : plan.buffers) {
+  const std::vector<std::string> types = tensor_types(plan);
+  for (const BufferId id : plan.buffers.ids()) {
+    const Buffer& b = plan.buffers[id];
     if (plan.tier_of(b) != Tier::device) continue;
     const bool stays = !b.in_arena();
     if (!stays && b.last < b.first) continue;
-    path.push_back(names(b.path));
+    path.push_back(names(tensors.buffers[id.index()]));
     op.push_back(names(b.op));
+    type.push_back(names(types[id.index()]));
     category.push_back(static_cast<int>(b.category));
     bytes.push_back(stays ? Storage::reservation(plan.device, b.size).count : b.size.count);
     first.push_back(stays ? 0 : b.first.number());
     last.push_back(stays ? end : b.last.number());
     offset.push_back(stays ? -1 : b.place.offset.count);
   }
-  return {{"path", path},   {"op", op},     {"category", category}, {"bytes", bytes},
-          {"first", first}, {"last", last}, {"offset", offset}};
+  return {{"path", path},   {"op", op},       {"type", type}, {"category", category},
+          {"bytes", bytes}, {"first", first}, {"last", last}, {"offset", offset}};
+}
+
+constexpr const char* lane_names[] = {"compute", "beside", "store", "fetch"};
+
+// Lanes and times of the instructions, for plans with more than one lane.
+void add_lanes(const Plan& plan, std::span<const double> measured_ms, Json& result) {
+  if (plan.lanes.size() < 2) return;
+  Json lane = Json::array(), start = Json::array(), clock = Json::array();
+  const std::vector<double> predicted = predicted_times(plan);
+  const LaneTimes times =
+      lane_times(plan, measured_ms.empty() ? std::span<const double>(predicted) : measured_ms);
+  for (const InstructionId i : plan.instructions.ids()) {
+    lane.push_back(static_cast<int>(plan.lanes[plan.instructions[i].lane].kind));
+    start.push_back(to_microseconds(times.start[i.index()]));
+    clock.push_back(to_microseconds(times.clock[i.index()]));
+  }
+  result["lanes"] = lane_names;
+  result["instructions"]["lane"] = lane;
+  result["instructions"]["start_ms"] = start;
+  result["instructions"]["clock_ms"] = clock;
+  result["end_ms"] = to_microseconds(times.end);
+}
+
+// Bytes in a tier at every instruction: variables that are there, and results of the step.
+Json live_bytes(const Plan& plan, Tier tier) {
+  const std::size_t count = plan.instructions.size();
+  std::vector<std::int64_t> change(count + 1);
+  for (const Buffer& b : plan.buffers) {
+    if (plan.tier_of(b) != tier) continue;
+    const bool stays = !b.place.space;
+    if (!stays && b.last < b.first) continue;
+    change[stays ? 0 : b.first.index()] += b.size.count;
+    change[stays ? count : b.last.index() + 1] -= b.size.count;
+  }
+  Json live = Json::array();
+  std::int64_t now = 0;
+  for (std::size_t i = 0; i < count; ++i) live.push_back(now += change[i]);
+  return live;
+}
+
+// The other tiers that the plan uses, and every copy to and from them.
+void add_tiers(const Plan& plan, Json& result) {
+  Json tiers = Json::array(), instruction = Json::array(), bytes = Json::array();
+  for (const Tier tier : {Tier::host, Tier::disk})
+    if (plan.held[tier] > 0_B)
+      tiers.push_back({{"name", name(tier)},
+                       {"held_bytes", plan.held[tier].count},
+                       {"fetched_bytes", plan.moved[tier].fetched.count},
+                       {"stored_bytes", plan.moved[tier].stored.count},
+                       {"live", live_bytes(plan, tier)}});
+  if (tiers.empty()) return;
+  for (const InstructionId i : plan.instructions.ids()) {
+    const Lane::Kind kind = plan.lanes[plan.instructions[i].lane].kind;
+    if (kind != Lane::Kind::store && kind != Lane::Kind::fetch) continue;
+    instruction.push_back(i.number());
+    bytes.push_back(plan.instructions[i].outputs.front().type.bytes().count);
+  }
+  result["tiers"] = tiers;
+  result["copies"] = {{"instruction", instruction}, {"bytes", bytes}};
 }
 
 }  // namespace
@@ -107,13 +171,14 @@ Json buffers_of(const Plan& plan, Names& names) {
 std::string timeline_json(const Plan& plan, std::span<const double> measured_ms) {
   const MemoryProfile memory = profile(plan);
   const std::vector<Phase> phases = phases_of(plan);
+  const TensorNames tensors = tensor_names(plan);
   Names names;
   Json op = Json::array(), path = Json::array(), phase = Json::array(), ms = Json::array(),
        measured = Json::array();
   for (std::size_t k = 0; k < plan.instructions.size(); ++k) {
     const Instruction& i = plan.instructions[InstructionId(k)];
     op.push_back(names(i.op->name()));
-    path.push_back(names(i.path));
+    path.push_back(names(tensors.instructions[k]));
     phase.push_back(static_cast<int>(phases[k]));
     ms.push_back(to_microseconds(i.predicted_ms));
   }
@@ -135,9 +200,11 @@ std::string timeline_json(const Plan& plan, std::span<const double> measured_ms)
       {"phases", phase_names},
       {"instructions",
        {{"op", op}, {"path", path}, {"phase", phase}, {"ms", ms}, {"measured_ms", measured}}},
-      {"buffers", buffers_of(plan, names)},
+      {"buffers", buffers_of(plan, tensors, names)},
       {"decisions", decisions},
       {"modules", modules}};
+  add_lanes(plan, measured_ms, result);
+  add_tiers(plan, result);
   result["names"] = names.all();
   return json_text(result);
 }

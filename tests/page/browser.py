@@ -168,6 +168,24 @@ class Page:
         for kind in ("mousePressed", "mouseReleased"):
             self.mouse(kind, left + width / 2, top + height / 2, button="left", clickCount=1)
 
+    def touch(self, selector, x=0.5, y=0.5):
+        """A tap with a finger, at shares of the element's width and height."""
+        self.send("Emulation.setTouchEmulationEnabled", enabled=True)  # also enlarges controls, so before the box
+        left, top, width, height = self.box(selector)
+        point = {"x": left + width * x, "y": top + height * y}
+        self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=[point])
+        self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        self.send("Emulation.setTouchEmulationEnabled", enabled=False)
+
+    def choose_file(self, selector, path):
+        root = self.send("DOM.getDocument")["root"]["nodeId"]
+        node = self.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.send("DOM.setFileInputFiles", nodeId=node, files=[str(pathlib.Path(path).resolve())])
+
+    def type(self, selector, text):
+        self.evaluate(f"(() => {{ const n = document.querySelector({json.dumps(selector)}); n.focus(); n.select(); }})()")
+        self.send("Input.insertText", text=text)
+
     def press(self, key):
         text = {"text": key} if len(key) == 1 else {}
         self.send("Input.dispatchKeyEvent", type="keyDown", key=key, **text)

@@ -4,8 +4,8 @@
     tests/page/check_page.py EBB [--keep DIR]
 
 EBB is the built program. It makes a small study, profile and frontier; every chart must be there, pointing,
-row switch, zoom and keyboard must work, and nothing may be logged as an error or fetched from anywhere. Ends
-with 77, ctest's word for a skipped test, where no Chromium is installed. --keep leaves pages and pictures in a
+row switch, zoom, search, comparing, keyboard and touch must work, contrasts must be those of WCAG AA in light and
+dark, and nothing may be logged as an error or fetched from anywhere. Ends with 77, ctest's word for a skipped test, where no Chromium is installed. --keep leaves pages and pictures in a
 folder to look at.
 """
 import argparse
@@ -17,6 +17,7 @@ import tempfile
 import unittest
 
 import browser
+import contrast
 
 SIZES = "--workload gpt2 --layers 3 --width 32 --heads 2 --sequence 32 --vocabulary 300 --batch 4 --threads 1".split()
 folder = None
@@ -75,9 +76,38 @@ class PageTest(unittest.TestCase):
         self.assertEqual(drawn, used)
         self.assertIn("peak", self.text(".peak text"))
 
+    # Every text by WCAG AA, and every colour with a meaning at 3:1 on the page's ground.
+    def check_contrast(self):
+        for scheme in ("light", "dark"):
+            self.page.prefer(scheme)
+            texts = self.page.evaluate(contrast.TEXTS)
+            self.assertGreater(len(texts), 40)
+            for text in texts:
+                self.assertGreaterEqual(contrast.contrast(text["colour"], text["ground"]), contrast.required(text), (scheme, text))
+            palette = self.page.evaluate(contrast.PALETTE)
+            ground = palette.pop("page")
+            for name, colour in palette.items():
+                self.assertGreaterEqual(round(contrast.contrast(colour, ground), 2), 3.0, (scheme, name))
+            categories = ("weights", "optimizer", "inputs", "gradients", "activations", "workspace")
+            for mark in ("phase-2", "phase-3", "store", "fetch"):
+                for category in categories:
+                    self.assertGreater(contrast.difference(palette[mark], palette[category]), 20, (scheme, mark, category))
+        self.page.prefer("light")
+
+    # Labels of axes and lanes may not lie over each other.
+    def check_labels_apart(self, selector):
+        boxes = self.page.evaluate(f"""[...document.querySelectorAll({json.dumps(selector)})].map((n) => {{
+            const b = n.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom, n.textContent]; }})""")
+        for i, a in enumerate(boxes):
+            for b in boxes[i + 1:]:
+                apart = a[2] <= b[0] + 1 or b[2] <= a[0] + 1 or a[3] <= b[1] + 3 or b[3] <= a[1] + 3
+                self.assertTrue(apart, (selector, a, b))
+
     def check_no_overflow(self, width):
         self.page.resize(width, 900)
         self.page.wait_for(f"document.documentElement.scrollWidth <= {width}", 3)
+        for selector in (".timeline text", ".frontier .axis text", ".losses text"):
+            self.check_labels_apart(selector)
         self.page.resize(1280, 900)
         self.page.wait_for("document.querySelector('.timeline').getAttribute('width') > 900", 3)
 
@@ -105,6 +135,7 @@ class Ablation(PageTest):
         self.assertEqual(shown(), [row["name"] for row in self.rows])
         self.assertEqual(self.count(".bars tbody tr .measured"), len(self.rows))
         self.assertEqual(self.count(".bars tbody tr rect.time"), len(self.rows))
+        self.assertEqual(self.count(".bars tbody tr line.predicted"), len(self.rows))
 
     def test_pointing_tells_the_tensor(self):
         self.pick("baseline")
@@ -116,10 +147,13 @@ class Ablation(PageTest):
             self.page.move(left + width * 0.45, top + y)
             lines = tip(self.page).split("\n")
             if "alive" in lines[-1] and len(lines) > 3:
-                place, kind, size = lines[:3]
-                self.assertIn("" if place == "(outside modules)" else place, timeline["names"])
+                if "predicted" in lines[-2]:
+                    continue  # a kernel, under the memory
+                # Workspaces have no type.
+                (place, *_, kind, size, life), rest = ([*lines[:2], *lines[2:5]], lines[5:]) if "of the peak" in lines[3] else (lines[:4], lines[4:])
+                self.assertIn("" if place == "(top level)" else place, timeline["names"])
                 self.assertRegex(size, r"^[\d.,]+ (B|KiB|MiB), [\d.]+% of the peak$")
-                self.assertRegex(lines[3], r"^(stays from step to step|lives from instruction \d+ to \d+ of \d+)$")
+                self.assertRegex(life, r"^(stays from step to step|lives from instruction \d+ to \d+ of \d+)$")
                 self.assertEqual(self.count(".mark .tensor"), 1)
                 seen.add(kind.split(",")[0])
         self.assertLessEqual({"weights", "optimizer state", "activations"}, seen)
@@ -169,6 +203,9 @@ class Ablation(PageTest):
         self.assertIn(f"instruction {peak}:", tip(self.page))
         self.page.press("ArrowRight")
         self.assertIn(f"instruction {peak + 1}:", tip(self.page))
+        self.page.press("k")
+        self.assertIn("predicted", tip(self.page))
+        self.page.press("ArrowLeft")
         before = tip(self.page)
         self.page.press("ArrowDown")
         self.assertNotEqual(tip(self.page), before)
@@ -203,6 +240,136 @@ class Ablation(PageTest):
         self.page.move(left + width / 2, top + height / 2)
         self.assertIn("all\npeak", tip(self.page))
 
+    def test_error_bars_marks_and_budget(self):
+        spread = [row for row in self.rows if row["step_ms"]["high"] > row["step_ms"]["low"]]
+        self.assertEqual(self.count(".frontier .error-bar"), len(spread))
+        legend = " ".join(self.texts(".mark-legend li"))
+        for name in ("baseline", "one technique", "several techniques", "everything together", "fastest to slowest run", "budget"):
+            self.assertIn(name, legend)
+        self.pick("auto")
+        self.assertEqual(self.count(".frontier .budget"), 1)
+        self.assertEqual(self.count(".timeline .budget"), 1)
+        self.assertIn("budget", self.text("#timeline .legend"))
+        self.pick("baseline")
+        self.assertEqual(self.count(".timeline .budget"), 0)
+
+    def test_no_claim_from_two_steps(self):
+        self.assertEqual(self.data["study"]["settings"]["steps"], 2)
+        self.assertIn("too few", self.text(".figures"))
+        self.assertNotIn("its time", self.text(".figures"))
+        self.assertIn("rough", self.text("#bars .lead"))
+        self.assertEqual(set(self.texts(".bars .same")), {""})
+
+    def test_a_tensor_is_found(self):
+        self.pick("baseline")
+        self.page.type("#find", "logits")
+        self.assertGreater(self.count("#found button"), 0)
+        self.assertIn("logits", self.text("#found button"))
+        self.page.click("#found button")
+        self.page.wait_for("!document.getElementById('tip').hidden", 3)
+        self.assertIn("logits", tip(self.page))
+        self.assertEqual(self.count(".mark .tensor"), 1)
+        # By keyboard: Enter takes the largest, the arrow goes into the list, Escape ends it.
+        self.page.type("#find", "h.1 mlp")
+        self.page.press("Enter")
+        self.assertIn("h.1.mlp", tip(self.page))
+        self.page.evaluate("document.getElementById('find').focus()")
+        self.page.press("ArrowDown")
+        self.assertTrue(self.page.evaluate("document.activeElement.matches('#found button')"))
+        self.page.evaluate("document.getElementById('find').focus()")
+        self.page.press("Escape")
+        self.assertEqual(self.count("#found button"), 0)
+        self.assertEqual(self.count(".found-tensor"), 0)
+        self.page.type("#find", "no such thing")
+        self.assertIn("none", self.text(".search [role=status]"))
+        self.page.evaluate("document.getElementById('find').focus()")
+        self.page.press("Escape")
+
+    def test_two_rows_over_each_other(self):
+        self.pick("all")
+        self.assertEqual(self.count(".timeline .over"), 0)
+        self.page.evaluate("(() => { const s = document.getElementById('compare'); s.value = 'baseline'; s.dispatchEvent(new Event('change')); })()")
+        self.assertEqual(self.count(".timeline .over"), 1)
+        self.assertIn("baseline", self.text("#compared"))
+        self.assertEqual(self.texts(".losses + *, #losses .strip-key span")[0], "all")
+        row = {r["name"]: r for r in self.rows}
+        ratio = f"{row['all']['planned_peak_bytes'] / row['baseline']['planned_peak_bytes']:.2f}×"
+        self.assertIn(ratio, self.text("#compared tbody tr"))
+        self.page.click("#timeline [aria-label=Axis] button:nth-child(2)")
+        self.assertEqual(self.count(".timeline .over"), 1)
+        self.page.click("#timeline [aria-label=Axis] button:nth-child(1)")
+        self.page.evaluate("(() => { const s = document.getElementById('compare'); s.value = ''; s.dispatchEvent(new Event('change')); })()")
+        self.assertEqual(self.count(".timeline .over"), 0)
+
+    def test_another_study_over_this_one(self):
+        self.pick("baseline")
+        points = self.count(".frontier .point")
+        self.page.choose_file("#other-file", folder / "ablation" / "report.html")
+        self.page.wait_for("document.querySelectorAll('.point-other').length > 0", 3)
+        self.assertEqual(self.count(".frontier .point"), 2 * points)
+        self.assertEqual(self.count(".curve-other path") > 0, True)
+        self.assertEqual(self.count("#compare optgroup option"), len(self.rows))
+        self.assertEqual(self.count(".timeline .over"), 1)
+        # Results without timelines have points and losses.
+        self.page.choose_file("#other-file", folder / "ablation" / "results.json")
+        self.page.wait_for("document.querySelectorAll('.timeline .over').length === 0", 3)
+        self.assertEqual(self.count(".frontier .point"), 2 * points)
+        self.page.click("#other-remove")
+        self.assertEqual(self.count(".frontier .point"), points)
+        # What is no study is refused in words.
+        self.page.choose_file("#other-file", folder / "ablation" / "results.csv")
+        self.page.wait_for("document.querySelector('.other-title.wrong') !== null", 3)
+        self.assertIn("results.csv is neither", self.text(".other-title"))
+        self.assertEqual(self.count(".frontier .point"), points)
+
+    def test_losses(self):
+        self.pick("blocks")
+        lines = [row for row in self.rows if len(row["losses"]) > 1]
+        self.assertEqual(self.count(".losses .loss"), len(lines))
+        self.assertEqual(self.count(".losses .loss.chosen"), 1)
+        self.page.box(".losses")
+        self.page.move(5, 5)
+        self.page.evaluate("document.querySelector('.losses').focus()")
+        self.page.press("ArrowRight")
+        self.assertIn("step 1\n", tip(self.page))
+        self.page.press("End")
+        value = next(row for row in self.rows if row["name"] == "blocks")["losses"][-1]
+        self.assertIn(f"blocks: {value:.6g}"[:14], tip(self.page))
+        self.page.press("Escape")
+        self.assertEqual(tip(self.page), "")
+        self.page.touch(".losses")
+        self.assertIn("step", tip(self.page))
+
+    def test_touch(self):
+        self.pick("baseline")
+        self.page.resize(390, 844)
+        self.page.wait_for("document.querySelector('.timeline').getAttribute('width') < 390", 3)
+        self.page.touch(".timeline", 0.5, 0.5)
+        self.assertIn("of the peak", tip(self.page))
+        self.page.touch(".timeline [data-lane=kernels] rect:nth-child(3)")
+        self.assertIn("predicted", tip(self.page))
+        self.page.touch(".point[data-row=all]")
+        self.page.wait_for("decodeURIComponent(location.hash) === '#all'", 3)
+        self.page.touch("#timeline h2")
+        self.assertEqual(tip(self.page), "")
+        self.page.resize(1280, 900)
+
+    def test_kernels_share_the_axis(self):
+        self.pick("baseline")
+        left, top, width, height = self.page.box(".timeline [data-lane=kernels] rect")
+        self.page.move(left + width / 2, top + height / 2)
+        self.assertIn("instruction 0;", tip(self.page))
+        self.assertIn("predicted", tip(self.page))
+        whole = self.count(".timeline .kernel")
+        self.page.evaluate("document.querySelector('.timeline').focus()")
+        self.page.press("+")
+        self.assertLess(self.count(".timeline .kernel"), whole)
+        self.page.press("0")
+
+    def test_contrast(self):
+        self.pick("auto")
+        self.check_contrast()
+
     def test_decisions_are_those_of_the_row(self):
         self.pick("baseline")
         self.assertIn("Nothing is computed again", self.text("#decisions"))
@@ -233,8 +400,14 @@ class Ablation(PageTest):
     def test_prints_and_fits_narrow_screens(self):
         self.page.print(folder / "printed.pdf")
         self.assertGreater((folder / "printed.pdf").stat().st_size, 20000)
-        for width in (380, 800):
+        for width in (390, 500, 800):
             self.check_no_overflow(width)
+        for width in (390, 500, 1400) if keep else ():
+            for scheme in ("light", "dark"):
+                self.page.prefer(scheme)
+                self.page.resize(width, 900)
+                self.page.screenshot(folder / f"ablation-{width}-{scheme}.png", whole=True)
+        self.page.prefer("light")
 
 
 class Frontier(PageTest):
@@ -242,12 +415,41 @@ class Frontier(PageTest):
 
     def test_curve_and_plans(self):
         points = self.data["study"]["curves"][0]["points"]
-        self.assertEqual(self.count(".frontier .curve circle"), len(points))
+        self.assertEqual(self.count(".frontier .curve .dot"), len(points))
         self.assertEqual(self.count(".card"), len(points))
         self.check_timeline(self.data["study"]["rows"][0]["name"])
-        left, top, width, height = self.page.box(".frontier .curve circle")
+        left, top, width, height = self.page.box(".frontier .curve .dot")
         self.page.move(left + width / 2, top + height / 2)
         self.assertIn("automatic plan", tip(self.page))
+        # A point of the curve is a row, by keyboard and finger too.
+        self.page.evaluate("document.querySelectorAll('.curve-point')[1].focus()")
+        self.page.press("Enter")
+        self.page.wait_for(f"decodeURIComponent(location.hash.slice(1)) === {json.dumps(self.data['study']['rows'][1]['name'])}", 3)
+        self.assertEqual(self.count(".timeline .budget"), 1)
+
+
+class Tiers(PageTest):
+    kind = "tiers"
+
+    def test_bytes_of_tiers_and_copies(self):
+        name = self.data["study"]["rows"][0]["name"]
+        self.check_timeline(name)
+        timeline = self.data["timelines"][name]
+        self.assertEqual(self.texts(".timeline .tier ~ .axis .lane-name") or self.texts(".tier + .axis .lane-name"), ["disk"])
+        for lane in ("kernels", "store", "fetch"):
+            self.assertGreater(self.count(f".timeline [data-lane={lane}] rect"), 0, lane)
+        left, top, width, height = self.page.box(".timeline [data-tier=disk]")
+        self.page.move(left + width / 2, top + height - 4)
+        self.assertRegex(tip(self.page), r"^disk: .* in use\nof .* held")
+        left, top, width, height = self.page.box(".timeline [data-lane=fetch] rect")
+        self.page.move(left + width / 2, top + height / 2)
+        self.assertRegex(tip(self.page).split("\n")[1], r"^fetch, [\d.,]+ .*iB")
+        self.page.click("#timeline [aria-label=Axis] button:nth-child(2)")
+        self.assertGreater(self.count(".timeline [data-lane=store] rect"), 0)
+        self.assertGreater(len(timeline["copies"]["bytes"]), 0)
+        self.assertEqual(self.count(".timeline .budget"), 1)
+        self.check_contrast()
+        self.check_no_overflow(390)
 
 
 class Profile(PageTest):
@@ -259,12 +461,21 @@ class Profile(PageTest):
         measured = self.data["timelines"][row["name"]]["instructions"]["measured_ms"]
         self.assertEqual(len(measured), row["instructions"])
         self.assertIn("Measured", self.text("#time thead"))
+        self.assertIn("time of a step", self.text("#promise"))
+        self.assertIn("predicted", self.text(".figures"))
+        # On the axis of time, predicted kernels are beside the measured ones.
+        self.page.click("#timeline [aria-label=Axis] button:nth-child(2)")
+        self.assertEqual(self.texts(".timeline .lane-name"), ["measured", "predicted"])
+        left, top, width, height = self.page.box(".timeline [data-lane=measured] rect")
+        self.page.move(left + width / 2, top + height / 2)
+        self.assertRegex(tip(self.page), r"measured, .* predicted")
+        self.check_contrast()
         trace = json.loads((folder / "profile" / "trace.json").read_text())["traceEvents"]
         self.assertEqual(sum(event["ph"] == "X" for event in trace), row["instructions"])
 
 
 def main():
-    global program, folder
+    global program, folder, keep
     parser = argparse.ArgumentParser()
     parser.add_argument("ebb")
     parser.add_argument("--keep")
@@ -272,12 +483,14 @@ def main():
     if browser.find() is None:
         print("skipped: no Chromium is installed (apt-get install chromium)")
         sys.exit(77)
-    program = options.ebb
+    program, keep = options.ebb, options.keep
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(options.keep or temporary)
         ebb("ablate", *SIZES, "--steps", "2", "--runs", "2", "--points", "4", "--out", str(folder / "ablation"))
         ebb("frontier", *SIZES, "--points", "4", "--out", str(folder / "frontier"))
         ebb("profile", *SIZES, "--out", str(folder / "profile"))
+        ebb("profile", *"--workload lm --layers 2 --width 128 --batch 16 --steps 3 --budget least --disk-budget 1GiB".split(),
+            "--offload-folder", str(folder), "--out", str(folder / "tiers"))
         unittest.main(argv=[sys.argv[0], *rest])
 
 

@@ -57,7 +57,8 @@ Json row_json(const Row& row, const Row* baseline) {
                                         static_cast<double>(baseline->planned.peak.count),
                                     6);
     object["time_ratio"] = digits(row.median_ms() / baseline->median_ms(), 6);
-    object["same_losses_as_baseline"] = same_losses(row.losses, baseline->losses);
+    if (tell_of_training(baseline->losses))
+      object["same_losses_as_baseline"] = same_losses(row.losses, baseline->losses);
   }
   object["losses"] = row.losses;
   return object;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "cli/memory_check.h"
@@ -48,6 +49,13 @@ double Row::loss() const {
 bool same_losses(const std::vector<double>& a, const std::vector<double>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); });
+}
+
+bool tell_of_training(const std::vector<double>& losses) {
+  return losses.size() >= 3 &&
+         std::all_of(losses.begin(), losses.end(),
+                     [](double loss) { return std::isfinite(loss); }) &&
+         std::adjacent_find(losses.begin(), losses.end(), std::not_equal_to<>()) != losses.end();
 }
 
 Study::Study(std::unique_ptr<Subject> subject, StudyOptions options, Rates rates)

@@ -51,6 +51,11 @@ struct Row {
 // To the bit, where what is not a number equals itself.
 bool same_losses(const std::vector<double>& a, const std::vector<double>& b);
 
+// Whether equal losses mean that the same was computed. The first loss is from before any update,
+// the second has seen one, the third also what an optimizer carried from step to step; and losses
+// that never change show nothing.
+bool tell_of_training(const std::vector<double>& losses);
+
 // One run of one row.
 struct Run {
   Planned planned;

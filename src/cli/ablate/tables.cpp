@@ -41,9 +41,10 @@ Ratios ratios_of(const Row& row, const Row* baseline) {
           fmt::format("{:.2f}", row.median_ms() / baseline->median_ms())};
 }
 
-// Whether the row gave another row's losses to the bit.
+// Whether the row gave another row's losses to the bit, where that could have been otherwise.
 bool same_bits(const Row& row, const Row* baseline) {
-  return baseline && &row != baseline && same_losses(row.losses, baseline->losses);
+  return baseline && &row != baseline && tell_of_training(baseline->losses) &&
+         same_losses(row.losses, baseline->losses);
 }
 
 std::string title(const Row& row) {
@@ -116,7 +117,7 @@ std::string to_markdown(const Results& results) {
       "after the last.\nTime is the median over runs that took turns, with half the distance "
       "between the fastest and the slowest. The loss is the mean over\nthe last quarter of the "
       "steps; every row saw the same samples. `=`: the same losses as the baseline, to the "
-      "bit.\n\n",
+      "bit (from three steps on).\n\n",
       workload_name(results.settings), caption(results), results.facts.value("date", ""),
       results.facts.value("version", ""), results.facts.value("command", ""));
   text +=

@@ -47,6 +47,7 @@ class TierSearch {
       if (plan && (!best || plan->predicted_ms < best->predicted_ms)) best = std::move(plan);
       if (best && ++made_ == most_made) break;
     }
+    if (best && best->predicted_ms > resident_.keep_all_ms()) compare_with_resident(best);
     if (best) return {std::move(best), {}};
     Plan least = least_plan();
     if (least.peak > *budget) return {{}, Planner::kept(least)};
@@ -68,6 +69,16 @@ class TierSearch {
     return std::any_of(offers_.begin(), offers_.end(), [&](const Offer& offer) {
       return offer.ms <= 1.01 * resident_.keep_all_ms();
     });
+  }
+
+  // Offers are sorted by estimates, which are rough. Recomputation alone is never faster than the
+  // plan that is chosen, whatever was estimated.
+  void compare_with_resident(std::optional<Plan>& best) {
+    const Placement nothing = place({}, {}, resident_);
+    const Bytes budget = *resident_.options().budget;
+    if (!nothing.empty() || !with(nothing).estimate(budget)) return;
+    std::optional<Plan> resident = resident_.keep(budget);
+    if (resident && resident->predicted_ms < best->predicted_ms) best = std::move(resident);
   }
 
   // Finds by bisection the smallest part of the candidates that must leave if nothing is

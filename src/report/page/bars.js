@@ -4,7 +4,9 @@ class Bars {
     this.onPick = onPick;
     this.sort = "memory";
     this.mostBytes = Math.max(...rows.map((row) => Math.max(row.planned_peak_bytes, row.measured_peak_bytes)));
-    this.mostMs = Math.max(...rows.map((row) => row.step_ms.high));
+    this.mostMs = Math.max(...rows.map((row) => Math.max(row.step_ms.high, row.predicted_step_ms ?? 0)));
+    this.bytes = bytesLike(this.mostBytes);
+    this.ms = msLike(this.mostMs);
     this.body = html("tbody");
     this.buttons = [["memory", "memory"], ["time", "time"], ["study", "order of the study"]].map(([key, label]) =>
       html("button", { type: "button", "data-sort": key, onclick: () => this.sortBy(key) }, label));
@@ -12,10 +14,16 @@ class Bars {
     host.append(
       html("div", { class: "toolbar" }, html("span", { class: "label" }, "Sort by"), html("div", { class: "segmented" }, this.buttons),
         legend(categoryOrder.filter((name) => rows.some((row) => row.planned_by_category[name] > 0)))),
-      html("div", { class: "scroll" }, html("table", { class: "bars" },
+      html("div", { class: "strip-key marks" },
+        html("span", {}, html("span", { class: "swatch tick-measured" }), "measured memory"),
+        html("span", {}, html("span", { class: "swatch time-swatch" }), "measured time, median"),
+        html("span", {}, html("span", { class: "swatch spread-swatch" }), "fastest and slowest run"),
+        html("span", {}, html("span", { class: "swatch tick-predicted" }), "time the plan predicted"),
+        rows.some(sameLosses) ? html("span", {}, html("span", { class: "same-key" }, "="), "the baseline's losses, to the bit") : null),
+      scrolling("Memory and time of every row", html("table", { class: "bars" },
         html("thead", {}, html("tr", {},
           html("th", { scope: "col" }, "Technique"), html("th", { scope: "col", colspan: 3 }, "Peak memory"),
-          html("th", { scope: "col", colspan: 3 }, "Time a step"), losses ? html("th", { scope: "col", class: "number" }, "Loss") : null)),
+          html("th", { scope: "col", colspan: 3 }, "Time a step"), html("th", { scope: "col", class: "number" }, "Predicted"), losses ? html("th", { scope: "col", class: "number" }, "Loss") : null)),
         this.body)));
     this.losses = losses;
     this.sortBy("memory");
@@ -27,7 +35,7 @@ class Bars {
     const value = { memory: (row) => row.planned_peak_bytes, time: (row) => row.step_ms.median, study: (row) => rows.indexOf(row) }[key];
     this.body.replaceChildren(...[...rows].sort((a, b) => value(a) - value(b)).map((row) => this.line(row)),
       ...failed.map((row) => html("tr", { class: "failed" }, html("th", { scope: "row" }, title(row)),
-        html("td", { colspan: this.losses ? 7 : 6 }, row.error))));
+        html("td", { colspan: this.losses ? 8 : 7 }, row.error))));
     this.select(this.selected);
   }
 
@@ -42,12 +50,12 @@ class Bars {
     return html("tr", { "data-row": row.name, onclick: () => this.onPick(row.name) },
       html("th", { scope: "row" }, html("button", { type: "button", class: "row-name", title: `Show the memory of ${row.name}` }, title(row))),
       html("td", { class: "bar" }, this.memoryBar(row)),
-      html("td", { class: "number" }, formatBytes(row.planned_peak_bytes)), html("td", { class: "number ratio" }, memory),
+      html("td", { class: "number" }, this.bytes(row.planned_peak_bytes)), html("td", { class: "number ratio" }, memory),
       html("td", { class: "bar" }, this.timeBar(row)),
-      html("td", { class: "number" }, formatMs(row.step_ms.median)), html("td", { class: "number ratio" }, time),
+      html("td", { class: "number" }, this.ms(row.step_ms.median)), html("td", { class: "number ratio" }, time),
+      html("td", { class: "number quiet-text" }, row.predicted_step_ms === undefined ? "" : this.ms(row.predicted_step_ms)),
       this.losses ? html("td", { class: "number" }, Number.isFinite(row.loss) ? row.loss.toFixed(4) : "not a number",
-        html("span", { class: "same", title: row.same_losses_as_baseline ? "The same losses as the baseline, to the bit" : "" },
-          row.same_losses_as_baseline && row.name !== "baseline" ? "=" : "")) : null);
+        html("span", { class: "same", title: sameLosses(row) ? "The same losses as the baseline, to the bit" : null }, sameLosses(row) ? "=" : "")) : null);
   }
 
   memoryBar(row) {
@@ -73,6 +81,8 @@ class Bars {
         svg("title", {}, `median of ${runs.length} runs ${formatMs(median)}, from ${formatMs(low)} to ${formatMs(high)}`)),
       runs.length > 1 ? [svg("line", { class: "spread", x1: share(low), x2: share(high), y1: 10, y2: 10 }),
         svg("line", { class: "spread", x1: share(low), x2: share(low), y1: 6, y2: 14 }),
-        svg("line", { class: "spread", x1: share(high), x2: share(high), y1: 6, y2: 14 })] : null);
+        svg("line", { class: "spread", x1: share(high), x2: share(high), y1: 6, y2: 14 })] : null,
+      row.predicted_step_ms === undefined ? null : svg("line", { class: "predicted", x1: share(row.predicted_step_ms), x2: share(row.predicted_step_ms), y1: 1, y2: 19 },
+        svg("title", {}, `predicted ${formatMs(row.predicted_step_ms)}`)));
   }
 }

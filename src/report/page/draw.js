@@ -73,3 +73,27 @@ function onWidth(node, draw) {
   new ResizeObserver(update).observe(node);
   update();
 }
+
+// A part that scrolls sideways where it is too wide, also by keyboard.
+const scrolling = (label, ...children) => html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, children);
+
+// How a mark is pointed at and chosen, by mouse, finger and keyboard.
+function pointing(tell, choose) {
+  return {
+    onpointermove: (event) => tell(event.clientX, event.clientY),
+    onpointerdown: (event) => tell(event.clientX, event.clientY),
+    onpointerleave: (event) => event.pointerType !== "touch" && hideTip(),
+    onblur: hideTip,
+    onfocus: (event) => {
+      const box = event.currentTarget.getBoundingClientRect();
+      tell(box.right, box.top);
+    },
+    onclick: () => choose(),
+    onkeydown: (event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), choose()),
+  };
+}
+document.addEventListener("pointerdown", (event) => {
+  // A tap beside the charts closes what a tap has opened.
+  if (!event.target.closest("svg, .found")) hideTip();
+});
+document.addEventListener("keydown", (event) => event.key === "Escape" && hideTip());

@@ -24,6 +24,26 @@ function formatMs(ms) {
   return ms < 0.1 ? `${significant(ms * 1000)} µs` : `${significant(ms)} ms`;
 }
 
+// One unit for the whole page: that of its largest peak. What is much smaller has a unit of its own.
+let largestUnit = null;
+function unitFor(most) {
+  largestUnit ??= byteUnit(Math.max(1, ...rows.map((row) => Math.max(row.planned_peak_bytes, row.measured_peak_bytes ?? 0))));
+  return most >= 0.05 * largestUnit.size && most < 1024 * largestUnit.size ? largestUnit : byteUnit(most);
+}
+
+// One unit for numbers that are read side by side. What would be shown as 0 keeps a unit of its own.
+function bytesLike(most) {
+  const unit = unitFor(most);
+  return (bytes) => {
+    if (bytes !== 0 && Math.abs(bytes) < 0.0005 * unit.size) return formatBytes(bytes);
+    return unit.size === 1 ? `${bytes} B` : `${significant(bytes / unit.size)} ${unit.name}`;
+  };
+}
+function msLike(most) {
+  const [name, size] = most >= 10000 ? ["s", 1000] : most < 0.1 ? ["µs", 0.001] : ["ms", 1];
+  return (ms) => (ms !== 0 && ms < 0.0005 * size ? formatMs(ms) : `${significant(ms / size)} ${name}`);
+}
+
 // For axes, where the numbers are round.
 const tickMs = (ms) => (ms >= 10000 ? `${Number((ms / 1000).toPrecision(4))} s` : `${Number(ms.toPrecision(4))} ms`);
 const formatCount = (count) => count.toLocaleString("en");
@@ -41,9 +61,9 @@ function ticks(low, high, count) {
   return result;
 }
 
-// The same for bytes: round in the unit of the largest.
+// The same for bytes: round in the page's unit.
 function byteTicks(low, high, count) {
-  const unit = byteUnit(high);
+  const unit = unitFor(high);
   return ticks(low / unit.size, high / unit.size, count).map((value) => ({
     bytes: value * unit.size,
     label: value === 0 ? "0" : `${Number(value.toPrecision(4))} ${unit.name}`,

@@ -1,5 +1,5 @@
 // Puts the page together and keeps its parts on the same row.
-const state = { row: null };
+const state = { row: null, compared: "" };
 const parts = {};
 
 function section(id, heading, text, ...children) {
@@ -16,15 +16,19 @@ function figures() {
   const all = rows.find((row) => row.name === "all");
   const result = [];
   if (baseline && all) {
-    result.push(figure(`${formatBytes(baseline.planned_peak_bytes)} → ${formatBytes(all.planned_peak_bytes)}`, "peak, from the baseline to everything together"));
-    result.push(figure(formatRatio(all.memory_ratio), `of the baseline's memory, at ${formatRatio(all.time_ratio)} its time`));
+    const size = bytesLike(Math.max(baseline.planned_peak_bytes, all.planned_peak_bytes));
+    result.push(figure(`${size(baseline.planned_peak_bytes)} → ${size(all.planned_peak_bytes)}`, "peak, from the baseline to everything together"));
+    result.push(figure(formatRatio(all.memory_ratio), roughTimes ? "of the baseline's memory; the steps are too few to tell of time"
+      : `of the baseline's memory, at ${formatRatio(all.time_ratio)} its time`));
   } else if (data.kind === "frontier") {
-    const [least, most] = [study.curves[0].points[0], study.curves[0].points.at(-1)];
-    result.push(figure(formatBytes(least.planned_peak_bytes), `the smallest budget that can be kept, at ${formatRatio(least.overhead)} the time of keeping all`));
-    result.push(figure(formatBytes(most.planned_peak_bytes), "keeping all"));
+    const [least, most] = [study.curves[0].points[0], study.curves[0].points.at(-1)], size = bytesLike(most.planned_peak_bytes);
+    result.push(figure(size(least.planned_peak_bytes), `the smallest budget that can be kept, at ${formatRatio(least.overhead)} the time of keeping all`));
+    result.push(figure(size(most.planned_peak_bytes), "keeping all"));
   } else if (rows.length === 1) {
     result.push(figure(formatBytes(rows[0].planned_peak_bytes), "peak, as planned before the step ran"));
-    if (rows[0].step_ms) result.push(figure(formatMs(rows[0].step_ms.median), "a step"));
+    const [row] = rows;
+    if (row.step_ms) result.push(timedSteps(row) > 2 ? figure(formatMs(row.step_ms.median), `a step, the median of ${timedSteps(row)}; ${formatMs(row.predicted_step_ms)} predicted`)
+      : figure(formatMs(row.predicted_step_ms), "a step, as predicted; too few were measured to tell"));
   }
   const measured = rows.filter((row) => row.measured_peak_bytes !== undefined);
   if (measured.length) {
@@ -51,13 +55,17 @@ function header() {
 }
 
 function pick(name, { scroll = false } = {}) {
-  if (!data.timelines[name]) return;
+  const own = Boolean(data.timelines[name]);
+  if (!own) { // a row of the other study: compared with the chosen one
+    if (rowNamed(name)) compareWith(name, { scroll });
+    return;
+  }
   state.row = name;
-  const row = rows.find((candidate) => candidate.name === name);
+  const row = rowNamed(name);
   parts.bars?.select(name);
   parts.frontier?.select(name);
-  parts.timeline.show(name, { keepZoom: false });
-  parts.legend.replaceChildren(legend(stackOf(name).used));
+  parts.timeline.show(name);
+  parts.search.show(stackOf(name));
   if (parts.select) parts.select.value = name;
   for (const card of document.querySelectorAll(".card")) card.setAttribute("aria-pressed", card.dataset.row === name);
   for (const node of document.querySelectorAll(".of-row")) node.textContent = rows.length > 1 ? title(row) : "this step";
@@ -66,8 +74,44 @@ function pick(name, { scroll = false } = {}) {
   parts.tensors.replaceChildren(tensorsTable(stackOf(name)));
   parts.time.replaceChildren(timeTable(data.timelines[name]));
   if (row?.measured_staying_by_category) parts.promise.replaceChildren(promiseTable(row));
+  compareWith(state.compared);
   history.replaceState(null, "", `#${encodeURIComponent(name)}`);
   if (scroll) document.getElementById("timeline").scrollIntoView({ behavior: "smooth" });
+}
+
+// Lays another row, of this study or the other one, over the chosen one; "" takes it away.
+function compareWith(name, { scroll = false } = {}) {
+  const compared = name && name !== state.row ? rowNamed(name) : null;
+  state.compared = compared ? name : "";
+  if (parts.compare) parts.compare.value = state.compared;
+  parts.timeline.compare(compared && hasTimeline(name) ? name : null);
+  parts.losses?.show(state.row, state.compared);
+  parts.compared.replaceChildren(...(compared ? [html("h3", {}, "Compared"), comparedTable(rowNamed(state.row), compared, [titleOf(state.row), titleOf(name)])] : []));
+  parts.legend.replaceChildren(timelineLegend());
+  if (scroll) document.getElementById("timeline").scrollIntoView({ behavior: "smooth" });
+}
+
+function timelineLegend() {
+  const list = legend(stackOf(state.row).used), budget = rowNamed(state.row).budget_bytes;
+  if (budget) list.append(html("li", {}, html("span", { class: "swatch line budget-swatch" }), `budget ${bytesLike(parts.timeline.most ?? budget)(budget)}${parts.timeline.showsBudget === false && parts.timeline.view === "stack" ? ", above the chart" : ""}`));
+  if (state.compared && hasTimeline(state.compared)) list.append(html("li", {}, html("span", { class: "swatch line over-swatch" }), titleOf(state.compared)));
+  return list;
+}
+
+function fillCompare() {
+  if (!parts.compare) return;
+  const option = (name) => html("option", { value: name }, titleOf(name));
+  parts.compare.replaceChildren(html("option", { value: "" }, "nothing"), ...rows.map((row) => option(row.name)),
+    ...(other ? [html("optgroup", { label: "The other study" }, other.rows.map((row) => option(otherPrefix + row.name)))] : []));
+  parts.compare.value = state.compared;
+  parts.compare.parentElement.hidden = rows.length < 2 && !other;
+}
+
+function otherChanged() {
+  fillCompare();
+  compareWith(rowNamed(state.compared) ? state.compared : other ? otherPrefix + other.rows[0].name : "");
+  parts.frontier?.redraw();
+  parts.marks?.replaceChildren(markLegend());
 }
 
 function step(direction) {
@@ -92,28 +136,38 @@ function timelineSection() {
   const chooser = rows.length > 1 ? html("label", { class: "chooser" }, data.kind === "frontier" ? "Plan " : "Row ",
     (parts.select = html("select", { id: "row", onchange: (event) => pick(event.target.value) },
       rows.map((row) => html("option", { value: row.name }, title(row)))))) : null;
+  parts.compared = html("div", { id: "compared" });
+  const compare = html("label", { class: "chooser" }, "Compare with ", (parts.compare = html("select", { id: "compare", onchange: (event) => compareWith(event.target.value) })));
+  parts.search = new Search({ onFind: (buffer) => {
+    parts.timeline.find(buffer);
+    if (buffer !== undefined) host.scrollIntoView({ block: "nearest", behavior: "smooth" });
+  } });
   const zoom = html("div", { class: "segmented", role: "group", "aria-label": "Zoom" },
     html("button", { type: "button", title: "Zoom in", onclick: () => parts.timeline.zoom(0.5) }, "+"),
     html("button", { type: "button", title: "Zoom out", onclick: () => parts.timeline.zoom(2) }, "−"),
     html("button", { type: "button", title: "Show the whole step", onclick: () => parts.timeline.reset() }, "whole step"));
   const node = section("timeline", "Memory over the step",
-    "Every tensor that is alive while the step's instructions run one after the other. Point at the chart to see which tensor it is and when it lives; drag across to zoom in.",
-    html("div", { class: "toolbar" }, chooser,
+    "Every tensor that is alive while the step's instructions run, and below, on the same axis, its kernels. Point at the chart or tap it to see which tensor or kernel it is; drag across to zoom in.",
+    html("div", { class: "toolbar" }, chooser, compare,
       segmented("View", [["stack", "by category"], ["arena", "places in the arena"]], "stack", (view) => parts.timeline.setView(view)),
       segmented("Axis", [["instructions", "instructions"], ["time", "time"]], "instructions", (axis) => parts.timeline.setAxis(axis)), zoom),
-    parts.legend, host,
-    html("div", { class: "strip-key" }, html("span", {}, "Strip under the chart:"),
-      ["forward", "backward", "update", "computed again"].map((phase, k) => html("span", {}, html("span", { class: `swatch phase-${k}` }), phase))),
+    parts.search.node, parts.legend, host,
+    html("div", { class: "strip-key" }, html("span", {}, "Kernels:"),
+      ["forward", "backward", "update", "computed again"].map((phase, k) => html("span", {}, html("span", { class: `swatch phase-${k}` }), phase)),
+      rows.some((row) => data.timelines[row.name]?.tiers) ? [["store", "copied to another tier"], ["fetch", "copied back"]].map(([lane, text]) =>
+        html("span", {}, html("span", { class: `swatch copy-${lane}` }), text)) : null),
     html("p", { id: "timeline-keys", class: "keys" }, "Keys: ", html("kbd", {}, "←"), html("kbd", {}, "→"), " instruction, ", html("kbd", {}, "↑"), html("kbd", {}, "↓"),
-      " tensor, ", html("kbd", {}, "P"), " peak, ", html("kbd", {}, "+"), html("kbd", {}, "−"), html("kbd", {}, "0"), " zoom",
+      " tensor, ", html("kbd", {}, "P"), " peak, ", html("kbd", {}, "K"), " kernel, ", html("kbd", {}, "+"), html("kbd", {}, "−"), html("kbd", {}, "0"), " zoom",
       rows.length > 1 ? [", ", html("kbd", {}, "["), html("kbd", {}, "]"), " row"] : null));
+  node.append(parts.compared, otherControl(otherChanged));
   parts.timeline = new TimelineChart(host, { onRow: step });
+  fillCompare();
   if (rows.length > 1) {
-    const most = Math.max(...rows.map((row) => stackOf(row.name).most));
+    const most = Math.max(...rows.map((row) => stackOf(row.name).most)), size = bytesLike(most);
     node.append(html("h3", {}, "All rows on one scale"), html("div", { class: "cards" }, rows.map((row) =>
       html("button", { type: "button", class: "card", "data-row": row.name, "aria-pressed": "false", onclick: () => pick(row.name, { scroll: true }) },
         html("span", { class: "card-title" }, title(row)), thumbnail(row.name, most),
-        html("span", { class: "card-value" }, formatBytes(row.planned_peak_bytes))))));
+        html("span", { class: "card-value" }, size(row.planned_peak_bytes))))));
   }
   return node;
 }
@@ -121,16 +175,23 @@ function timelineSection() {
 function barsSection() {
   const host = html("div");
   const node = section("bars", "Memory and time of every row",
-    "Bars are the planned peak by category; the dark tick is what the system held. Time is the median over runs that took turns, with the fastest and the slowest. Choose a row to see its memory below.", host);
+    `Bars are the planned peak by category; runs took turns. Choose a row to see its memory below.${roughTimes
+      ? ` Few steps of each row were timed (${timedSteps(rows.find((row) => row.step_ms))}): take its times as rough.` : ""}`, host);
   parts.bars = new Bars(host, { onPick: (name) => pick(name) });
   return node;
 }
 
 function curveTable() {
-  return study.curves.map((curve) => table(
-    [["Budget", "number"], ["Planned peak", "number"], ["Predicted step", "number"], ["Of keeping all", "number"], ["Run again", "number"]],
-    curve.points.map((p) => [formatBytes(p.budget_bytes), formatBytes(p.planned_peak_bytes), formatMs(p.predicted_step_ms), formatRatio(p.overhead), String(p.recomputed_nodes)]),
-    { empty: "" }));
+  return study.curves.map(({ points }) => {
+    const size = bytesLike(Math.max(...points.map((p) => p.budget_bytes))), time = msLike(Math.max(...points.map((p) => p.predicted_step_ms)));
+    const tiers = [...new Set(points.flatMap((p) => Object.keys(p.tiers ?? {})))];
+    return table(
+      [["Budget", "number"], ["Planned peak", "number"], ["Predicted step", "number"], ["Of keeping all", "number"], ["Run again", "number"],
+        ...tiers.flatMap((tier) => [[`On ${tier}`, "number"], ["Moved a step", "number"]])],
+      points.map((p) => [size(p.budget_bytes), size(p.planned_peak_bytes), time(p.predicted_step_ms), formatRatio(p.overhead), String(p.recomputed_nodes),
+        ...tiers.flatMap((tier) => [size(p.tiers[tier].planned_bytes), size(p.tiers[tier].fetched_bytes + p.tiers[tier].stored_bytes)])]),
+      { empty: "", label: "Plans of the curve" });
+  });
 }
 
 function frontierSection() {
@@ -138,10 +199,16 @@ function frontierSection() {
   const text = data.kind === "frontier"
     ? "Each dot is a plan that the automatic strategy made for one budget: the least predicted time that keeps it."
     : "Down and to the left is better. Lines are what automatic recomputation reaches at other budgets, for ebb's defaults and for everything together: its predicted times, scaled to what the row itself took.";
-  const key = study.curves.length > 1 ? html("div", { class: "strip-key" }, study.curves.map((curve, c) =>
-    html("span", {}, html("span", { class: `swatch line curve-${c}` }), `automatic plans, ${curve.row}`))) : null;
-  const node = section("frontier", "Peak against time", text, host, key, data.kind === "frontier" ? curveTable() : null);
+  parts.marks = html("div", {}, markLegend());
+  const node = section("frontier", "Peak against time", text, parts.marks, host, data.kind === "frontier" ? curveTable() : null);
   parts.frontier = new FrontierChart(host, { onPick: (name) => pick(name, { scroll: true }) });
+  return node;
+}
+
+function lossesSection() {
+  const host = html("div", { class: "chart" });
+  const node = section("losses", "Loss over the steps", "The chosen row and the one it is compared with, before all others. Rows whose losses are the same to the bit lie on one line.", host);
+  parts.losses = new LossChart(host);
   return node;
 }
 
@@ -172,6 +239,7 @@ if (data.kind === "ablation" && rows.length > 1) main.append(barsSection());
 if (data.kind === "frontier") main.append(frontierSection());
 if (rows.length) main.append(timelineSection());
 if (data.kind === "ablation") main.append(frontierSection());
+if (rows.some((row) => row.losses?.length > 1)) main.append(lossesSection());
 if (rows.length) {
   main.append(detailsSection());
   const wanted = decodeURIComponent(location.hash.slice(1));

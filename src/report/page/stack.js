@@ -1,3 +1,6 @@
+// What the model itself or the loss computes, in none of its modules.
+const topLevel = "(top level)";
+
 // A timeline as a stack of tensors: at every instruction, what is alive, bottom to top. Categories
 // come in one order; within one, what was made earlier lies lower.
 class Stack {
@@ -29,6 +32,16 @@ class Stack {
   times() {
     const { ms, measured_ms } = this.timeline.instructions;
     return measured_ms.length ? measured_ms : ms;
+  }
+
+  // When each instruction begins by the clock of the kernels, and when the step ends. Copies between tiers run beside
+  // them and take none of that time.
+  clock() {
+    const { clock_ms } = this.timeline.instructions;
+    if (clock_ms) return [...clock_ms, this.timeline.end_ms];
+    const starts = [0];
+    this.times().forEach((ms, i) => starts.push(starts[i] + ms));
+    return starts;
   }
 
   // What is alive during instruction i, bottom to top, each with the bytes below it.
@@ -71,20 +84,43 @@ class Stack {
   }
 
   place(name) {
-    return this.names[name] || "(outside modules)";
+    return this.names[name] || topLevel;
   }
   instruction(i) {
     const { op, path } = this.timeline.instructions;
     return `${this.names[op[i]]} in ${this.place(path[i])}`;
   }
 
+  // What there is to say of an instruction.
+  describeKernel(i) {
+    const { op, path, phase, ms, measured_ms, lane } = this.timeline.instructions;
+    const copy = this.copies().get(i), time = this.times()[i];
+    return [
+      [this.place(path[i]), "tip-title"],
+      [copy ? `${this.names[op[i]]}, ${formatBytes(copy)}${time > 0 ? `, ${formatBytes(copy / (time / 1000))}/s` : ""}` : `${this.names[op[i]]}, ${this.timeline.phases[phase[i]]}`, "tip-kind"],
+      [lane && this.timeline.lanes[lane[i]] === "beside" ? "beside the other kernels" : ""],
+      [measured_ms.length ? `${formatMs(measured_ms[i])} measured, ${formatMs(ms[i])} predicted` : `${formatMs(ms[i])} predicted`],
+      [`instruction ${i}; ${formatBytes(this.total[i])} alive`, "tip-moment"],
+    ].filter(([text]) => text);
+  }
+
+  // The bytes of every copy between tiers, by its instruction.
+  copies() {
+    if (!this.copied) {
+      const { instruction = [], bytes = [] } = this.timeline.copies ?? {};
+      this.copied = new Map(instruction.map((i, k) => [i, bytes[k]]));
+    }
+    return this.copied;
+  }
+
   // What there is to say of a buffer at instruction i.
   describe(b, i) {
-    const { path, op, category, bytes, first, last, offset } = this.timeline.buffers;
+    const { path, op, type, category, bytes, first, last, offset } = this.timeline.buffers;
     const name = this.timeline.categories[category[b]];
     const stays = offset[b] < 0;
     return [
       [this.place(path[b]), "tip-title"],
+      [type ? this.names[type[b]] : ""],
       [`${categoryLabels[name]}${stays ? "" : `, made by ${this.names[op[b]]}`}`, "tip-kind"],
       [`${formatBytes(bytes[b])}, ${formatShare(bytes[b] / this.most)} of the peak`],
       [stays ? "stays from step to step"
@@ -96,7 +132,8 @@ class Stack {
 }
 
 const stacks = new Map();
+// Of a row of this study, or of the one laid over it (see other.js).
 function stackOf(name) {
-  if (!stacks.has(name)) stacks.set(name, new Stack(data.timelines[name]));
+  if (!stacks.has(name)) stacks.set(name, new Stack(data.timelines[name] ?? otherTimeline(name)));
   return stacks.get(name);
 }

@@ -1,0 +1,27 @@
+// When the instructions of a plan run, lane by lane.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ebb/plan.h"
+
+namespace ebb::report {
+
+// Milliseconds since the step began, for every instruction.
+struct LaneTimes {
+  std::vector<double> start;
+  // Where the lane `compute` is when the instruction is issued: never decreases from one
+  // instruction to the next, so that memory can be drawn over it.
+  std::vector<double> clock;
+  double end = 0.0;  // of the last lane
+};
+
+// With the durations given, one for each instruction, as the planner counts: a lane runs its
+// instructions in order, each after those that it waits for, and a lane `beside` takes time from
+// `compute`.
+LaneTimes lane_times(const Plan& plan, std::span<const double> ms);
+
+std::vector<double> predicted_times(const Plan& plan);
+
+}  // namespace ebb::report
