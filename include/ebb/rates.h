@@ -2,7 +2,10 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "ebb/bytes.h"
 #include "ebb/device.h"
@@ -46,6 +49,10 @@ struct Rates {
 
   ByTier<Link> links{{{{}, {20e9, 20e9}, {1.5e9, 1e9}}}};
 
+  // Ops, by name, whose kernels take longer or shorter than their arithmetic and their bytes
+  // explain: the measured time divided by that.
+  std::map<std::string, double, std::less<>> factors = {};
+
   WorkRate& operator[](Work of) { return work[static_cast<std::size_t>(of)]; }
   const WorkRate& operator[](Work of) const { return work[static_cast<std::size_t>(of)]; }
 
@@ -54,6 +61,7 @@ struct Rates {
   double transfer_ms(Tier tier, Bytes bytes, bool fetch) const;
   // Milliseconds of one call with this cost whose arithmetic is in this dtype.
   double predict_ms(const Cost& cost, DType dtype) const;
+  double factor(std::string_view op) const;
 };
 
 }  // namespace ebb

@@ -22,11 +22,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* work_field = "operations_per_second";
 constexpr const char* links_field = "links_bytes_per_second";  // to other tiers of memory
+constexpr const char* factors_field = "time_factors";          // of ops, by name
 constexpr const char* version_field = "version";
 
 // The version of what is measured and in which units. Cached rates of another version are measured
 // again; files named by the user are used as they are.
-constexpr std::int64_t version = 5;
+constexpr std::int64_t version = 6;
 
 double positive(const JsonFile& file, const nlohmann::json& object, const char* field) {
   const auto found = object.find(field);
@@ -92,6 +93,11 @@ Rates load_device(const fs::path& path) {
         rates.links[tier] = {positive(file, row, "fetch"), positive(file, row, "store")};
       }
   }
+  if (file.json().contains(factors_field)) {
+    const nlohmann::json& factors = object_in(file, file.json(), factors_field);
+    for (const auto& [op, factor] : factors.items())
+      rates.factors[op] = positive(file, factors, op.c_str());
+  }
   return rates;
 }
 
@@ -118,6 +124,7 @@ std::string describe_device(const Rates& rates) {
   for (const Tier tier : {Tier::host, Tier::disk})
     all[links_field][std::string(name(tier))] = {{"fetch", rates.links[tier].fetch},
                                                  {"store", rates.links[tier].store}};
+  for (const auto& [op, factor] : rates.factors) all[factors_field][op] = factor;
   all[version_field] = version;
   return json_text(all);
 }

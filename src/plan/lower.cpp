@@ -276,7 +276,8 @@ class Lowering {
   void describe(Instruction& instruction, const Node& node) {
     const Cost cost = cost_of(instruction, node);
     instruction.work = cost.work;
-    instruction.predicted_ms = rates_.predict_ms(cost, computed_in(node, cost.work));
+    instruction.predicted_ms =
+        rates_.factor(node.op().name()) * rates_.predict_ms(cost, computed_in(node, cost.work));
     const Kernel kernel = kernel_of(plan_, instruction, Purpose::describe, tuning_);
     if (kernel.library_ms > 0.0)
       instruction.predicted_ms = kernel.library_ms + rates_.predict_ms(kernel.beside, f32);
@@ -289,11 +290,13 @@ class Lowering {
           new_buffer(node, round_up(kernel.workspace, buffer_alignment), Category::workspace);
   }
 
-  static Cost cost_of(const Instruction& instruction, const Node& node) {
+  Cost cost_of(const Instruction& instruction, const Node& node) const {
     std::vector<TensorType> inputs;
     for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
     Cost cost = node.op().cost(inputs, node.outputs(), node.attributes());
-    // An output that overwrites an input is not counted again: its cache lines are already loaded.
+    // A CPU loads a cache line before it writes to it, so an output that overwrites an input is not
+    // counted again. A GPU writes without loading.
+    if (rates_.overlaps) return cost;
     for (const Operand& output : instruction.outputs)
       if (std::any_of(instruction.inputs.begin(), instruction.inputs.end(),
                       [&](const Operand& input) { return input.buffer == output.buffer; }))

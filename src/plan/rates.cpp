@@ -33,4 +33,9 @@ double Rates::predict_ms(const Cost& cost, DType dtype) const {
   return 1e3 * (overlaps ? std::max(computing, moving) : computing + moving) + 1e-3 * launch_us;
 }
 
+double Rates::factor(std::string_view op) const {
+  const auto found = factors.find(op);
+  return found == factors.end() ? 1.0 : found->second;
+}
+
 }  // namespace ebb

@@ -13,6 +13,7 @@
 #include "core/backend.h"
 #include "core/tier_block.h"
 #include "ebb/error.h"
+#include "ebb/grad.h"
 #include "ebb/ops.h"
 #include "ebb/program.h"
 #include "ebb/threads.h"
@@ -39,20 +40,16 @@ class Stopwatch {
  public:
   // Seconds that the op that computes `result` takes.
   double seconds(const Tensor& result) {
-    // The output is the sum of the result, so that the result itself is in the arena as it is in a
-    // training step. Without optional passes, the sum stays a separate op.
-    CompileOptions options;
-    options.passes = required_passes();
-    Program program({.inputs = {}, .outputs = {sum(result)}, .updates = {}}, options);
-    const auto& instructions = program.plan().instructions;
-    const auto found = std::find_if(
-        instructions.begin(), instructions.end(),
-        [&](const Instruction& instruction) { return instruction.op == &maker(result).op(); });
-    if (found == instructions.end())
-      throw Error(fmt::format("[probe] no instruction runs {}", maker(result).op().name()));
-    const std::size_t which = static_cast<std::size_t>(found - instructions.begin());
-    return fastest(std::move(program),
-                   [=](const std::vector<double>& times) { return times[which]; });
+    auto [program, which] = running({result}, {});
+    return time_of(std::move(program), which);
+  }
+
+  // The time of the op that computes the first of `results`, all of which are wanted, divided by
+  // the time that `rates` predict for it.
+  double factor_of(const std::vector<Tensor>& results, const Rates& rates) {
+    auto [program, which] = running(results, rates);
+    const double predicted = program.plan().instructions[InstructionId(which)].predicted_ms;
+    return 1e3 * time_of(std::move(program), which) / predicted;
   }
 
   // Seconds that an instruction on one number takes, as the mean over a sequence of them.
@@ -87,6 +84,36 @@ class Stopwatch {
   bool quiet() const { return quiet_; }
 
  private:
+  struct Running {
+    Program program;
+    std::size_t which;  // the instruction that is timed
+  };
+
+  // A program of the op that computes the first of `results`.
+  static Running running(const std::vector<Tensor>& results, const Rates& rates) {
+    // Its outputs are sums of the results, so that the results themselves are in the arena as they
+    // are in a training step. Without optional passes, the sums stay separate ops.
+    CompileOptions options;
+    options.passes = required_passes();
+    options.plan.rates = rates;
+    std::vector<Tensor> sums;
+    for (const Tensor& result : results) sums.push_back(sum(result));
+    Program program({.inputs = {}, .outputs = sums, .updates = {}}, options);
+    const Op& op = maker(results.front()).op();
+    const auto& instructions = program.plan().instructions;
+    const auto found =
+        std::find_if(instructions.begin(), instructions.end(),
+                     [&](const Instruction& instruction) { return instruction.op == &op; });
+    if (found == instructions.end())
+      throw Error(fmt::format("[probe] no instruction runs {}", op.name()));
+    return {std::move(program), static_cast<std::size_t>(found - instructions.begin())};
+  }
+
+  double time_of(Program program, std::size_t which) {
+    return fastest(std::move(program),
+                   [=](const std::vector<double>& times) { return times[which]; });
+  }
+
   // The time of the fastest run, in seconds. Stops after ten runs without an involuntary context
   // switch, or after a third of a second; in the latter case the machine does not count as quiet.
   template <class Of>
@@ -159,6 +186,34 @@ void find_cache(Rates& rates, const Numbers& number, Stopwatch& watch) {
   }
 }
 
+// Norms and their gradients read rows twice or sum over them, sums fold many numbers into few, and
+// the gradient of attention has less parallel work than its products: none runs at the full rate.
+void find_factors(Rates& rates, const Numbers& number, Stopwatch& watch) {
+  const auto add = [&](const std::vector<Tensor>& results) {
+    rates.factors[std::string(maker(results.front()).op().name())] =
+        watch.factor_of(results, rates);
+  };
+  const auto add_with_gradient = [&](const Tensor& y, const std::vector<Tensor>& wrt) {
+    add({y});
+    add(grad(sum(cast(y, f32) * number(y.shape(), f32)), wrt));
+  };
+  const Tensor rows = number({8192, 1024}, bf16), weight = number({1024}, bf16),
+               bias = number({1024}, bf16);
+  add({sum(rows, {0})});
+  add_with_gradient(layer_norm(rows, weight, bias), {rows, weight, bias});
+  add_with_gradient(rms_norm(rows, weight), {rows, weight});
+  const Tensor images = number({256, 16, 16, 256}, bf16), scale = number({256}, f32),
+               shift = number({256}, f32);
+  add_with_gradient(
+      batch_norm(images, scale, shift, {}, {}, Training::yes, 0.1, 1e-5, ImageLayout::channels_last)
+          .y,
+      {images, scale, shift});
+  const Tensor q = number({8, 16, 1024, 64}, bf16), k = number({8, 16, 1024, 64}, bf16),
+               v = number({8, 16, 1024, 64}, bf16);
+  const Tensor attended = scaled_dot_product_attention(q, k, v, {.causal = true});
+  add(grad(sum(cast(attended, f32) * number(attended.shape(), f32)), {q, k, v}));
+}
+
 Rates measure_with(Device device, Stopwatch& watch) {
   const bool many_threads = backend_of(device).overlaps();
   const Sizes& sizes = many_threads ? cuda_sizes : cpu_sizes;
@@ -186,6 +241,7 @@ Rates measure_with(Device device, Stopwatch& watch) {
                                 {.stride = 1, .padding = 1, .layout = sizes.layout}),
                          rates);
   });
+  if (rates.overlaps) find_factors(rates, number, watch);
   return rates;
 }
 

@@ -1,5 +1,6 @@
-// A small kernel makes the table of cosines and sines, in double until stored; one thread turns a
-// pair, so that the result may be written over the input.
+// A small kernel makes the table of cosines and sines, in double until stored. One thread turns a
+// pair, or as many neighbouring pairs as 16 bytes hold, and reads them before it writes: the result
+// may be written over the input.
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
@@ -23,6 +24,13 @@ struct Problem {
     rows = AxisSteps(shape, strides);
     positions = x.shape()[rank - 2], pairs = x.shape()[rank - 1] / 2;
     count = shape.elements();
+  }
+
+  // Whether every row begins at a multiple of `pack` elements and has that many pairs.
+  bool has_packs(int pack) const {
+    bool aligned = pairs % pack == 0;
+    for (int axis = 0; axis < rows.rank; ++axis) aligned &= rows.stride[axis] % pack == 0;
+    return aligned;
   }
 };
 
@@ -56,6 +64,29 @@ __global__ void turn(Problem p, const T* x, T* out, const Compute<T>* cosines,
   });
 }
 
+// The same for pack<T> neighbouring pairs a thread.
+template <class T>
+__global__ void turn_packs(Problem p, const T* x, T* out, const Compute<T>* cosines,
+                           const Compute<T>* sines) {
+  using C = Compute<T>;
+  const std::int64_t packs = p.pairs / pack<T>;  // of a row
+  for_items(p.count * packs, [&](std::int64_t item) {
+    const std::int64_t row = quotient(item, packs), i = (item - row * packs) * pack<T>;
+    const std::int64_t t = row - quotient(row, p.positions) * p.positions;
+    const T* from = x + p.rows.offset(row) + i;
+    T* to = out + row * 2 * p.pairs + i;
+    C a[pack<T>], b[pack<T>], first[pack<T>], second[pack<T>];
+    load_pack<T>(from, a), load_pack<T>(from + p.pairs, b);
+#pragma unroll
+    for (int k = 0; k < pack<T>; ++k) {
+      const C c = cosines[t * p.pairs + i + k], s = sines[t * p.pairs + i + k];
+      first[k] = a[k] * c - b[k] * s;
+      second[k] = b[k] * c + a[k] * s;
+    }
+    store_pack<T>(to, first), store_pack<T>(to + p.pairs, second);
+  });
+}
+
 }  // namespace
 
 Kernel bind_rotary_cuda(const KernelRequest& request, const RotaryAttributes& a) {
@@ -68,8 +99,12 @@ Kernel bind_rotary_cuda(const KernelRequest& request, const RotaryAttributes& a)
                     C *cosines = args.scratch<C>(), *sines = args.scratch<C>(table);
                     launch({args, "rotary", item_grid(p.positions * p.pairs), dim3(item_threads)},
                            fill_table<C>, p.positions, p.pairs, p.attributes, cosines, sines);
-                    launch({args, "rotary", item_grid(p.count * p.pairs), dim3(item_threads)},
-                           turn<T>, p, args.in<T>(0), args.out<T>(), cosines, sines);
+                    const T* x = args.in<T>(0);
+                    T* out = args.out<T>();
+                    const bool packs = p.has_packs(pack<T>) && aligned_for_packs(x, out);
+                    const std::int64_t items = p.count * p.pairs / (packs ? pack<T> : 1);
+                    launch({args, "rotary", item_grid(items), dim3(item_threads)},
+                           packs ? turn_packs<T> : turn<T>, p, x, out, cosines, sines);
                   },
                   2 * table};
   });
