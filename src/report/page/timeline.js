@@ -22,6 +22,8 @@ class TimelineChart {
     this.stack = stackOf(name);
     this.budget = rowNamed(name)?.budget_bytes;
     this.starts = this.stack.clock();
+    const { ms, measured_ms, lane } = this.stack.timeline.instructions;
+    this.predictedEnd = measured_ms.length && !lane ? ms.reduce((sum, each) => sum + each, 0) : 0;
     this.cursor = this.found = null;
     this.range = [0, this.end()];
     this.node.setAttribute("aria-label",
@@ -58,8 +60,9 @@ class TimelineChart {
     return this.axis === "time" ? this.starts[i] : i;
   }
   end() {
-    const own = this.position(this.stack.count);
-    return this.axis === "time" && this.compared ? Math.max(own, this.compared.clock().at(-1)) : own;
+    if (this.axis !== "time") return this.stack.count;
+    // Predicted kernels, and the row that is compared, may take longer.
+    return Math.max(this.starts[this.stack.count], this.predictedEnd, this.compared?.clock().at(-1) ?? 0);
   }
   instructionAt(position) {
     const count = this.stack.count;
