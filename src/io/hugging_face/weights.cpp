@@ -5,8 +5,9 @@
 #include <algorithm>
 
 #include "core/json.h"
-#include "ebb/ebb.h"
 #include "ebb/error.h"
+#include "ebb/ops.h"
+#include "ebb/program.h"
 #include "io/json_file.h"
 
 namespace ebb::io {
