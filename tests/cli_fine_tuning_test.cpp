@@ -91,9 +91,9 @@ TEST_F(FineTuning, LearnsATextAndSavesAFolder) {
 TEST_F(FineTuning, StartsFromTheFoldersWeightsWithinABudgetAndGoesOn) {
   const fs::path text = file("verse.txt", verse(20)), model = folder("llama"),
                  kept = place_ / "run";
-  const std::string common = "--batch 4 --eval-batches 0 --seed 3" + in(model, text);
-  const Json free = json_of("train --steps 4 " + common);
-  const Json planned = json_of("plan " + common);
+  const std::string step = "--batch 4 --seed 3" + in(model, text),
+                    common = "--eval-batches 0 " + step;
+  const Json free = json_of("train --steps 4 " + common), planned = json_of("plan " + step);
   EXPECT_EQ(planned["params"], free["params"]);
   const std::string budget =
       " --budget " + std::to_string(planned["min_fast_bytes"].get<std::int64_t>());

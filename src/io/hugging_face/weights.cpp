@@ -5,9 +5,10 @@
 #include <algorithm>
 
 #include "core/json.h"
-#include "ebb/ebb.h"
 #include "ebb/error.h"
 #include "ebb/nn/adapt.h"
+#include "ebb/ops.h"
+#include "ebb/program.h"
 #include "io/hugging_face/load_packed.h"
 #include "io/json_file.h"
 
