@@ -84,12 +84,29 @@ TEST(Config, WhatIsPrintedIsWhatIsUsed) {
   EXPECT_EQ(text.find("[levels"), std::string::npos) << text;  // of several levels
 }
 
+// Arguments that train adapters of a golden folder's model.
+std::string adapter_run() {
+  std::ofstream(folder() / "tokens.bin", std::ios::binary) << std::string(400, '\0');
+  return "--model " + std::string(EBB_GOLDEN_FOLDER) + "/models/llama --data " +
+         (folder() / "tokens.bin").string() + " --sequence 8 --lora 2 --lora-modules q_proj,k_proj";
+}
+
+TEST(Config, HoldsAdapters) {
+  const std::string text = printed(adapter_run() + " --base nf4 --lora-dropout 0.5 --merge");
+  for (const char* part :
+       {"lora = 2\n", "lora-alpha = 4", "lora-dropout = 0.5\n", "base = \"nf4\"\n",
+        "lora-modules = [\"q_proj\", \"k_proj\"]\n", "merge = true\n", "\n# adapter: "})
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  expect_same_when_read(text);
+}
+
 // Keys that print-config shows for some workload.
 std::set<std::string> printed_keys() {
   std::set<std::string> keys;
-  for (const char* arguments :
-       {"--workload llama --layers 1 --width 8 --heads 2 --sequence 8", "--workload resnet",
-        "--workload bert --layers 1", small_reweight}) {
+  for (const std::string& arguments :
+       {std::string("--workload llama --layers 1 --width 8 --heads 2 --sequence 8"),
+        std::string("--workload resnet"), std::string("--workload bert --layers 1"),
+        std::string(small_reweight), adapter_run()}) {
     std::istringstream lines(printed(arguments));
     std::string level;
     for (std::string line; std::getline(lines, line);) {
@@ -168,12 +185,19 @@ TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
                                             {"log", "nowhere"},
                                             {"threads", "1"},
                                             {"layout", "channels-last"},
-                                            {"dropout", "0.5"}};
+                                            {"dropout", "0.5"},
+                                            {"lora", "2"},
+                                            {"lora-alpha", "3"},
+                                            {"lora-dropout", "0.5"},
+                                            {"lora-modules", "q_proj"},
+                                            {"adapter", "."},
+                                            {"base", "nf4"},
+                                            {"model", "."}};
   for (const char* size : {"layers", "width", "hidden", "heads", "kv-heads", "vocabulary",
                            "sequence", "classes", "depth"})
     values[size] = "5";
-  for (const char* flag :
-       {"whole-process", "tf32", "huge-pages", "lock-memory", "pin-threads", "overcommit", "json"})
+  for (const char* flag : {"whole-process", "tf32", "huge-pages", "lock-memory", "pin-threads",
+                           "overcommit", "merge", "json"})
     values[flag] = "";
   for (const char* level : {"classifier.", "reweight."})
     for (const auto& [name, value] : {std::pair{"method", "cg"},

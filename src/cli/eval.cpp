@@ -13,7 +13,9 @@
 #include "core/json.h"
 #include "ebb/data/sequences.h"
 #include "ebb/ebb.h"
+#include "ebb/io/adapter.h"
 #include "ebb/io/hugging_face.h"
+#include "ebb/nn/adapt.h"
 #include "ebb/train/eval_step.h"
 #include "workloads/accuracy.h"
 #include "workloads/folder_text.h"
@@ -55,6 +57,11 @@ class Eval : public Verb {
     add_option(app, "--batch", batch_, "Windows or texts at a time").positive().show_default();
     add_option(app, "--sequence", sequence_, "Tokens of a window; default: the model's context")
         .positive();
+    add_option(app, "--base", base_, "Bits in which weights of linear layers are stored")
+        .one_of({"int8", "int4", "nf4"});
+    add_option(app, "--adapter", adapter_, "A folder of an adapter in PEFT's format")
+        .existing_folder()
+        .type_name("DIR");
     add_option(app, "--budget", budget_,
                "Memory that weights and evaluation may take, such as 2GiB; the batch is made "
                "smaller if it has to be")
@@ -66,6 +73,8 @@ class Eval : public Verb {
     if (text_.empty() && tokens_.empty())
       throw UsageError("eval needs --text FILE or --tokens FILE");
     folder_ = io::open_folder(model_, device::cpu, f32);
+    if (base_) nn::adapt(*folder_.module, {.base = low_bits_by_name(*base_)});
+    if (adapter_) io::load_adapter(*adapter_, *folder_.module);
     if (!folder_.lm && !tokens_.empty())
       throw UsageError(fmt::format(
           "--tokens is for models that predict the next token; {} is a classifier, which takes "
@@ -205,7 +214,8 @@ class Eval : public Verb {
   fs::path model_, text_, tokens_;
   std::int64_t batch_ = 1;
   std::optional<std::int64_t> sequence_;
-  std::optional<std::string> budget_;
+  std::optional<std::string> budget_, base_;
+  std::optional<fs::path> adapter_;
   bool overcommit_ = false;
   io::ModelFolder folder_;
   std::optional<EvalStep> step_;

@@ -35,6 +35,8 @@ class Train : public Verb {
     }
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
+    if (workload_.model && !workload_.data)
+      throw UsageError("--model needs --data FILE: text or tokens to train on");
     if (command_.plan) stand_for_planning();
     workload_ = placed(workload_, planning_);
     if (command_.print_config) return print_config(single_level_spec(command_));

@@ -97,15 +97,18 @@ workloads::TrainSpec spec_of(const TrainCommand& command) {
   workloads::TrainSpec spec = command;
   spec.task.common.data = whole(spec.task.common.data);
   spec.task.common.model = whole(spec.task.common.model);
+  spec.task.common.adapter = whole(spec.task.common.adapter);
   spec.log = whole(spec.log);
   return spec;
 }
 
 void fill_in(workloads::TrainSpec& spec, const workloads::Workload& task,
              const optim::Optimizer& optimizer) {
-  const std::optional<fs::path> data = spec.task.common.data, model = spec.task.common.model;
+  const std::optional<fs::path> data = spec.task.common.data, model = spec.task.common.model,
+                                adapter = spec.task.common.adapter;
   spec.task.common = task.settings;
   spec.task.common.data = data, spec.task.common.model = model;
+  spec.task.common.adapter = adapter;
   spec.rate = optimizer.rate(), spec.rule = optimizer.description();
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <limits>
 
@@ -25,6 +27,41 @@ std::string seed_problem(const std::string& text) {
   if (error == std::errc{} && end == text.data() + text.size()) return {};
   return fmt::format("a seed is a whole number of 0 to {}, but \"{}\" came",
                      std::numeric_limits<std::uint64_t>::max(), text);
+}
+
+void add_adapter_options(CLI::App& app, workloads::Options& options) {
+  constexpr const char* group = "Adapters";
+  add_option(app, "--lora", options.lora,
+             "Train low-rank adapters of this rank instead of the weights (lm, gpt2, llama, bert, "
+             "--model)")
+      .positive()
+      .type_name("RANK")
+      .group(group);
+  add_option(app, "--lora-alpha", options.lora_alpha,
+             "Adapters count alpha / rank times; default: twice the rank")
+      .check(FiniteNumber::between(0.0, 1e6))
+      .group(group);
+  add_option(app, "--lora-dropout", options.lora_dropout,
+             "Probability of dropout of adapters' inputs; default: 0")
+      .check(FiniteNumber::between(0.0, 0.999))
+      .group(group);
+  app.add_option("--lora-modules", options.lora_modules,
+                 "Layers that get adapters, joined by commas, such as \"*.q_proj,*.v_proj\"; "
+                 "default: those that PEFT takes")
+      ->delimiter(',')
+      ->type_name("PATTERNS")
+      ->group(group);
+  add_option(app, "--adapter", options.adapter,
+             "Go on training the adapters of this folder in PEFT's format (--model)")
+      .existing_folder()
+      .type_name("DIR")
+      .group(group);
+  add_option(app, "--base", options.base, "Bits in which frozen weights are stored")
+      .one_of({"int8", "int4", "nf4"})
+      .group(group);
+  add_flag(app, "--merge", options.merge,
+           "With --save: write the whole model, with adapters added to its weights (--model)")
+      .group(group);
 }
 
 }  // namespace
@@ -74,6 +111,7 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
       "Of images inside convolutional models; by default channels-last where a GPU's "
       "tensor cores multiply")
       .one_of({first, last});
+  add_adapter_options(app, options);
   add_option(app, "--dropout", options.dropout, "Probability of dropout (lm, gpt2, bert)")
       .check(FiniteNumber::between(0.0, 0.999))
       .group("Sizes");
@@ -81,7 +119,9 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
 
 std::string option_of(workloads::Setting setting) {
   if (setting == workloads::Setting::key_value_heads) return "--kv-heads";
-  return fmt::format("--{}", name(setting));
+  std::string option = fmt::format("--{}", name(setting));
+  std::replace(option.begin(), option.end(), '_', '-');
+  return option;
 }
 
 namespace {
@@ -93,8 +133,6 @@ void refuse(const std::optional<workloads::Misfit>& wrong) {
 }  // namespace
 
 void check_workload_options(const workloads::Options& options) {
-  if (options.model && !options.data)
-    throw UsageError("--model needs --data FILE: text or tokens to train on");
   refuse(workloads::misfit(options));
 }
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "ebb/error.h"
+#include "ebb/io/adapter.h"
 #include "ebb/io/hugging_face.h"
+#include "ebb/nn/adapt.h"
 #include "ebb/ops.h"
 #include "workloads/accuracy.h"
 #include "workloads/families.h"
@@ -20,7 +22,8 @@ class FolderWorkload : public Workload {
   explicit FolderWorkload(const Options& o)
       : folder_(io::open_folder(*o.model, o.device, o.dtype)),
         pack_(o.pack),
-        fused_loss_(o.fused_loss) {
+        fused_loss_(o.fused_loss),
+        merge_(o.merge) {
     const std::int64_t context = folder_.lm ? folder_.lm->context() : folder_.classifier->context(),
                        usual = folder_.lm ? 1024 : 128,
                        sequence = o.sequence.value_or(std::min(context, usual));
@@ -29,7 +32,8 @@ class FolderWorkload : public Workload {
           fmt::format("the option sequence must be between 1 and {}, the context of the model in "
                       "{}, but is {}",
                       context, o.model->string(), sequence));
-    TextData text = folder_text(folder_, *o.data, sequence, o.pack ? Pack::yes : Pack::no);
+    TextData text = o.data ? folder_text(folder_, *o.data, sequence, o.pack ? Pack::yes : Pack::no)
+                           : generated_text(sequence, folder_.lm->vocabulary(), o.seed);
     train = std::move(text.train), test = std::move(text.test);
     train_part = text.train_part, test_part = text.test_part;
     fuses_loss = folder_.lm && !o.pack;
@@ -57,19 +61,24 @@ class FolderWorkload : public Workload {
   }
   void load() override { folder_.load(); }
   bool save(const std::filesystem::path& folder) const override {
-    return folder_.save(folder), true;
+    if (merge_ || nn::adapted_layers(*folder_.module).empty()) return folder_.save(folder), true;
+    io::save_adapter(*folder_.module, folder, folder_.path.string());
+    io::copy_tokenizer(folder_.path, folder);
+    return true;
   }
 
  private:
   io::ModelFolder folder_;
-  bool pack_, fused_loss_;
+  bool pack_, fused_loss_, merge_;
 };
 
 }  // namespace
 
 std::unique_ptr<Workload> make_folder(const Options& options) {
-  if (!options.data)
-    throw ValueError("the option model needs the option data: a file of text or tokens");
+  if (!options.data && !io::predicts_next_token(*options.model))
+    throw ValueError("a classifier's folder needs the option data: a file of labelled texts");
+  if (options.pack && !options.data)
+    throw ValueError("the option pack is for texts of the option data; generated text has no ends");
   return std::make_unique<FolderWorkload>(options);
 }
 

@@ -20,23 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TextData generated(const Options& options, std::int64_t sequence, std::int64_t vocabulary) {
-  data::MarkovOptions source;
-  source.symbols = vocabulary;
-  source.branches = std::min<std::int64_t>(4, vocabulary);
-  source.sequence = sequence;
-  source.seed = options.seed;
-  const auto text = std::make_shared<data::MarkovText>(source);
-  constexpr std::int64_t tests = 4096;
-  const DataPart part{"generated Markov text"};
-  return {data::Subset::range(text, 0, text->size() - tests),
-          data::Subset::range(text, text->size() - tests, text->size()),
-          part,
-          part,
-          vocabulary,
-          Limit{Limit::Kind::loss, text->best_loss()}};
-}
-
 // The first of these files that exists in the folder.
 std::optional<fs::path> first_existing(const fs::path& folder,
                                        std::initializer_list<const char*> names) {
@@ -117,7 +100,7 @@ TextData from_files(const fs::path& path, std::int64_t sequence,
 
 TextData text_data(const Options& options, std::int64_t sequence, std::int64_t vocabulary) {
   return options.data ? from_files(*options.data, sequence, options.vocabulary)
-                      : generated(options, sequence, vocabulary);
+                      : generated_text(sequence, vocabulary, options.seed);
 }
 
 // The dropout probability of a model: `Options::dropout` sets all of its dropouts to one value.
@@ -170,6 +153,23 @@ class LanguageWorkload : public Workload {
 };
 
 }  // namespace
+
+TextData generated_text(std::int64_t sequence, std::int64_t vocabulary, std::uint64_t seed) {
+  data::MarkovOptions source;
+  source.symbols = vocabulary;
+  source.branches = std::min<std::int64_t>(4, vocabulary);
+  source.sequence = sequence;
+  source.seed = seed;
+  const auto text = std::make_shared<data::MarkovText>(source);
+  constexpr std::int64_t tests = 4096;
+  const DataPart part{"generated Markov text"};
+  return {data::Subset::range(text, 0, text->size() - tests),
+          data::Subset::range(text, text->size() - tests, text->size()),
+          part,
+          part,
+          vocabulary,
+          Limit{Limit::Kind::loss, text->best_loss()}};
+}
 
 TextData divided(const data::TokenStream& text, std::int64_t sequence) {
   return divided(text, cut_of(text.name(), text.size(), sequence), sequence);

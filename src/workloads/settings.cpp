@@ -21,6 +21,9 @@ enum class When : std::uint8_t {
   hidden_layers,  // only if the perceptron has hidden layers: one layer has none
   no_hidden,      // as hidden_layers, and only if `hidden`, the same size, is not given too
   next_token,     // only if the folder's model predicts the next token
+  lora,           // only with new adapters
+  no_adapter,     // not with adapters from a folder
+  adapters,       // only with adapters, new ones or from a folder
 };
 
 struct Use {
@@ -51,6 +54,11 @@ const std::vector<Row>& rows() {
         {vocabulary, When::not_bytes},
         {sequence},
         {dropout},
+        {lora},
+        {lora_alpha, When::lora},
+        {lora_dropout, When::lora},
+        {lora_modules, When::lora},
+        {base, When::adapters},
         {fused_loss}}},
       {"gpt2",
        "",
@@ -60,6 +68,11 @@ const std::vector<Row>& rows() {
         {vocabulary, When::not_bytes},
         {sequence},
         {dropout},
+        {lora},
+        {lora_alpha, When::lora},
+        {lora_dropout, When::lora},
+        {lora_modules, When::lora},
+        {base, When::adapters},
         {fused_loss}}},
       {"llama",
        "",
@@ -71,11 +84,39 @@ const std::vector<Row>& rows() {
         {vocabulary, When::not_bytes},
         {sequence},
         {dropout},
+        {lora},
+        {lora_alpha, When::lora},
+        {lora_dropout, When::lora},
+        {lora_modules, When::lora},
+        {base, When::adapters},
         {fused_loss}}},
       {"bert",
        "",
-       {{layers}, {width}, {hidden}, {heads}, {vocabulary}, {sequence}, {classes}, {dropout}}},
-      {folder_workload, "", {{sequence}, {pack, When::next_token}, {fused_loss, When::next_token}}},
+       {{layers},
+        {width},
+        {hidden},
+        {heads},
+        {vocabulary},
+        {sequence},
+        {classes},
+        {dropout},
+        {lora},
+        {lora_alpha, When::lora},
+        {lora_dropout, When::lora},
+        {lora_modules, When::lora},
+        {base, When::adapters}}},
+      {folder_workload,
+       "",
+       {{sequence},
+        {pack, When::next_token},
+        {lora, When::no_adapter},
+        {lora_alpha, When::lora},
+        {lora_dropout, When::lora},
+        {lora_modules, When::lora},
+        {adapter},
+        {base, When::adapters},
+        {merge, When::adapters},
+        {fused_loss, When::next_token}}},
       {"resnet", "", {{classes, When::generated}, {depth}, {layout}}},
       {"mlp", "", perceptron},
       {"reweight", "mlp", perceptron},
@@ -111,6 +152,20 @@ bool given(const Options& o, Setting setting) {
       return o.layout.has_value();
     case Setting::pack:
       return o.pack;
+    case Setting::lora:
+      return o.lora.has_value();
+    case Setting::lora_alpha:
+      return o.lora_alpha.has_value();
+    case Setting::lora_dropout:
+      return o.lora_dropout.has_value();
+    case Setting::lora_modules:
+      return !o.lora_modules.empty();
+    case Setting::adapter:
+      return o.adapter.has_value();
+    case Setting::base:
+      return o.base.has_value();
+    case Setting::merge:
+      return o.merge;
     case Setting::fused_loss:
       return !o.fused_loss;
   }
@@ -138,6 +193,12 @@ std::string unmet(When when, const Options& o) {
       return o.model && !io::predicts_next_token(*o.model)
                  ? "is for models that predict the next token, and the folder's does not"
                  : "";
+    case When::lora:
+      return o.lora ? "" : "is of new adapters: give lora, their rank, too";
+    case When::no_adapter:
+      return o.adapter ? "makes new adapters, but adapter names those to go on from" : "";
+    case When::adapters:
+      return o.lora || o.adapter ? "" : "is for training adapters: give lora, their rank, too";
   }
   return {};
 }
@@ -187,9 +248,10 @@ std::optional<Misfit> misfit(const Options& options, const Row& row) {
 
 std::string_view name(Setting setting) {
   constexpr std::array<std::string_view, setting_count> names{
-      "layers",     "width",    "hidden",    "heads", "key_value_heads",
-      "vocabulary", "sequence", "classes",   "depth", "dropout",
-      "layout",     "pack",     "fused_loss"};
+      "layers",       "width",    "hidden",  "heads",      "key_value_heads",
+      "vocabulary",   "sequence", "classes", "depth",      "dropout",
+      "layout",       "pack",     "lora",    "lora_alpha", "lora_dropout",
+      "lora_modules", "adapter",  "base",    "merge",      "fused_loss"};
   return names[static_cast<std::size_t>(setting)];
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "ebb/error.h"
+#include "ebb/io/adapter.h"
+#include "ebb/nn/adapt.h"
 #include "ebb/workloads/settings.h"
 #include "workloads/families.h"
 
@@ -24,6 +26,23 @@ constexpr Row rows[] = {{"lm", make_lm},
                         {"resnet", make_resnet},
                         {"mlp", make_mlp},
                         {folder_workload, make_folder}};
+
+// The adapters that options ask for, if any.
+std::optional<nn::LoraOptions> lora_of(const Options& o) {
+  if (!o.lora) return {};
+  return nn::LoraOptions{.rank = *o.lora,
+                         .alpha = o.lora_alpha.value_or(2.0 * static_cast<double>(*o.lora)),
+                         .dropout = o.lora_dropout.value_or(0.0)};
+}
+
+// Before the model has any bytes, so that weights are packed one by one.
+void adapt_model(const Options& o, nn::ModuleBase& model) {
+  if (!o.lora && !o.adapter) return;
+  nn::AdaptOptions how{.lora = lora_of(o), .modules = o.lora_modules};
+  if (o.base) how.base = low_bits_by_name(*o.base);
+  nn::adapt(model, how);
+  if (o.adapter) io::load_adapter(*o.adapter, model);
+}
 
 }  // namespace
 
@@ -58,6 +77,10 @@ void require_items(const DataPart& part, std::int64_t needed, const std::string&
 void add_asked(const Options& asked, Options& used) {
   used.name = asked.name, used.data = asked.data, used.seed = asked.seed;
   used.model = asked.model, used.pack = asked.pack;
+  used.lora = asked.lora, used.lora_modules = asked.lora_modules, used.adapter = asked.adapter;
+  used.base = asked.base, used.merge = asked.merge;
+  if (const auto lora = lora_of(asked))
+    used.lora_alpha = lora->alpha, used.lora_dropout = lora->dropout;
   used.device = asked.device, used.dtype = asked.dtype, used.fused_loss = asked.fused_loss;
 }
 
@@ -75,6 +98,7 @@ std::unique_ptr<Workload> make_workload(const Options& options) {
       throw ValueError(
           fmt::format("the option batch must be at least 1, but is {}", *options.batch));
     std::unique_ptr<Workload> made = row.make(options);
+    adapt_model(options, made->model());
     add_asked(options, made->settings);
     made->train_part.items = made->train->size(), made->test_part.items = made->test->size();
     require_items(made->train_part, made->batch_size, "a batch");

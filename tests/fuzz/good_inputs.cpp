@@ -101,6 +101,8 @@ std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder
       {"gpt2_config", {config_json<models::Gpt2>(folder / "gpt2_good", small_gpt2)}},
       {"llama_config", {config_json<models::Llama>(folder / "llama_good", small_llama)}},
       {"bert_config", {config_json<models::BertClassifier>(folder / "bert_good", small_bert)}},
+      {"adapter_config",
+       {file_bytes(small_adapter(folder / "adapter_good") / "adapter_config.json")}},
       {"device_file", {io::describe_device(Rates{})}},
       {"tuning", {tuning_text({"A GPU", {{"products", {"12", {{"2x3", {3, 1_MiB, 0.25}}}}}}})}},
       {"plan", {plan(folder)}},

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "core/toml.h"
+#include "ebb/io/adapter.h"
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/device_file.h"
 #include "ebb/io/plan_file.h"
@@ -48,6 +49,14 @@ void read_bert_config(std::string_view bytes, const Folder& folder) {
   const Folder model = small_folder<models::BertClassifier>(folder / "bert", small_bert);
   write_file(model, "config.json", bytes);
   (void)io::load_bert(model, device::cpu, f32);
+}
+
+// The tensors beside the fuzzed adapter_config.json are those of a small adapter.
+void read_adapter_config(std::string_view bytes, const Folder& folder) {
+  auto model = make<models::Llama>(device::cpu, f32, small_llama);
+  const Folder adapter = small_adapter(folder / "adapter");
+  write_file(adapter, "adapter_config.json", bytes);
+  io::load_adapter(adapter, model);
 }
 
 void read_device_file(std::string_view bytes, const Folder& folder) {

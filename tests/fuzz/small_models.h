@@ -4,11 +4,13 @@
 #include "ebb/data/generated.h"
 #include "ebb/data/loader.h"
 #include "ebb/ebb.h"
+#include "ebb/io/adapter.h"
 #include "ebb/io/hugging_face.h"
 #include "ebb/mlo/engine.h"
 #include "ebb/models/bert.h"
 #include "ebb/models/gpt2.h"
 #include "ebb/models/llama.h"
+#include "ebb/nn/adapt.h"
 #include "ebb/nn/layers.h"
 #include "fuzz/readers.h"
 
@@ -31,6 +33,15 @@ template <class Model, class Config>
 Folder small_folder(const Folder& folder, const Config& config) {
   if (!std::filesystem::exists(folder / "model.safetensors"))
     io::save(make<Model>(device::cpu, f32, config), folder);
+  return folder;
+}
+
+// A folder of an adapter of small_llama, written when it is first asked for.
+inline Folder small_adapter(const Folder& folder) {
+  if (std::filesystem::exists(folder / "adapter_model.safetensors")) return folder;
+  auto model = make<models::Llama>(device::cpu, f32, small_llama);
+  nn::adapt(model, {.lora = nn::LoraOptions{.rank = 1}});
+  io::save_adapter(model, folder, "small");
   return folder;
 }
 

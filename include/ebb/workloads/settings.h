@@ -26,9 +26,16 @@ enum class Setting : std::uint8_t {
   dropout,
   layout,
   pack,
+  lora,
+  lora_alpha,
+  lora_dropout,
+  lora_modules,
+  adapter,
+  base,
+  merge,
   fused_loss,  // false: the loss is computed from all logits
 };
-inline constexpr int setting_count = 13;
+inline constexpr int setting_count = 20;
 std::string_view name(Setting setting);  // that of the field of Options
 
 // Whether the workload, with these options and this data, reads the setting.

@@ -85,6 +85,13 @@ struct TrainSpec {
     field("workload", common.name, OnResume::never);
     field("model", common.model, OnResume::free);  // a fingerprint of its files is kept too
     field("pack", common.pack, OnResume::by_name);
+    field("lora", common.lora, OnResume::by_name);
+    field("lora-alpha", common.lora_alpha, OnResume::by_name);
+    field("lora-dropout", common.lora_dropout, OnResume::by_name);
+    field("lora-modules", common.lora_modules, OnResume::by_name);
+    field("adapter", common.adapter, OnResume::free);  // checkpoints hold the adapters
+    field("base", common.base, OnResume::never);
+    field("merge", common.merge, OnResume::free);
     field("layers", common.layers, OnResume::by_name);
     field("width", common.width, OnResume::by_name);
     field("hidden", common.hidden, OnResume::by_name);

@@ -32,6 +32,14 @@ struct Options {
   // for it, and sizes are the folder's.
   std::optional<std::filesystem::path> model;
   bool pack = false;  // several short texts in one sequence
+  // Adapters are trained instead of the weights (ebb/nn/adapt.h): their rank, and by default an
+  // alpha of twice the rank, no dropout, and PEFT's usual layers.
+  std::optional<std::int64_t> lora;
+  std::optional<double> lora_alpha, lora_dropout;
+  std::vector<std::string> lora_modules;
+  std::optional<std::filesystem::path> adapter;  // instead: a folder of PEFT's to go on from
+  std::optional<std::string> base;               // the bits of frozen weights: int8, int4 or nf4
+  bool merge = false;                            // when saving: adapters are added to the weights
   Device device;
   DType dtype = f32;
   std::uint64_t seed = 0;

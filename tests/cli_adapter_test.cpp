@@ -1,0 +1,108 @@
+// Adapters and weights in few bits from the command line, on the small golden folders.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "support/command_line.h"
+#include "support/temporary_folder.h"
+
+namespace ebb::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path models = fs::path(EBB_GOLDEN_FOLDER) / "models",
+               adapters = fs::path(EBB_GOLDEN_FOLDER) / "adapters";
+
+// A file of tokens with a pattern that can be learned.
+fs::path token_file(const TemporaryFolder& folder) {
+  std::ofstream file(folder / "tokens.bin", std::ios::binary);
+  for (std::int32_t i = 0; i < 600; ++i) {
+    const std::int32_t token = i % 7 * 3;
+    file.write(reinterpret_cast<const char*>(&token), sizeof token);
+  }
+  return folder / "tokens.bin";
+}
+
+nlohmann::json json_of(const std::string& arguments) {
+  const Outcome outcome = run(arguments + " --json 2>/dev/null");
+  EXPECT_EQ(outcome.code, 0) << arguments << "\n" << outcome.output;
+  const auto parsed = nlohmann::json::parse(outcome.output, nullptr, false);
+  return parsed.is_discarded() ? nlohmann::json::object() : parsed;
+}
+
+TEST(CommandLineAdapters, AreTrainedSavedAndEvaluated) {
+  const TemporaryFolder folder;
+  const std::string data = token_file(folder).string();
+  for (const std::string name : {"gpt2", "llama"}) {
+    const std::string base = (models / name).string(), out = (folder / name).string();
+    const std::string train =
+        "train --model " + base + " --data " + data +
+        " --sequence 8 --batch 4 --steps 40 --lr 0.02 --lora 4 --base nf4 --lora-dropout 0.05" +
+        (name == "gpt2" ? " --lora-modules \"*.c_attn,*.c_fc\"" : "");
+    const nlohmann::json trained = json_of(train + " --save " + out);
+    ASSERT_TRUE(trained.contains("peak_bytes") || trained.contains("planned_peak_bytes"))
+        << trained;
+    EXPECT_TRUE(fs::exists(folder / name / "adapter_model.safetensors"));
+    EXPECT_FALSE(fs::exists(folder / name / "model.safetensors"));
+    const auto loss = [&](const std::string& options) {
+      return json_of("eval --tokens " + data + " --sequence 8 " + options).value("loss", -1.0);
+    };
+    const double before = loss("--model " + base),
+                 packed = loss("--model " + base + " --base nf4 --adapter " + out);
+    EXPECT_LT(packed, before - 0.5) << name;
+    // The same run, merged into a plain folder: the loss of the packed base with its adapter.
+    (void)json_of(train + " --merge --save " + out + "-merged");
+    EXPECT_NEAR(loss("--model " + out + "-merged"), packed, 1e-4) << name;
+  }
+}
+
+TEST(CommandLineAdapters, AnAdapterIsTrainedOn) {
+  const TemporaryFolder folder;
+  const nlohmann::json run =
+      json_of("train --model " + (models / "llama").string() + " --data " +
+              token_file(folder).string() + " --sequence 8 --batch 2 --steps 2 --adapter " +
+              (adapters / "llama").string() + " --save " + (folder / "out").string());
+  EXPECT_TRUE(fs::exists(folder / "out" / "adapter_config.json")) << run;
+}
+
+TEST(CommandLineAdapters, ResumedRunsGiveTheSameBits) {
+  const TemporaryFolder folder;
+  const std::string train = "train --model " + (models / "gpt2").string() + " --data " +
+                            token_file(folder).string() +
+                            " --sequence 8 --batch 2 --lora 2 --base int4 --lora-dropout 0.1";
+  const std::string kept = " --checkpoint " + (folder / "kept").string();
+  const auto whole = json_of(train + " --steps 6");
+  (void)json_of(train + " --steps 3" + kept);
+  const auto rest = json_of(train + " --steps 6 --resume" + kept);
+  EXPECT_EQ(whole.at("final_loss"), rest.at("final_loss"));
+}
+
+// Planning needs no weights: config.json is enough.
+TEST(CommandLineAdapters, FoldersWithoutWeightsCanBePlanned) {
+  const TemporaryFolder folder;
+  fs::copy(models / "llama" / "config.json", folder.path());
+  const std::string options = " --model " + folder.path().string() + " --sequence 8 --batch 2";
+  const auto plain = json_of("plan" + options),
+             packed = json_of("plan" + options + " --lora 2 --base nf4");
+  EXPECT_LT(packed.at("peak_bytes"), plain.at("peak_bytes"));
+  expect_failure("train" + options + " --data " + token_file(folder).string() + " --steps 1", 1,
+                 "model.safetensors");
+}
+
+TEST(CommandLineAdapters, OptionsWithoutEffectAreErrors) {
+  const TemporaryFolder folder;
+  const std::string model = "plan --model " + (models / "llama").string();
+  expect_usage_error(model + " --base nf4", "lora");
+  expect_usage_error(model + " --lora-alpha 3", "lora");
+  expect_usage_error(model + " --lora 2 --adapter " + (adapters / "llama").string(), "adapter");
+  expect_usage_error("plan --workload mlp --lora 2", "--lora does not apply to mlp");
+  expect_usage_error("plan --workload llama --merge --lora 2", "--merge");
+  expect_usage_error(model + " --lora 2 --base int3", "int3");
+  expect_failure(model + " --lora 2 --lora-modules c_attn", 1, "no linear layer fits \"c_attn\"");
+}
+
+}  // namespace
+}  // namespace ebb::test
