@@ -28,6 +28,7 @@ ROOMS = {
     "text": "",
     "io": "",
     "onnx": "",
+    "prune": "",
     "report": "",
     "mlo": "",
     "workloads": "",
