@@ -10,6 +10,7 @@
   X(train)           \
   X(eval)            \
   X(export)          \
+  X(prune)           \
   X(tokenize)        \
   X(probe)           \
   X(info)
