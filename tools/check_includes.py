@@ -29,6 +29,7 @@ ROOMS = {
     "text": "",
     "io": "",
     "onnx": "",
+    "prune": "",
     "report": "",
     "mlo": "",
     "workloads": "",

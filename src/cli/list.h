@@ -11,6 +11,7 @@
   X(eval)            \
   X(export)          \
   X(generate)        \
+  X(prune)           \
   X(tokenize)        \
   X(probe)           \
   X(info)

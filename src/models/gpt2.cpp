@@ -22,15 +22,21 @@ std::int64_t hidden_width(const Gpt2Config& config) {
 
 double score_scale(const Gpt2Config& config, std::int64_t layer) {
   double scale = 1.0;
-  if (config.scale_attention) scale /= std::sqrt(static_cast<double>(config.width / config.heads));
+  if (config.scale_attention) scale /= std::sqrt(static_cast<double>(config.size_of_head()));
   if (config.scale_by_inverse_layer) scale /= static_cast<double>(layer + 1);
   return scale;
+}
+
+// Without a size of their own, heads divide the width.
+void check_own_heads(const Gpt2Config& c) {
+  if (c.head_size == 0) return check_heads("GPT-2", c.width, c.heads, c.heads);
+  check_sizes("GPT-2", {{"heads", c.heads}, {"head_size", c.head_size}});
 }
 
 const Gpt2Config& checked(const Gpt2Config& c) {
   check_sizes("GPT-2", {{"vocabulary", c.vocabulary}, {"context", c.context}, {"width", c.width}});
   if (c.hidden != 0) check_sizes("GPT-2", {{"hidden", c.hidden}});
-  check_heads("GPT-2", c.width, c.heads, c.heads);
+  check_own_heads(c);
   block_count("GPT-2", c.layers);
   for (const double probability : {c.dropout.embedding, c.dropout.attention, c.dropout.residual})
     check_dropout("GPT-2", probability);
@@ -49,17 +55,19 @@ Gpt2Attention::Gpt2Attention(nn::Place place, const Gpt2Config& config, std::int
       heads_(config.heads),
       scale_(score_scale(config, layer)),
       dropout_(at("attn_dropout"), config.dropout.attention),
-      c_attn_(at("c_attn"), config.width, 3 * config.width, stddev),
-      c_proj_(at("c_proj"), config.width, config.width, residual_stddev(config)) {
-  check_heads("GPT-2", config.width, config.heads, config.heads);
+      c_attn_(at("c_attn"), config.width, 3 * config.heads * config.size_of_head(), stddev),
+      c_proj_(at("c_proj"), config.heads * config.size_of_head(), config.width,
+              residual_stddev(config)) {
+  check_own_heads(config);
 }
 
 Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& seen) {
-  const std::int64_t batch = x.shape()[0], length = x.shape()[1], width = x.shape()[2];
-  const auto heads = [&](const Tensor& t) {  // (B, T, width) → (B, H, T, D), a view
+  const std::int64_t batch = x.shape()[0], length = x.shape()[1];
+  const std::vector<Tensor> qkv = chunk(c_attn_(x), 2, 3);
+  const std::int64_t width = qkv[0].shape()[2];  // of all heads
+  const auto heads = [&](const Tensor& t) {      // (B, T, width) → (B, H, T, D), a view
     return permute(reshape(t, {batch, length, heads_, width / heads_}), {0, 2, 1, 3});
   };
-  const std::vector<Tensor> qkv = chunk(c_attn_(x), 2, 3);
   const Tensor y = nn::self_attention(
       heads(qkv[0]), heads(qkv[1]), heads(qkv[2]),
       {.causal = true, .scale = scale_, .dropout = dropout_.probability(), .mask = seen});

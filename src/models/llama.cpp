@@ -24,8 +24,10 @@ const LlamaConfig& checked(const LlamaConfig& c) {
                         {"width", c.width},
                         {"hidden", c.hidden},
                         {"context", c.context}});
+  check_sizes("Llama", {{"heads", c.heads}, {"key_value_heads", c.key_value_heads}});
   if (c.head_size != 0) check_sizes("Llama", {{"head_size", c.head_size}});
-  check_heads("Llama", c.width, c.heads, c.key_value_heads);
+  // Heads with a size of their own need not divide the width.
+  check_heads("Llama", c.head_size ? c.head_size * c.heads : c.width, c.heads, c.key_value_heads);
   block_count("Llama", c.layers);
   check_dropout("Llama", c.attention_dropout);
   check_positive("Llama", "eps", c.eps);

@@ -32,7 +32,7 @@ Value mlp(Builder& b, const Gpt2Config& c, const Value& x) {
 }  // namespace
 
 void describe(Builder& b, const Gpt2Config& c, Cache cache) {
-  const std::int64_t size = c.width / c.heads;
+  const std::int64_t size = c.size_of_head();
   const Heads heads{.queries = c.heads,
                     .keys = c.heads,
                     .size = size,

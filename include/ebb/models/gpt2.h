@@ -26,8 +26,11 @@ struct Gpt2Config {
   std::int64_t hidden = 0;  // of the feed-forward part; 0: 4 × width
   nn::Activation activation = nn::Activation::gelu_tanh;
   bool tied = true;                     // whether the output uses the token embedding
-  bool scale_attention = true;          // scores are divided by √(width / heads)
+  bool scale_attention = true;          // scores are divided by √head_size
   bool scale_by_inverse_layer = false;  // scores of layer i, from 0, are also divided by i + 1
+  std::int64_t head_size = 0;  // 0: width / heads; otherwise as it was before pruning heads
+
+  std::int64_t size_of_head() const { return head_size ? head_size : width / heads; }
 };
 
 // A linear layer whose weight is (in, out), as GPT-2 stores it.

@@ -5,6 +5,14 @@
 
 namespace ebb::models {
 
+// Numbers of channels that pruning leaves. Empty lists and 0 stand for those of the widths.
+struct ResNetChannels {
+  std::int64_t stem = 0;
+  std::vector<std::int64_t> outputs;             // of the sums of each stage
+  std::vector<std::vector<std::int64_t>> inner;  // between the convolutions of each block
+  bool operator==(const ResNetChannels&) const = default;
+};
+
 struct ResNetConfig {
   enum class Block : bool { basic, bottleneck };
   Block block = Block::basic;
@@ -13,6 +21,7 @@ struct ResNetConfig {
   std::int64_t channels = 3, classes = 10;
   // Of the images inside: the model is given and trained with the same tensors either way.
   ImageLayout layout = ImageLayout::channels_first;
+  ResNetChannels pruned = {};
 
   static ResNetConfig resnet18(std::int64_t classes = 10) {
     return {Block::basic, {2, 2, 2, 2}, {64, 128, 256, 512}, 3, classes};
@@ -39,8 +48,13 @@ class ConvNorm : public nn::Module<ConvNorm> {
 
 class ResidualBlock : public nn::Module<ResidualBlock> {
  public:
-  ResidualBlock(nn::Place place, ResNetConfig::Block kind, std::int64_t in, std::int64_t width,
-                std::int64_t stride, ImageLayout layout);
+  struct Channels {
+    std::int64_t in = 0;
+    std::vector<std::int64_t> inner;  // one number for a basic block, two for a bottleneck
+    std::int64_t out = 0;
+    bool shortcut = false;  // whether the input goes through a convolution before it is added
+  };
+  ResidualBlock(nn::Place place, const Channels& channels, std::int64_t stride, ImageLayout layout);
   Tensor forward(const Tensor& x);
   static std::int64_t outputs(ResNetConfig::Block kind, std::int64_t width) {
     return kind == ResNetConfig::Block::basic ? width : 4 * width;

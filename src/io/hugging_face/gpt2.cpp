@@ -13,6 +13,8 @@ models::Gpt2Config read_gpt2(Fields& f) {
   c.layers = f.layers(f.either("n_layer", "num_hidden_layers"), 12);
   c.heads = f.size(f.either("n_head", "num_attention_heads"), 1, 12);
   c.hidden = f.size_or_null("n_inner", 1).value_or(0);
+  // A field of ebb's own, for models without some of their heads; transformers refuses those.
+  c.head_size = f.size_or_null("head_dim", 1).value_or(0);
   c.activation = f.activation("activation_function", nn::Activation::gelu_tanh);
   c.dropout.embedding = f.probability("embd_pdrop", 0.1);
   c.dropout.attention = f.probability("attn_pdrop", 0.1);
@@ -43,23 +45,25 @@ Names gpt2_names(const models::Gpt2Config& c) {
 }
 
 nlohmann::json write_gpt2(const models::Gpt2Config& c) {
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"vocab_size", c.vocabulary},
-          {"n_positions", c.context},
-          {"n_ctx", c.context},
-          {"n_embd", c.width},
-          {"n_layer", c.layers},
-          {"n_head", c.heads},
-          {"n_inner", c.hidden ? nlohmann::json(c.hidden) : nlohmann::json()},
-          {"activation_function", nn::name(c.activation)},
-          {"embd_pdrop", c.dropout.embedding},
-          {"attn_pdrop", c.dropout.attention},
-          {"resid_pdrop", c.dropout.residual},
-          {"layer_norm_epsilon", c.eps},
-          {"scale_attn_weights", c.scale_attention},
-          {"scale_attn_by_inverse_layer_idx", c.scale_by_inverse_layer},
-          {"tie_word_embeddings", c.tied}};
+  nlohmann::json fields{{"architectures", {"GPT2LMHeadModel"}},
+                        {"model_type", "gpt2"},
+                        {"vocab_size", c.vocabulary},
+                        {"n_positions", c.context},
+                        {"n_ctx", c.context},
+                        {"n_embd", c.width},
+                        {"n_layer", c.layers},
+                        {"n_head", c.heads},
+                        {"n_inner", c.hidden ? nlohmann::json(c.hidden) : nlohmann::json()},
+                        {"activation_function", nn::name(c.activation)},
+                        {"embd_pdrop", c.dropout.embedding},
+                        {"attn_pdrop", c.dropout.attention},
+                        {"resid_pdrop", c.dropout.residual},
+                        {"layer_norm_epsilon", c.eps},
+                        {"scale_attn_weights", c.scale_attention},
+                        {"scale_attn_by_inverse_layer_idx", c.scale_by_inverse_layer},
+                        {"tie_word_embeddings", c.tied}};
+  if (c.head_size) fields["head_dim"] = c.head_size;
+  return fields;
 }
 
 }  // namespace ebb::io

@@ -1,0 +1,56 @@
+// Smaller models of the families ebb has: which groups go, and the config of what remains.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "ebb/models/bert.h"
+#include "ebb/models/gpt2.h"
+#include "ebb/models/llama.h"
+#include "ebb/models/mlp.h"
+#include "ebb/models/resnet.h"
+#include "ebb/prune/remove.h"
+
+namespace ebb::prune {
+
+struct StructuredOptions {
+  double keep = 0.7;          // share of each kind that stays, in every layer
+  std::set<Kind> kinds = {};  // empty: only blocks, if they go; otherwise all kinds there are
+  bool blocks = false;        // whether blocks go too, by the same share
+  std::int64_t multiple = 1;  // numbers of neurons and channels that stay are multiples of it
+  std::string under = {};     // only parts of the model below this path; empty: all
+};
+
+// The groups with the lowest scores of each dimension, the same share of every one: the config of
+// most families has one number for all layers. A kind that the model lacks is a ValueError.
+Removal choose(const Structure& structure, const Scores& scores, const StructuredOptions& options);
+
+// The shape that remains of the variable with this path in the dense model.
+Shape shape_without(const Structure& structure, const Removal& removal, const std::string& path);
+
+// The config of the model that remains. What a config cannot express is a ValueError.
+models::Gpt2Config smaller(const models::Gpt2Config& config, const Structure& structure,
+                           const Removal& removal);
+models::LlamaConfig smaller(const models::LlamaConfig& config, const Structure& structure,
+                            const Removal& removal);
+models::BertConfig smaller(const models::BertConfig& config, const Structure& structure,
+                           const Removal& removal);
+models::MlpConfig smaller(const models::MlpConfig& config, const Structure& structure,
+                          const Removal& removal);
+models::ResNetConfig smaller(const models::ResNetConfig& config, const Structure& structure,
+                             const Removal& removal);
+
+// Why transformers cannot load a folder of this model; nothing if it can.
+std::optional<std::string> refused_by_transformers(const models::Gpt2Config& config);
+std::optional<std::string> refused_by_transformers(const models::LlamaConfig& config);
+std::optional<std::string> refused_by_transformers(const models::BertConfig& config);
+
+// The model that remains, on the device and in the dtype of the dense one. With Release::yes, the
+// dense model's weights are freed one by one as they are copied.
+template <class Model>
+std::unique_ptr<Model> pruned(const Model& dense, const Structure& structure,
+                              const Removal& removal, Release release = Release::no);
+
+}  // namespace ebb::prune

@@ -1,0 +1,74 @@
+// Single weights set to zero: any share of a matrix, or N of every M in a row.
+//
+// Matrices are (outputs, inputs) in float64, row by row. All methods change them in place and are
+// deterministic: of equal scores the first weight goes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ebb/models/causal_lm.h"
+#include "ebb/nn/module.h"
+#include "ebb/train/train_step.h"
+
+namespace ebb::prune {
+
+// `kept` of every `of` neighbours along the inputs stay.
+struct Pattern {
+  std::int64_t kept = 2, of = 4;
+  bool operator==(const Pattern&) const = default;
+};
+Pattern pattern_named(std::string_view text);  // "2:4"; anything else is a ValueError
+
+// How much goes: a share of each matrix, or a pattern.
+struct Sparsity {
+  double share = 0.5;
+  std::optional<Pattern> pattern = {};
+};
+
+struct WeightMatrix {
+  std::int64_t outputs = 0, inputs = 0;
+  std::span<double> weights;  // outputs × inputs
+};
+
+// The smallest |w| of the matrix go.
+void prune_by_magnitude(const WeightMatrix& matrix, const Sparsity& sparsity);
+
+// Wanda (Sun et al. 2023): the smallest |w_ij| · ‖x_j‖ of each row go. `squares` has ‖x_j‖² for
+// each input, summed over the data.
+void prune_by_wanda(const WeightMatrix& matrix, std::span<const double> squares,
+                    const Sparsity& sparsity);
+
+struct SparseGptOptions {
+  double damping = 0.01;     // added to the diagonal, as a share of its mean
+  std::int64_t block = 128;  // columns whose weights are chosen together
+};
+
+// SparseGPT (Frantar and Alistarh 2023): the weights with the least w² / [H⁻¹]² go, column by
+// column, and later columns make up for the error. `hessian` is 2 / N Σ x xᵀ over N inputs x, a
+// matrix of inputs × inputs. It is overwritten.
+void prune_by_sparsegpt(const WeightMatrix& matrix, std::span<double> hessian,
+                        const Sparsity& sparsity, const SparseGptOptions& options = {});
+
+enum class Method : std::uint8_t { magnitude, wanda, sparsegpt };
+Method method_named(std::string_view name);  // a ValueError lists the names
+std::string_view name(Method method);
+
+struct PrunedWeights {
+  std::int64_t matrices = 0, weights = 0, zeros = 0;  // of the matrices that were pruned
+};
+
+// Prunes the matrices of products inside the model's blocks, in place; embeddings and the output
+// layer stay as they are. Wanda and SparseGPT read `batches`, all of one type: the inputs of a
+// block are computed through the blocks before it, which have been pruned already. Only one block's
+// activations exist at a time.
+PrunedWeights prune_weights(nn::ModuleBase& model, const LossFunction& loss,
+                            const std::vector<Batch>& batches,
+                            const std::vector<TensorType>& batch_types, Method method,
+                            const Sparsity& sparsity, const SparseGptOptions& options = {});
+
+}  // namespace ebb::prune

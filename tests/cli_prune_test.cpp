@@ -1,0 +1,116 @@
+// `ebb prune` as a user meets it.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/command_line.h"
+#include "support/model_folders.h"
+#include "support/temporary_folder.h"
+#include "support/text_file.h"
+
+namespace ebb::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string model(const char* name) { return " --model " + (golden_models / name).string(); }
+
+nlohmann::json prune(const std::string& arguments) {
+  const Outcome outcome = run("prune" + arguments + " --json");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  return nlohmann::json::parse(outcome.output);
+}
+
+// transformers loads the folders that `ebb prune` writes and gives the same losses, in float64.
+TEST(CommandLinePrune, LossesOfPrunedFoldersAreThoseOfTransformers) {
+  const TemporaryFolder folder;
+  const auto golden = read_json(fs::path(EBB_GOLDEN_FOLDER) / "pruning.json").at("folders");
+  for (const auto& row : golden) {
+    const std::string options = row.at("options").get<std::string>();
+    const auto result = prune(model(row.at("model").get<std::string>().c_str()) + " " + options +
+                              " --save " + (folder / "made").string());
+    EXPECT_TRUE(result.at("loads_in_transformers").get<bool>()) << options;
+    EXPECT_NEAR(folder_loss(folder / "made", f32), row.at("loss").get<double>(), 2e-5) << options;
+  }
+}
+
+TEST(CommandLinePrune, TellsWhatWentAndWhatItSaves) {
+  const TemporaryFolder folder;
+  const std::string at = folder.path().string();
+  const auto result = prune(model("gpt2") + " --keep 0.5 --score taylor --data " +
+                            (golden_models / "tokens.bin").string() + " --samples 6 --save " + at);
+  EXPECT_EQ(result.at("parameters").at("before"), 7824);
+  // Of each layer, half of the heads and of the neurons: 2 · (2·32·16 + 32 + 3·8·16 + 3·8 + 8·16).
+  EXPECT_EQ(result.at("parameters").at("after"), 7824 - 2 * (1024 + 32 + 384 + 24 + 128));
+  EXPECT_EQ(result.at("bytes").at("after"), 4 * result.at("parameters").at("after").get<int>());
+  EXPECT_LT(result.at("planned_step").at("after").at("peak"),
+            result.at("planned_step").at("before").at("peak"));
+  EXPECT_EQ(result.at("removed").size(), 4u);
+  EXPECT_EQ(result.at("loss").at("tokens"), 6 * 16);
+  EXPECT_FALSE(result.at("loads_in_transformers").get<bool>());
+  EXPECT_NE(result.at("why_not").get<std::string>().find("n_embd"), std::string::npos);
+  // The folder gives the loss that was told, and can be pruned, trained and exported again.
+  const auto again =
+      prune(model("gpt2") + " --keep 1 --data " + (golden_models / "tokens.bin").string() +
+            " --samples 6 --save " + at + "/same");
+  EXPECT_EQ(again.at("loss").at("before"), result.at("loss").at("before"));
+  EXPECT_EQ(again.at("loss").at("after"), again.at("loss").at("before"));
+  EXPECT_EQ(run("export --model " + at + " --onnx " + at + "/m.onnx").code, 0);
+  EXPECT_EQ(run("eval --model " + at + " --tokens " + (golden_models / "tokens.bin").string()).code,
+            0);
+}
+
+TEST(CommandLinePrune, SparseMethodsKeepTheShapes) {
+  const TemporaryFolder folder;
+  for (const char* method : {"magnitude", "wanda", "sparsegpt"}) {
+    const auto result =
+        prune(model("gpt2") + " --pattern 2:4 --method " + method + " --data " +
+              (golden_models / "tokens.bin").string() + " --save " + (folder / "made").string());
+    EXPECT_EQ(2 * result.at("zeros").get<int>(), result.at("weights").get<int>()) << method;
+    EXPECT_EQ(result.at("weights"), 6144);
+    EXPECT_EQ(result.at("parameters").at("after"), 7824);
+  }
+}
+
+TEST(CommandLinePrune, HalfPrecisionStays) {
+  const TemporaryFolder folder;
+  const FolderCopy copy("llama");
+  io::save(*io::load_llama(copy.path(), device::cpu, bf16), folder / "half");
+  const auto result = prune(" --model " + (folder / "half").string() + " --keep 0.5 --save " +
+                            (folder / "made").string());
+  EXPECT_EQ(result.at("dtype"), "bfloat16");
+  EXPECT_EQ(result.at("bytes").at("after"), 2 * result.at("parameters").at("after").get<int>());
+  const io::SafetensorsFile file(folder / "made" / "model.safetensors");
+  for (const auto& [name, entry] : file.entries()) EXPECT_EQ(entry.type.dtype, bf16) << name;
+}
+
+TEST(CommandLinePrune, BadInput) {
+  const TemporaryFolder folder;
+  const std::string save = " --save " + (folder / "made").string(),
+                    gpt2 = "prune" + model("gpt2") + save;
+  for (const char* keep : {"0", "1.5", "-0.5", "nan", "half"})
+    expect_usage_error(gpt2 + " --keep " + keep, "--keep: a share above 0 and at most 1");
+  expect_usage_error(gpt2 + " --sparsity 1", "--sparsity: a share above 0 and below 1");
+  expect_usage_error(gpt2 + " --pattern 3:2", "keeps N of every M");
+  expect_usage_error(gpt2, "one of --keep, --sparsity and --pattern");
+  expect_usage_error(gpt2 + " --keep 0.5 --pattern 2:4", "one of --keep, --sparsity and --pattern");
+  expect_usage_error(gpt2 + " --keep 0.5 --score taylor", "--score taylor needs text");
+  expect_usage_error(gpt2 + " --sparsity 0.5 --method wanda", "--method wanda needs text");
+  expect_usage_error(gpt2 + " --keep 0.5 --score size", "magnitude, taylor or activation");
+  expect_usage_error(gpt2 + " --sparsity 0.5 --method size", "magnitude, wanda or sparsegpt");
+  expect_usage_error(gpt2 + " --keep 0.5 --structure heads,toes", "\"toes\" came");
+  expect_usage_error(gpt2 + " --keep 0.5 --method wanda", "--method is for --sparsity");
+  expect_usage_error(gpt2 + " --sparsity 0.5 --score taylor", "--score is for --keep");
+  expect_failure(gpt2 + " --keep 0.5 --structure channels", 1, "has no channels");
+  expect_failure("prune" + model("bert") + save + " --keep 0.5 --structure heads", 1,
+                 "heads of a BERT model cannot be removed");
+  expect_failure("prune" + model("bert") + save + " --keep 0.5 --structure blocks", 1,
+                 "no block of the model can be removed");
+  std::ofstream(folder / "text.txt") << "some text";
+  expect_failure(gpt2 + " --keep 0.5 --data " + (folder / "text.txt").string(), 1,
+                 "needs a tokenizer.json");
+  EXPECT_FALSE(fs::exists(folder / "made"));
+}
+
+}  // namespace
+}  // namespace ebb::test
