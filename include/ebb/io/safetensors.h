@@ -68,6 +68,9 @@ class SafetensorsFile {
 struct NamedTensor {
   std::string name;
   Tensor tensor;  // with a value: a constant or a variable
+  // Instead of a value: gives the bytes when they are to be written, and their type.
+  std::function<std::vector<std::byte>()> bytes = {};
+  TensorType type = {};
 };
 
 // With checksums, the metadata says {"checksums": "xxh64"}, and a last tensor of that name holds
