@@ -26,7 +26,7 @@ const std::string
         "train --workload llama --layers 1 --width 16 --heads 2 --sequence 16 "
         "--vocabulary 61 --batch 8 --leaves 4 --threads 1 ",
     resnet =
-        "train --workload resnet --depth 8 --batch 8 --leaves 4 "
+        "train --workload resnet --depth 32 --batch 8 --leaves 4 "
         "--threads 1 ";
 
 std::string launched(int ranks, const std::string& command) {

@@ -99,9 +99,9 @@ class Ranks {
       if (code_ != 0 && !failed_at_) failed_at_ = Clock::now();
       if (!failed_at_) continue;
       const auto since = Clock::now() - *failed_at_;
-      if (since > std::chrono::seconds(25))
+      if (since > std::chrono::seconds(8))
         end(SIGKILL);
-      else if (since > std::chrono::seconds(15))
+      else if (since > std::chrono::seconds(4))
         end(SIGTERM);
     }
     return code_;

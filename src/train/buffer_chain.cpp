@@ -72,6 +72,7 @@ std::vector<Update> chained_updates(const std::vector<std::vector<Update>>& leav
   const std::int64_t own = blocks.per_rank();
   for (std::size_t b = 0; b < leaves.front().size(); ++b) {
     const Variable buffer = leaves.front()[b].target;
+    const PathScope scope(buffer.node()->path(), PathScope::Kind::absolute);
     std::vector<Function> functions;
     for (const std::vector<Update>& leaf : leaves) functions.emplace_back(buffer, leaf[b].value);
     const std::size_t count = functions.front().contributions().size();

@@ -1,5 +1,6 @@
 #include "train/leaf_sums.h"
 
+#include "ebb/node.h"
 #include "ebb/ops.h"
 #include "ops/collective/collective.h"
 
@@ -71,6 +72,7 @@ Tensor reproducible_norm(const std::vector<Tensor>& gradients, const std::vector
   std::vector<Tensor> squares;
   for (const Tensor& gradient : gradients) squares.push_back(squares_of_pieces(gradient));
   if (options.shard == Shard::nothing) return sqrt(sum(concat(squares, 0)));
+  const PathScope scope("gradient_norm", PathScope::Kind::absolute);
   // All ranks' pieces in one exchange, then in the order of whole tensors.
   const Tensor own = concat(squares, 0);
   const std::int64_t count = own.shape()[0];

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "ebb/error.h"
+#include "ebb/node.h"
 #include "ebb/ops.h"
 #include "ebb/replace.h"
 #include "ops/collective/collective.h"
@@ -45,6 +46,7 @@ std::vector<Update> sharded_updates(const optim::Optimizer& optimizer,
   Replacements own;
   std::unordered_map<Tensor, Variable> whole;  // by the variable that stands for its range
   for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const TraceScope scope(parameters[i].path);
     const Variable& range = ranges[i].variable;
     gradients.push_back(reshape(gradient_ranges[i], range.shape()));
     own[range] = reshape(own_range(parameters[i].variable, options.count), range.shape());
@@ -60,6 +62,7 @@ std::vector<Update> sharded_updates(const optim::Optimizer& optimizer,
     const auto parameter = whole.find(updates[i].target);
     if (parameter == whole.end()) continue;
     updates[i].target = parameter->second;
+    const TraceScope scope(parameter->second.node()->path());
     updates[i].value = all_gather(reshape(values[i], {values[i].shape().elements()}),
                                   parameter->second.shape(), options.count);
   }

@@ -76,12 +76,17 @@ LossGradients StepBuilder::gradients(LeafTrace& trace, const std::vector<Tensor>
     losses.add({loss});
     sums.add(std::move(gradients));
   }
-  result.loss = over_ranks(losses.blocks_of(0), trace.ranks, trace.blocks);
+  {
+    const PathScope scope("loss", PathScope::Kind::absolute);
+    result.loss = over_ranks(losses.blocks_of(0), trace.ranks, trace.blocks);
+  }
   const bool ranges = trace.ranks.shard == Shard::state && trace.ranks.count > 1;
-  for (std::size_t i = 0; i < sums.count(); ++i)
-    result.gradients.push_back(ranges
-                                   ? range_over_ranks(sums.blocks_of(i), trace.ranks, trace.blocks)
-                                   : over_ranks(sums.blocks_of(i), trace.ranks, trace.blocks));
+  for (std::size_t i = 0; i < sums.count(); ++i) {
+    const PathScope scope(wrt[i].node()->path(), PathScope::Kind::absolute);
+    const std::vector<Tensor> own = sums.blocks_of(i);
+    result.gradients.push_back(ranges ? range_over_ranks(own, trace.ranks, trace.blocks)
+                                      : over_ranks(own, trace.ranks, trace.blocks));
+  }
   mark_gradients(result.gradients);
   return result;
 }

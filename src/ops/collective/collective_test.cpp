@@ -14,21 +14,15 @@ namespace ebb::test {
 namespace {
 
 // With one rank they are sums and copies.
-TEST(Collective, Samples) {
-  check({"one block", {SampleInput::real({3, 5})}, [](const auto& x) {
-           return std::vector{all_reduce({x[0]}, 1, 1)};
-         }});
-  check({"five blocks", std::vector<SampleInput>(5, SampleInput::real({7})), [](const auto& x) {
-           return std::vector{all_reduce({x.begin(), x.end()}, 1, 5)};
-         }});
-  check({"range of a sum",
-         {SampleInput::real({3, 41}), SampleInput::real({3, 41})},
-         [](const auto& x) {
-           return std::vector{reduce_scatter({x[0], x[1]}, 1, 2)};
-         }});
-  check({"whole of ranges", {SampleInput::real({128})}, [](const auto& x) {
-           return std::vector{all_gather(x[0], {3, 41}, 1)};
-         }});
+TEST(Collective, OneRank) {
+  const auto numbers = [](double value) { return eval(full({3, 5}, value, f32)); };
+  const std::vector<Tensor> blocks{numbers(1), numbers(2), numbers(3)};
+  EXPECT_EQ(values_of(eval(all_reduce(blocks, 1, 3))), values_of(numbers(6)));
+  const Tensor range = reduce_scatter(blocks, 1, 2);
+  EXPECT_EQ(range.shape(), Shape{64});
+  EXPECT_EQ(values_of(eval(all_gather(range, {3, 5}, 1))), values_of(numbers(3)));
+  EXPECT_EQ(values_of(eval(all_gather(own_range(blocks[2], 1), {15}, 1))),
+            std::vector<double>(15, 3.0));
 }
 
 TEST(Collective, RefusesWrongCalls) {
