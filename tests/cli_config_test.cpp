@@ -160,6 +160,8 @@ TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
                                             {"recompute", "blocks"},
                                             {"optimizer", "adamw"},
                                             {"accumulate", "2"},
+                                            {"leaves", "2"},
+                                            {"shard", "1"},
                                             {"precision", "bf16"},
                                             {"lanes", "1"},
                                             {"loss-walks", "1"},

@@ -14,6 +14,10 @@ const std::map<std::string_view, std::string_view> exempt{
     {"input", "samples are evaluated, so their inputs are constants"},
     {"fused", "made by a pass and never by users; check_repetition compares it with its parts"},
     {"fused_reduce", "the same"},
+    {"all_reduce", "it is for several ranks and has no kernel for CUDA; CollectiveRanks tests it"},
+    {"reduce_scatter", "the same"},
+    {"all_gather", "the same"},
+    {"own_range", "the same"},
 };
 
 // Runs after the last test, when every suite has had its turn; a filter leaves suites out, so then

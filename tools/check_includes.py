@@ -13,13 +13,14 @@ import sys
 
 # In order, each with its headers directly under include/ebb. docs/architecture.md describes them.
 ROOMS = {
-    "core": "bytes device dtype error half id image_layout machine movable_arena random shape storage tier threads tuning version",
+    "core": "bytes communicator device dtype error half id image_layout machine movable_arena random shape storage tier threads tuning version",
     "graph": "attributes graph node op parameter_form recompute tensor variable",
     "ops": "decode ops quantised",
     "autodiff": "grad",
     "passes": "passes precision replace",
     "plan": "plan rates",
     "runtime": "arena probe program",
+    "dist": "",
     "nn": "",
     "optim": "",
     "train": "",

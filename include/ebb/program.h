@@ -19,6 +19,7 @@
 namespace ebb {
 
 class Arena;
+class Communicator;
 class Storage;
 
 struct CompileOptions {
@@ -31,9 +32,12 @@ struct CompileOptions {
   std::function<void(const std::string&)> tell = {};
   // Returns the plan to use instead of making one, for example from a file (io::load_plan).
   std::function<Plan(const Graph&)> planner = {};
-  std::uint64_t seed = 0;                     // of initial values and of random nodes
-  std::shared_ptr<Arena> arena = nullptr;     // an arena shared with other programs; null: its own
-  MachineOptions machine = {};                // of the arena's memory
+  std::uint64_t seed = 0;                  // of initial values and of random nodes
+  std::shared_ptr<Arena> arena = nullptr;  // an arena shared with other programs; null: its own
+  MachineOptions machine = {};             // of the arena's memory
+  // The ranks that the graph's collectives run on (ops/collective); null: the graph has none that
+  // concern another rank, or is only planned.
+  std::shared_ptr<Communicator> communicator = nullptr;
   std::filesystem::path offload_folder = {};  // for the file of a plan that uses the disk
 };
 

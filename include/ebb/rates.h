@@ -27,6 +27,13 @@ struct Link {
   double fetch = 0.0, store = 0.0;
 };
 
+// What connects the ranks of a run: the bytes per second that one rank sends while it receives as
+// many, and the fixed cost of one exchange.
+struct RankLink {
+  double bandwidth = 1e9;
+  double latency_us = 50.0;
+};
+
 // The defaults are typical of two cores of a current server processor.
 struct Rates {
   std::string name = "two CPU cores";
@@ -53,12 +60,16 @@ struct Rates {
   // explain: the measured time divided by that.
   std::map<std::string, double, std::less<>> factors = {};
 
+  RankLink ranks = {};
+
   WorkRate& operator[](Work of) { return work[static_cast<std::size_t>(of)]; }
   const WorkRate& operator[](Work of) const { return work[static_cast<std::size_t>(of)]; }
 
   double seconds_to_move(Bytes bytes) const;
   // Milliseconds of a copy between the device and a tier.
   double transfer_ms(Tier tier, Bytes bytes, bool fetch) const;
+  // Milliseconds in which a rank sends this many bytes, and receives as many, in `exchanges`.
+  double exchange_ms(Bytes sent, std::int64_t exchanges) const;
   // Milliseconds of one call with this cost whose arithmetic is in this dtype.
   double predict_ms(const Cost& cost, DType dtype) const;
   double factor(std::string_view op) const;

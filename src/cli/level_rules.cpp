@@ -27,6 +27,8 @@ constexpr Refusal refusals[] = {
     {"--disk-budget", "the memory of levels is that of their device"},
     {"--offload-folder", "the memory of levels is that of their device"},
     {"--offload", "the memory of levels is that of their device"},
+    {"--leaves", "levels run on one rank"},
+    {"--shard", "levels run on one rank"},
     {"--save", "their models have no Hugging Face form"},
 };
 
@@ -68,6 +70,8 @@ void refuse_single_level_options(const std::string& workload, const PlanningOpti
   refuse_where(planning.disk_budget.has_value(), "--disk-budget", workload);
   refuse_where(planning.offload_folder.has_value(), "--offload-folder", workload);
   refuse_where(!planning.offload.empty(), "--offload", workload);
+  refuse_where(planning.leaves.has_value(), "--leaves", workload);
+  refuse_where(planning.shard != 0, "--shard", workload);
   if (planning.on_nan == "skip")
     throw UsageError(fmt::format(
         "--on-nan skip is for workloads of one level, but {} has several: say stop or ignore",

@@ -8,6 +8,7 @@
   X(frontier)        \
   X(profile)         \
   X(train)           \
+  X(launch)          \
   X(eval)            \
   X(export)          \
   X(generate)        \

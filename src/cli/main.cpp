@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <new>
 
@@ -93,6 +94,9 @@ int run(int argc, char** argv) {
       return report("cannot write to standard output", failure);
     return code;
   } catch (const UsageError& e) {
+    // All ranks of `ebb launch` were given the same command: one says what is wrong with it.
+    const char *launched = std::getenv("EBB_LAUNCH_TOKEN"), *rank = std::getenv("RANK");
+    if (launched && rank && std::string_view(rank) != "0") return wrong_usage;
     return report(e.what(), wrong_usage);
   } catch (const std::bad_alloc&) {
     return report("out of memory", failure);

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <limits>
 
+#include "cli/ranks.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
 
@@ -58,13 +59,15 @@ std::optional<std::string> PersistentLog::close() {
 }
 
 Outputs::Outputs(const TrainCommand& command)
-    : steps_(command.steps), every_(command.checkpoint_every.value_or(0)) {
-  if (command.save) try_folder(*command.save);
+    : leads_(leads(command.planning)),
+      steps_(command.steps),
+      every_(command.checkpoint_every.value_or(0)) {
+  if (command.save && leads_) try_folder(*command.save);
   if (command.checkpoint) {
-    try_folder(*command.checkpoint);
+    if (leads_) try_folder(*command.checkpoint);
     folder_.emplace(*command.checkpoint, command.keep);
   }
-  if (!command.log) return;
+  if (!command.log || !leads_) return;
   const fs::path log = *command.log;
   try_folder(log);
   logs_.emplace_back([log] { return report::json_lines(log / "log.jsonl"); });
@@ -74,7 +77,11 @@ Outputs::Outputs(const TrainCommand& command)
 void Outputs::note(std::string_view what, const std::string& failure) {
   if (std::find(failed_.begin(), failed_.end(), what) != failed_.end()) return;
   failed_.emplace_back(what);
-  std::cerr << "ebb: " << what << " failed, training goes on: " << failure << std::endl;
+  say(fmt::format("ebb: {} failed, training goes on: {}", what, failure));
+}
+
+void Outputs::say(const std::string& line) const {
+  if (leads_) std::cerr << line << std::endl;
 }
 
 void Outputs::log(std::string_view tag, std::int64_t step, double value) {
@@ -86,7 +93,7 @@ void Outputs::keep_by(Write write, io::Notes notes, Bytes size, std::int64_t fir
   if (!folder_) return;
   write_ = std::move(write), notes_ = std::move(notes);
   const std::int64_t left = steps_ - first_step;
-  folder_->require_space(size, every_ > 0 ? (left + every_ - 1) / every_ : 1);
+  if (leads_) folder_->require_space(size, every_ > 0 ? (left + every_ - 1) / every_ : 1);
   if (first_step > 0) kept_ = first_step;
 }
 
@@ -102,7 +109,7 @@ bool Outputs::keep(std::int64_t step) {
   io::Notes notes = notes_;
   notes["loss"] = fmt::format("{}", loss);
   try {
-    folder_->keep(step, loss, [&](const fs::path& file) { write_(file, notes); });
+    write(step, loss, notes);
   } catch (const FileError& error) {
     note("a checkpoint", error.what());
     return false;
@@ -112,12 +119,17 @@ bool Outputs::keep(std::int64_t step) {
   return true;
 }
 
+void Outputs::write(std::int64_t step, double loss, const io::Notes& notes) {
+  if (!leads_) return write_({}, notes);  // it gives the first rank what it has
+  folder_->keep(step, loss, [&](const fs::path& file) { write_(file, notes); });
+}
+
 bool Outputs::close() {
   for (PersistentLog& log : logs_)
     if (const auto failure = log.close()) note("a log", *failure);
   if (failed_.empty()) return true;
-  std::cerr << "ebb: error: the run is over, but " << fmt::format("{}", fmt::join(failed_, " and "))
-            << " could not be written in full" << std::endl;
+  say(fmt::format("ebb: error: the run is over, but {} could not be written in full",
+                  fmt::join(failed_, " and ")));
   return false;
 }
 
@@ -136,13 +148,12 @@ void keep_last_whole_step(Outputs& outputs, std::int64_t step, bool intact) {
   try {
     if (intact && step > 0) outputs.keep(step);
   } catch (const Error& error) {  // the one that ends the run is told last
-    std::cerr << "ebb: no checkpoint of step " << step << ": " << error.what() << std::endl;
+    outputs.say(fmt::format("ebb: no checkpoint of step {}: {}", step, error.what()));
   }
   if (outputs.keeps_checkpoints())
-    std::cerr << fmt::format("ebb: training ends after {} whole steps{}; {}", step,
-                             intact ? "" : ", and the next had begun to change the weights",
-                             what_is_kept(outputs))
-              << std::endl;
+    outputs.say(fmt::format("ebb: training ends after {} whole steps{}; {}", step,
+                            intact ? "" : ", and the next had begun to change the weights",
+                            what_is_kept(outputs)));
   outputs.close();
 }
 
@@ -151,15 +162,20 @@ std::string text_of_non_finite(double value) {
 }
 
 void tell_not_finite(Outputs& outputs) {
-  if (outputs.kept()) std::cerr << "ebb: " << what_is_kept(outputs) << std::endl;
+  if (outputs.kept()) outputs.say("ebb: " + what_is_kept(outputs));
+  outputs.close();
+}
+
+void tell_lost_rank(Outputs& outputs, std::int64_t step) {
+  outputs.say(
+      fmt::format("ebb: training ends after {} whole steps; {}", step, what_is_kept(outputs)));
   outputs.close();
 }
 
 void tell_interruption(Outputs& outputs, std::int64_t step, std::int64_t steps) {
   if (step > 0) outputs.keep(step);
-  std::cerr << fmt::format("ebb: interrupted after {} of {} steps; {}", step, steps,
-                           what_is_kept(outputs))
-            << std::endl;
+  outputs.say(
+      fmt::format("ebb: interrupted after {} of {} steps; {}", step, steps, what_is_kept(outputs)));
   outputs.close();
 }
 

@@ -55,6 +55,8 @@ class Outputs {
   // The step of the newest checkpoint that this run has written or began from.
   std::optional<std::int64_t> kept() const { return kept_; }
   const std::filesystem::path& checkpoint_path() const { return folder_->path(); }
+  // Writes to standard error, on the rank that speaks.
+  void say(const std::string& line) const;
   bool keeps_checkpoints() const { return folder_.has_value(); }
 
   // Closes the logs. False: something could not be written since the first step.
@@ -62,7 +64,9 @@ class Outputs {
 
  private:
   void note(std::string_view what, const std::string& failure);
+  void write(std::int64_t step, double loss, const io::Notes& notes);
 
+  bool leads_;                  // of several ranks only the first writes and speaks
   std::int64_t steps_, every_;  // every_: 0: none on the way
   std::vector<PersistentLog> logs_;
   std::optional<CheckpointFolder> folder_;
@@ -85,6 +89,8 @@ class NotFinite : public Error {
 std::string text_of_non_finite(double value);  // "inf", "-inf" or "nan"
 // For a run that ends by it.
 void tell_not_finite(Outputs& outputs);
+// For a run that has lost a rank.
+void tell_lost_rank(Outputs& outputs, std::int64_t step);
 // For a run that is asked to stop.
 void tell_interruption(Outputs& outputs, std::int64_t step, std::int64_t steps);
 

@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/pass_table.h"
 #include "cli/planning.h"
+#include "cli/ranks.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
@@ -35,6 +36,8 @@ class PlanVerb : public Verb {
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     remove_running_options(app);
+    add_ranks_option(app, planning_);
+    add_rank_options(app, planning_);
     add_option(app, "--profile", profile_,
                "Write every buffer and instruction to this file, as JSON")
         .type_name("FILE");
@@ -53,12 +56,16 @@ class PlanVerb : public Verb {
         if (given)
           throw UsageError(
               fmt::format("{} is of one program, but {} has several", option, workload_.name));
+      refuse_ranks(planning_, workload_.name + " has several levels, which run on one rank");
       multilevel_.common = workload_;
       check_workload_options(multilevel_);
       return plan_multilevel(multilevel_, planning_, json() ? Output::json : Output::text);
     }
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
+    settle_ranks(planning_);
+    if (save_ && planning_.ranks > 1)
+      throw UsageError("--save: ranks plan for themselves, each the same; a file is of one rank");
     const Rates rates = rates_for(planning_);
     const Bytes fixed = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
     const auto own = workloads::make_workload(placed(workload_, planning_));
@@ -103,6 +110,7 @@ class PlanVerb : public Verb {
       if (planning_.whole_process) result["fixed_bytes"] = fixed.count;
       result.update(plan_fields(plan));
       if (const auto tiers = tier_fields(plan, compile); !tiers.empty()) result["tiers"] = tiers;
+      if (planning_.leaves) result.update(link_fields(planning_, plan, rates));
       result["planned_peak_bytes"] = peak.count;  // of steps and evaluation
       result["eval_batch"] = evaluation.part();
       result.update(memory);
@@ -122,6 +130,7 @@ class PlanVerb : public Verb {
     if (passes_)
       fmt::print("\n{}\n", to_string(pass_table(traced.graph, compile, planning_, parts)));
     if (planning_.whole_process) fmt::print("fixed cost of the process {}\n", to_string(fixed));
+    if (planning_.leaves) fmt::print("{}", link_text(planning_, plan, rates));
     fmt::print("{}of all budgets, {}\n\n{}", plan_summary(plan), to_string(smallest),
                to_string(profile));
     return success;

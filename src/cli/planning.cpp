@@ -15,6 +15,7 @@
 #include "cli/level_rules.h"
 #include "cli/numbers.h"
 #include "cli/process_memory.h"
+#include "cli/ranks.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
 #include "core/cuda/cuda.h"
@@ -238,6 +239,7 @@ TrainOptions step_options(const PlanningOptions& options) {
   train.clip_by = options.clip_by == "last-norm"       ? ClipBy::last_norm
                   : options.clip_by == "two-backwards" ? ClipBy::two_backwards
                                                        : ClipBy::this_norm;
+  train.ranks = rank_options(options);
   return train;
 }
 
@@ -274,6 +276,7 @@ CompileOptions compile_options(const PlanningOptions& options, std::uint64_t see
         std::max(Bytes{}, budget - evaluation - (options.whole_process ? fixed : Bytes{}));
   }
   use_tiers(options, device_of(options), compile);
+  compile.communicator = options.communicator;
   return compile;
 }
 
@@ -357,7 +360,8 @@ std::int64_t fastest_parts(std::int64_t batch,
 Graph trace_step(workloads::Workload& task, const PlanningOptions& planning,
                  std::int64_t accumulate) {
   check_accumulation(accumulate, task.batch_size);
-  return planned_step(task, planning, accumulate).trace(task.train->types(task.batch_size));
+  return planned_step(task, planning, accumulate)
+      .trace(own_types(*task.train, task.batch_size, planning));
 }
 
 TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,
@@ -367,7 +371,7 @@ TracedWorkload trace_workload(const workloads::Options& options, const PlanningO
   check_accumulation(accumulate, task.batch_size);
   TrainStep step = planned_step(task, planning, accumulate);
   return {std::move(made), task.batch_size, step.optimizer(),
-          step.trace(task.train->types(task.batch_size))};
+          step.trace(own_types(*task.train, task.batch_size, planning))};
 }
 
 std::int64_t accumulation(workloads::Workload& task, const PlanningOptions& planning,
@@ -402,9 +406,9 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
     compile.plan.recompute = asked;
   }
   for (const std::int64_t factor : {2, 4, 8})
-    if (batch >= factor * parts)
+    if (batch >= factor * parts && !planning.leaves)
       offer(fmt::format("--accumulate {}", factor * parts), options, planning, factor * parts);
-  if (batch >= 2 && batch / 2 >= parts) {
+  if (batch >= 2 && batch / 2 >= parts && !planning.leaves) {
     workloads::Options smaller = options;
     smaller.batch = batch / 2;
     offer(fmt::format("--batch {}", *smaller.batch), smaller, planning, parts);
@@ -421,6 +425,7 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
       offer(fmt::format("--precision {}", name), options, leaner, parts);
   }
   for (const char* name : {"adamw8bit", "adafactor"}) {
+    if (planning.shard != 0) break;  // their state cannot be sharded
     PlanningOptions leaner = planning;
     leaner.optimizer = name;
     if (planning.optimizer != name)

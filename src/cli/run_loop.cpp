@@ -7,7 +7,9 @@
 
 #include "cli/interrupt.h"
 #include "cli/measure.h"
+#include "cli/ranks.h"
 #include "cli/verb.h"
+#include "ebb/communicator.h"
 #include "ebb/report/progress.h"
 
 namespace ebb::cli {
@@ -30,16 +32,21 @@ double Stopwatch::processor_ms() const {
   return 1e3 * static_cast<double>(std::clock() - processor_begin_) / CLOCKS_PER_SEC;
 }
 
-LoopResult run_loop(Trainee& trainee, const std::string& label, std::int64_t steps,
-                    Outputs& outputs) {
-  report::Progress progress(steps, {.label = label});
+LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outputs) {
+  const std::int64_t steps = command.steps;
+  constexpr int standard_error = 2, nowhere = -1;
+  report::Progress progress(steps,
+                            {.label = command.workload().name,
+                             .descriptor = leads(command.planning) ? standard_error : nowhere});
   const Bytes peak = trainee.memory().peak();
   LoopResult result;
   std::vector<double> times, processor_times;
   double ms = 0.0, processor_ms = 0.0;  // since the last update
   const Interrupt interrupt;
+  int asked = 0;  // a signal that some rank received
   try {
-    while (trainee.step() < steps && !interrupt.asked()) {
+    while (trainee.step() < steps &&
+           (asked = any_signal(command.planning, interrupt.signal())) == 0) {
       const StepTaken taken = trainee.advance(outputs);
       ms += taken.ms, processor_ms += taken.processor_ms;
       if (taken.loss) {
@@ -50,6 +57,10 @@ LoopResult run_loop(Trainee& trainee, const std::string& label, std::int64_t ste
       }
       outputs.after_step(trainee.step(), result.losses.empty() ? 0.0 : result.losses.back());
     }
+  } catch (const RankError&) {  // nothing can be gathered any more
+    progress.finish();
+    tell_lost_rank(outputs, trainee.step());
+    throw;
   } catch (const NotFinite&) {
     progress.finish();
     tell_not_finite(outputs);
@@ -60,9 +71,9 @@ LoopResult run_loop(Trainee& trainee, const std::string& label, std::int64_t ste
     throw;
   }
   progress.finish();
-  if (interrupt.asked() && trainee.step() < steps) {
+  if (asked != 0) {
     tell_interruption(outputs, trainee.step(), steps);
-    result.signal = interrupt.signal();
+    result.signal = asked;
     return result;
   }
   if (result.losses.empty())

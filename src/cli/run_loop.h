@@ -27,9 +27,8 @@ struct LoopResult {
   int signal = 0;                            // that ended the run before its last step, or 0
 };
 
-// Takes steps until there are `steps`, or a signal asks to stop. An error ends it after the last
-// whole step has been kept, if it can be.
-LoopResult run_loop(Trainee& trainee, const std::string& label, std::int64_t steps,
-                    Outputs& outputs);
+// Takes steps until there are as many as the command says, or a signal asks any rank to stop. An
+// error ends it after the last whole step has been kept, if it can be.
+LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outputs);
 
 }  // namespace ebb::cli

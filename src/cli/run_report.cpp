@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/process_memory.h"
+#include "core/json.h"
 #include "ebb/threads.h"
 
 namespace ebb::cli {
@@ -37,6 +38,12 @@ void print_run(const TrainCommand& command, const Trainee& trainee, const RunRes
              to_string(result.peak), to_string(result.measured), to_string(result.fixed),
              trainee.memory().plan.made_in_ms);
   fmt::print("{}", trainee.plan_text());
+  if (!result.per_rank.empty())
+    for (const auto& rank : parse_ordered_json(result.per_rank))
+      fmt::print("rank {}: {} resident, {:.1f} ms a step, {:.1f} ms of it in exchanges\n",
+                 rank["rank"].get<int>(),
+                 to_string(Bytes{rank["measured_peak_bytes"].get<std::int64_t>()}),
+                 rank["step_ms"].get<double>(), rank["waited_ms"].get<double>());
   const MachineOptions& asked = command.planning.machine;
   if (asked.huge_pages || asked.lock_memory || asked.pin_threads)
     fmt::print("{}", to_string(result.machine));
@@ -72,6 +79,10 @@ nlohmann::ordered_json run_fields(const TrainCommand& command, const Trainee& tr
   if (facts.limit)
     fields[is_of_loss(*facts.limit) ? "best_loss" : "best_accuracy"] = facts.limit->value;
   if (result.kept.budget) fields["budget_exceeded"] = result.kept.exceeded();
+  if (!result.per_rank.empty()) {
+    fields["ranks"] = command.planning.ranks;
+    fields["per_rank"] = parse_ordered_json(result.per_rank);
+  }
   return fields;
 }
 

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cli/memory_check.h"
@@ -21,6 +22,7 @@ struct RunResult {
   std::vector<double> metrics = {};  // of evaluation: the loss, then the accuracy if there is one
   MachineReport machine = {};
   Kept kept = {};
+  std::string per_rank = {};  // with several ranks: a JSON list of what each tells
 };
 
 void print_run(const TrainCommand& command, const Trainee& trainee, const RunResult& result);

@@ -10,12 +10,15 @@
 #include "cli/evaluation.h"
 #include "cli/feed.h"
 #include "cli/planning.h"
+#include "cli/ranks.h"
 #include "cli/run_loop.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
 #include "ebb/data/loader.h"
+#include "ebb/data/part.h"
 #include "ebb/io/plan_file.h"
 #include "ebb/train/train_step.h"
+#include "ebb/version.h"
 #include "train/trace_count.h"
 
 namespace ebb::cli {
@@ -44,6 +47,10 @@ class SingleLevel : public Trainee {
     step_ = planned_step();
     plan_ = &step_->plan(types_);
     load_ = command.workload().model.has_value();
+    require_agreement(planning_, {{"version", std::string(version())},
+                                  {"specification", workloads::to_json(spec())},
+                                  {"data", nlohmann::json(data_fingerprint()).dump()},
+                                  {"plan", plan_fingerprint(*plan_)}});
     if (command.plan && planning_.offload_folder && plan_->held[Tier::disk] == 0_B)
       throw UsageError(fmt::format("--offload-folder: the plan in {} moves nothing to a disk",
                                    command.plan->string()));
@@ -157,7 +164,8 @@ class SingleLevel : public Trainee {
     return fmt::format("{} of the steps skipped, as they were not finite\n", skipped_);
   }
   std::string plan_text() const override {
-    const std::string tiers = tier_text(*plan_);
+    const std::string tiers =
+        tier_text(*plan_) + (planning_.leaves ? link_text(planning_, *plan_, rates_) : "");
     if (plan_->recomputed_nodes() == 0) return tiers;
     return tiers +
            fmt::format(
@@ -174,6 +182,7 @@ class SingleLevel : public Trainee {
       fields["tiers"] = tiers;
     if (scales_losses() || planning_.on_nan == "skip") fields["skipped_steps"] = skipped_;
     if (scales_losses()) fields["loss_scale"] = loss_scale_;
+    if (planning_.leaves) fields.update(link_fields(planning_, *plan_, rates_));
     return fields;
   }
   std::string on_nan_hint() const override {
@@ -194,7 +203,9 @@ class SingleLevel : public Trainee {
         "out, --on-nan ignore goes on",
         step(), loss ? "loss" : "norm of the gradients",
         text_of_non_finite(loss ? result.loss : result.gradient_norm),
-        found ? to_string(*found) : "not found: computed again, all values are finite"));
+        found                 ? to_string(*found)
+        : planning_.ranks > 1 ? "not looked for with several ranks"
+                              : "not found: computed again, all values are finite"));
   }
 
   // --- Planning
@@ -282,7 +293,10 @@ class SingleLevel : public Trainee {
   const std::unique_ptr<workloads::Workload> task_;
   const data::LoaderOptions loading_ = workloads::training_loader(
       task_->batch_size, command_.workload().seed, command_.workload().device);
-  data::Loader loader_{task_->train, loading_};
+  data::Loader loader_{planning_.leaves ? data::part_of_batches(task_->train, task_->batch_size,
+                                                                rank_options(planning_))
+                                        : task_->train,
+                       loading_};
   Feed feed_{loader_};
   const Types types_ = loader_.types().front();
   Bytes fixed_, beside_;  // of the process beside the plan; kept by evaluation alone
@@ -306,7 +320,7 @@ workloads::TrainSpec single_level_spec(const TrainCommand& command) {
 
 int train_single_level(const TrainCommand& command, const std::optional<SavedRun>& saved,
                        Output output) {
-  const Rates rates = command.planning.needs_rates() ? rates_for(command.planning) : Rates{};
+  const Rates rates = command.planning.needs_rates() ? shared_rates(command.planning) : Rates{};
   return train_run(command, saved, output,
                    [&] { return std::make_unique<SingleLevel>(command, rates); });
 }

@@ -4,6 +4,7 @@
 #include "cli/multilevel.h"
 #include "cli/planning.h"
 #include "cli/print_config.h"
+#include "cli/ranks.h"
 #include "cli/resume.h"
 #include "cli/single_level.h"
 #include "cli/train_command.h"
@@ -24,11 +25,18 @@ class Train : public Verb {
   }
 
   int run() override {
+    join_ranks(app(), planning_);
+    // A resumed run has the saved options, but the ranks that there are now.
+    const int ranks = planning_.ranks, rank = planning_.rank;
+    const auto communicator = planning_.communicator;
     const std::optional<SavedRun> saved = saved_run(app(), command_);
+    planning_.ranks = ranks, planning_.rank = rank, planning_.communicator = communicator;
+    if (saved && ranks == 1 && !typed(app(), "shard")) planning_.shard = 0;
     const Output output = json() ? Output::json : Output::text;
     if (command_.several_levels()) {
       if (command_.plan)
         throw UsageError("--plan runs one program; " + workload_.name + " has several");
+      refuse_ranks(planning_, workload_.name + " has several levels, which run on one rank");
       check_workload_options(command_.task);
       if (command_.print_config) return print_config(multilevel_spec(command_));
       return train_multilevel(command_, saved, output);
@@ -37,6 +45,7 @@ class Train : public Verb {
     check_workload_options(workload_);
     if (workload_.model && !workload_.data)
       throw UsageError("--model needs --data FILE: text or tokens to train on");
+    settle_ranks(planning_);
     if (command_.plan) stand_for_planning();
     workload_ = placed(workload_, planning_);
     if (command_.print_config) return print_config(single_level_spec(command_));
@@ -46,6 +55,7 @@ class Train : public Verb {
  private:
   // A plan from a file takes the place of what a resumed run's planner was asked for.
   void stand_for_planning() {
+    if (planning_.ranks > 1) throw UsageError("--plan is of one rank, but there are several");
     if (planning_.accumulate == "auto")
       throw UsageError("--plan is of one number of micro-batches; --accumulate auto chooses one");
     planning_.budget.reset(), planning_.recompute.reset();

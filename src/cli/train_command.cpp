@@ -7,6 +7,7 @@
 #include "cli/memory_check.h"
 #include "cli/multilevel_options.h"
 #include "cli/numbers.h"
+#include "cli/ranks.h"
 #include "cli/workload_options.h"
 
 namespace ebb::cli {
@@ -27,6 +28,7 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
   add_workload_options(app, c.workload(), Levels::several);
   add_multilevel_options(app, c.task);
   add_planning_options(app, c.planning);
+  add_rank_options(app, c.planning);
   app.add_option("--steps", c.steps, "Steps in all")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -8,10 +8,13 @@
 
 #include "cli/measure.h"
 #include "cli/memory_check.h"
+#include "cli/ranks.h"
 #include "cli/run_loop.h"
 #include "cli/run_report.h"
 #include "cli/verb.h"
 #include "core/json.h"
+#include "ebb/communicator.h"
+#include "ebb/threads.h"
 
 namespace ebb::cli {
 namespace {
@@ -42,6 +45,55 @@ void measure(RunResult& result, Trainee& trainee, const MemoryMeter& meter, Devi
   result.fixed = meter.beside(taken);
 }
 
+// Every rank takes part. Whether rank 0 could write is known to all afterwards, so that all agree
+// on what there is.
+void save_on_all(Trainee& trainee, const PlanningOptions& planning,
+                 const std::filesystem::path& file, const io::Notes& notes) {
+  if (!planning.communicator) return trainee.save_checkpoint(file, notes);
+  std::string failure;
+  try {
+    trainee.save_checkpoint(file, notes);
+  } catch (const FileError& error) {
+    failure = error.what();
+  }
+  failure = planning.communicator->broadcast(failure, 0, "the end of a checkpoint");
+  if (!failure.empty()) throw FileError(failure);
+}
+
+// Time that steps spend in exchanges with other ranks, and what they send.
+class RankClock {
+ public:
+  struct Read {
+    double waited_ms = 0.0;  // of a step, on average
+    std::int64_t sent = 0;   // bytes of a step
+  };
+  explicit RankClock(const PlanningOptions& planning) : communicator_(planning.communicator) {
+    if (communicator_) waited_ = communicator_->waited_ms(), sent_ = communicator_->bytes_sent();
+  }
+  Read read(std::size_t steps) const {
+    if (!communicator_ || steps == 0) return {};
+    return {(communicator_->waited_ms() - waited_) / static_cast<double>(steps),
+            (communicator_->bytes_sent() - sent_) / static_cast<std::int64_t>(steps)};
+  }
+
+ private:
+  std::shared_ptr<Communicator> communicator_;
+  double waited_ = 0.0;
+  std::int64_t sent_ = 0;
+};
+
+nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Read& clock,
+                                   const PlanningOptions& planning) {
+  return {{"rank", planning.rank},
+          {"transport", planning.communicator->transport()},
+          {"threads", threads()},
+          {"planned_peak_bytes", result.peak.count},
+          {"measured_peak_bytes", result.measured.count},
+          {"step_ms", result.loop.step_ms},
+          {"waited_ms", clock.waited_ms},
+          {"bytes_sent", clock.sent}};
+}
+
 }  // namespace
 
 int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved, Output output,
@@ -64,25 +116,38 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   require_memory(result.peak, device, command.overcommit);
   trainee.load();
   Outputs outputs(command);
+  std::optional<std::pair<std::int64_t, std::filesystem::path>> written;  // step and file
   outputs.keep_by(
       [&](const std::filesystem::path& file, const io::Notes& own) {
         require_finite_weights(trainee, planning);
-        trainee.save_checkpoint(file, own);
+        if (written && written->first == trainee.step() && planning.communicator) {
+          // A second copy for a file system without links: the other ranks have given theirs.
+          std::filesystem::copy_file(written->second, file,
+                                     std::filesystem::copy_options::overwrite_existing);
+          return;
+        }
+        save_on_all(trainee, planning, file, own);
+        written = {trainee.step(), file};
       },
       std::move(notes), trainee.checkpoint_bytes(), trainee.step());
 
-  result.loop = run_loop(trainee, command.workload().name, command.steps, outputs);
+  const RankClock clock(planning);
+  result.loop = run_loop(trainee, command, outputs);
   if (result.loop.signal != 0) return 128 + result.loop.signal;
   outputs.keep(trainee.step());
-  if (result.evaluation) result.metrics = result.evaluation->run();
+  const RankClock::Read waited = clock.read(result.loop.losses.size());
+  if (result.evaluation && leads(planning)) result.metrics = result.evaluation->run();
   measure(result, trainee, meter, device);
   result.machine = trainee.arena().report();
   if (pinned) result.machine.pinned_threads = pinned->grant();
-  if (command.save) {
+  if (planning.communicator)
+    result.per_rank = json_text(gather_fields(planning, rank_fields(result, waited, planning)));
+  if (command.save && leads(planning)) {
     require_finite_weights(trainee, planning);
     trainee.save_model();
   }
   result.kept = kept_budget(planning, trainee.memory().budget, result.measured);
+  if (!leads(planning)) return outputs.close() ? result.kept.report() : failure;
   if (output == Output::json)
     std::cout << json_text(run_fields(command, trainee, result)) << "\n";
   else

@@ -2,6 +2,7 @@
 
 #include "ebb/node.h"
 #include "ebb/random.h"
+#include "graph/draw_scope.h"
 
 namespace ebb {
 namespace {
@@ -45,6 +46,11 @@ TraceScope::~TraceScope() {
   path = std::move(outer_path_);
   draws = outer_draws_;
 }
+
+DrawScope::DrawScope(std::uint64_t number)
+    : outer_draws_(std::exchange(draws, mix(number + 0xD1B54A32D192ED03ull))) {}
+
+DrawScope::~DrawScope() { draws = outer_draws_; }
 
 RandomKey next_random_key() { return {mix(hash(path) ^ mix(draws++))}; }
 

@@ -8,6 +8,7 @@
 #include "core/hash64.h"
 #include "ebb/error.h"
 #include "io/checkpoint_file.h"
+#include "io/sharded_tensors.h"
 
 namespace ebb::io {
 namespace {
@@ -35,6 +36,15 @@ Variables state_variables(TrainStep& step) {
   return all;
 }
 
+// The types of these tensors in the file: of those that ranks share, the whole ones.
+std::map<std::string, TensorType> types_in_file(const Variables& variables,
+                                                const std::map<std::string, TensorType>& sharded) {
+  std::map<std::string, TensorType> types;
+  for (const auto& [name, variable] : variables) types[name] = variable.type();
+  for (const auto& [path, type] : sharded) types[std::string(optimizer) + path] = type;
+  return types;
+}
+
 // Covers the properties of a model that its tensors do not show: how parameters are used, and which
 // are trained.
 std::string fingerprint(const nn::ModuleBase& model) {
@@ -50,16 +60,17 @@ std::string fingerprint(const nn::ModuleBase& model) {
 }
 
 // Differences between the file and `expected`: missing tensors, other types, unexpected tensors.
-std::vector<std::string> misfits(const SafetensorsFile& file, const Variables& expected,
+std::vector<std::string> misfits(const SafetensorsFile& file,
+                                 const std::map<std::string, TensorType>& expected,
                                  const auto& of_this_kind) {
   std::vector<std::string> found;
-  for (const auto& [name, variable] : expected) {
+  for (const auto& [name, type] : expected) {
     const auto entry = file.entries().find(name);
     if (entry == file.entries().end())
       found.push_back(fmt::format("there is no tensor \"{}\"", name));
-    else if (entry->second.type != variable.type())
+    else if (entry->second.type != type)
       found.push_back(fmt::format("\"{}\" is {}, but the model has {}", name,
-                                  to_string(entry->second.type), to_string(variable.type())));
+                                  to_string(entry->second.type), to_string(type)));
   }
   for (const auto& [name, entry] : file.entries())
     if (of_this_kind(name) && !expected.contains(name))
@@ -78,11 +89,12 @@ void require_none(const CheckpointFile& checkpoint, const std::vector<std::strin
 }
 
 // The part of the state that the file contains.
-Variables fitting(const SafetensorsFile& file, const Variables& state) {
+Variables fitting(const SafetensorsFile& file, const Variables& state,
+                  const std::map<std::string, TensorType>& types) {
   Variables result;
   for (const auto& [name, variable] : state) {
     const auto entry = file.entries().find(name);
-    if (entry != file.entries().end() && entry->second.type == variable.type())
+    if (entry != file.entries().end() && entry->second.type == types.at(name))
       result.emplace(name, variable);
   }
   return result;
@@ -98,10 +110,18 @@ void save_checkpoint(const std::filesystem::path& path, const nn::ModuleBase& mo
     variable.materialise(seed);
     tensors.push_back({name, variable});
   }
-  for (const auto& [name, variable] : state_variables(step)) {
+  const Variables state = state_variables(step);
+  const auto types = types_in_file(state, sharded_state(model, step));
+  ShardedTensors shared(step.options());
+  for (const auto& [name, variable] : state) {
     variable.materialise();
-    tensors.push_back({name, variable});
+    if (types.at(name) == variable.type())
+      tensors.push_back({name, variable});
+    else
+      tensors.push_back(shared.add(name, variable, types.at(name)));
   }
+  if (step.options().ranks.rank != 0) return shared.give();
+  const ShardedTensors::TakeRest rest(shared);
   write_checkpoint_file(path, step_format, std::move(tensors),
                         {{"step", std::to_string(step.step())},
                          {"optimizer_start", std::to_string(step.optimizer_start())},
@@ -119,10 +139,11 @@ Notes load_checkpoint(const std::filesystem::path& path, nn::ModuleBase& model, 
   const Variables variables = model_variables(model);
   Variables state = state_variables(step);
   const auto is_state = [](const std::string& name) { return name.starts_with(optimizer); };
-  std::vector<std::string> wrong =
-      misfits(file, variables, [&](const std::string& name) { return !is_state(name); });
+  const auto types = types_in_file(state, sharded_state(model, step));
+  std::vector<std::string> wrong = misfits(
+      file, types_in_file(variables, {}), [&](const std::string& name) { return !is_state(name); });
   if (saved == SavedState::all) {
-    const std::vector<std::string> more = misfits(file, state, is_state);
+    const std::vector<std::string> more = misfits(file, types, is_state);
     wrong.insert(wrong.end(), more.begin(), more.end());
   }
   require_none(checkpoint, wrong);
@@ -137,10 +158,15 @@ Notes load_checkpoint(const std::filesystem::path& path, nn::ModuleBase& model, 
                                 step.options().compile.seed));
   file.check_tensors();
   if (saved == SavedState::none) state.clear();
-  if (saved == SavedState::fitting) state = fitting(file, state);
+  if (saved == SavedState::fitting) state = fitting(file, state, types);
   step.options().schedule->restore(checkpoint.text("schedule"));
   for (const auto& [name, variable] : variables) file.load(name, variable);
-  for (const auto& [name, variable] : state) file.load(name, variable);
+  for (const auto& [name, variable] : state) {
+    if (types.at(name) == variable.type())
+      file.load(name, variable);
+    else
+      load_own_range(file, name, variable, step.options().ranks.rank);
+  }
   step.set_step(steps, saved == SavedState::none ? steps : start);
   return checkpoint.notes();
 }
@@ -153,7 +179,8 @@ CheckpointSummary read_summary(const std::filesystem::path& path) {
 Bytes checkpoint_bytes(const nn::ModuleBase& model, TrainStep& step) {
   Bytes total;
   for (const auto& [name, variable] : model_variables(model)) total += variable.type().bytes();
-  for (const auto& [name, variable] : state_variables(step)) total += variable.type().bytes();
+  for (const auto& [name, type] : types_in_file(state_variables(step), sharded_state(model, step)))
+    total += type.bytes();
   return total;
 }
 

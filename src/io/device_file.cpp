@@ -23,6 +23,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* work_field = "operations_per_second";
 constexpr const char* links_field = "links_bytes_per_second";  // to other tiers of memory
 constexpr const char* factors_field = "time_factors";          // of ops, by name
+constexpr const char* ranks_field = "link_between_ranks";
 constexpr const char* version_field = "version";
 
 // The version of what is measured and in which units. Cached rates of another version are measured
@@ -98,6 +99,10 @@ Rates load_device(const fs::path& path) {
     for (const auto& [op, factor] : factors.items())
       rates.factors[op] = positive(file, factors, op.c_str());
   }
+  if (file.json().contains(ranks_field)) {
+    const nlohmann::json& link = object_in(file, file.json(), ranks_field);
+    rates.ranks = {positive(file, link, "bytes_per_second"), positive(file, link, "latency_us")};
+  }
   return rates;
 }
 
@@ -125,6 +130,8 @@ std::string describe_device(const Rates& rates) {
     all[links_field][std::string(name(tier))] = {{"fetch", rates.links[tier].fetch},
                                                  {"store", rates.links[tier].store}};
   for (const auto& [op, factor] : rates.factors) all[factors_field][op] = factor;
+  all[ranks_field] = {{"bytes_per_second", rates.ranks.bandwidth},
+                      {"latency_us", rates.ranks.latency_us}};
   all[version_field] = version;
   return json_text(all);
 }

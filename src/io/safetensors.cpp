@@ -217,9 +217,9 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
     offset += size;
   };
   for (const NamedTensor& t : tensors) {
-    if (!t.tensor || (!t.tensor.node()->storage() && t.tensor.node()->inputs().empty()))
+    if (!t.bytes && (!t.tensor || (!t.tensor.node()->storage() && t.tensor.node()->inputs().empty())))
       throw ValueError(fmt::format("[write_safetensors] \"{}\" has no value", t.name));
-    place(t.name, t.tensor.type());
+    place(t.name, t.bytes ? t.type : t.tensor.type());
   }
   const std::int64_t sums = static_cast<std::int64_t>(tensors.size()) + 1;
   if (checksums == Checksums::all) place(checksums_name, {{8 * sums}, u8});
@@ -233,6 +233,12 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
   std::string sums_text;
   std::vector<std::byte> buffer;
   for (const NamedTensor& t : tensors) {
+    if (t.bytes) {
+      const std::vector<std::byte> bytes = t.bytes();
+      file.write(bytes);
+      if (checksums == Checksums::all) sums_text += eight_bytes(Hash64().add(bytes).value());
+      continue;
+    }
     const Tensor value = t.tensor.node()->storage() ? t.tensor : eval(t.tensor);
     const Storage& storage = *value.node()->storage();
     const std::int64_t size = value.type().bytes().count;

@@ -76,4 +76,8 @@
   X(max_pool2d_grad)            \
   X(max_pool2d_gather)          \
   X(avg_pool2d)                 \
-  X(avg_pool2d_grad)
+  X(avg_pool2d_grad)            \
+  X(all_reduce)                 \
+  X(reduce_scatter)             \
+  X(all_gather)                 \
+  X(own_range)

@@ -10,6 +10,7 @@
 #include "ebb/error.h"
 #include "ebb/ops.h"
 #include "ebb/storage.h"
+#include "ops/collective/collective.h"
 #include "ops/leaf/leaf.h"
 #include "ops/transfer/transfer.h"
 #include "passes/layout.h"
@@ -285,9 +286,18 @@ class Lowering {
       instruction.predicted_ms =
           rates_.transfer_ms(node.attributes().as<TransferAttributes>().tier,
                              node.outputs()[0].bytes(), &node.op() == &fetch_op());
+    if (is_collective(node.op())) instruction.predicted_ms += link_ms(node);
     if (kernel.workspace.count > 0)
       instruction.workspace =
           new_buffer(node, round_up(kernel.workspace, buffer_alignment), Category::workspace);
+  }
+
+  double link_ms(const Node& node) const {
+    std::vector<TensorType> inputs;
+    for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
+    const LinkUse use =
+        link_use(node.op(), inputs, node.outputs(), node.attributes().as<CollectiveAttributes>());
+    return use.exchanges > 0 ? rates_.exchange_ms(use.sent, use.exchanges) : 0.0;
   }
 
   Cost cost_of(const Instruction& instruction, const Node& node) const {

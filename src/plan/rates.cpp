@@ -27,6 +27,11 @@ double Rates::transfer_ms(Tier tier, Bytes bytes, bool fetch) const {
          1e3 * static_cast<double>(bytes.count) / (fetch ? link.fetch : link.store);
 }
 
+double Rates::exchange_ms(Bytes sent, std::int64_t exchanges) const {
+  return 1e-3 * ranks.latency_us * static_cast<double>(exchanges) +
+         1e3 * static_cast<double>(sent.count) / ranks.bandwidth;
+}
+
 double Rates::predict_ms(const Cost& cost, DType dtype) const {
   const double computing = cost.flops / of((*this)[cost.work], dtype),
                moving = seconds_to_move(cost.moved);

@@ -11,6 +11,7 @@
 #include "ebb/error.h"
 #include "ebb/ops.h"
 #include "ebb/storage.h"
+#include "ops/collective/collective.h"
 #include "ops/leaf/leaf.h"
 #include "ops/transfer/transfer.h"
 #include "plan/request.h"
@@ -52,6 +53,7 @@ struct Program::State {
   std::optional<Uploads> uploads;                  // set once `expect` has been called
   std::vector<std::shared_ptr<TierBlock>> blocks;  // by space; null for the arena
   std::vector<FileTransfer> files;                 // by instruction
+  std::shared_ptr<Communicator> communicator;
 
   Device device() const { return plan.device; }
   BoundStep bound_step() { return {plan, kernels, args, files, fault, started}; }
@@ -101,10 +103,24 @@ struct Program::State {
             fetch};
   }
 
+  // Collectives are bound to this rank; everything else is the same on all.
+  Kernel bound(const Instruction& instruction, TuningUse& tuning) const {
+    if (!is_collective(*instruction.op)) return kernel_of(plan, instruction, Purpose::run, tuning);
+    if (device().kind != Device::Kind::cpu)
+      throw DeviceError(fmt::format("[{}] runs on the CPU alone so far, but the program is on {}",
+                                    instruction.op->name(), to_string(device())));
+    std::vector<Arg> in, out;
+    for (const Operand& operand : instruction.inputs) in.push_back(operand.arg());
+    for (const Operand& operand : instruction.outputs) out.push_back(operand.arg());
+    return bind_collective({*instruction.op, in, out, {device(), plan.tf32, Purpose::run, &tuning}},
+                           instruction.attributes.as<CollectiveAttributes>(), communicator.get(),
+                           instruction.path);
+  }
+
   void bind_kernels() {
     TuningUse tuning(plan.tuning);
     for (const Instruction& instruction : plan.instructions) {
-      kernels.push_back(kernel_of(plan, instruction, Purpose::run, tuning));
+      kernels.push_back(bound(instruction, tuning));
       const Bytes planned =
           instruction.workspace ? plan.buffers[instruction.workspace].size : Bytes{};
       if (kernels.back().workspace > planned)
@@ -270,6 +286,7 @@ Program::Program(const Graph& graph, Plan plan, const CompileOptions& options)
   if (options.arena && options.arena->device() != state_->device())
     throw DeviceError(fmt::format("[compile] the program is on {}, but its arena on {}",
                                   to_string(state_->device()), to_string(options.arena->device())));
+  state_->communicator = options.communicator;
   state_->bind_kernels();
   state_->runner = make_runner(state_->device());
   state_->leaves = leaves_of(state_->plan, graph);

@@ -1,8 +1,13 @@
 #include "train/step_builder.h"
 
+#include <fmt/core.h>
+
+#include "ebb/error.h"
 #include "ebb/grad.h"
 #include "ebb/node.h"
 #include "ebb/ops.h"
+#include "graph/draw_scope.h"
+#include "train/leaf_sums.h"
 
 namespace ebb {
 namespace {
@@ -40,6 +45,52 @@ LossGradients StepBuilder::gradients(const std::vector<MicroBatch>& parts,
   return result;
 }
 
+LeafTrace::LeafTrace(const Batch& own, const RankOptions& options)
+    : ranks(options), blocks(LeafBlocks::of(options)) {
+  const std::int64_t items = own.tensors.empty() || own.x().rank() == 0 ? 0 : own.x().shape()[0];
+  if (items == 0 || items % blocks.per_rank() != 0)
+    throw ShapeError(
+        fmt::format("a rank's part of a batch must be {} leaves of equal size, but it has {} items",
+                    blocks.per_rank(), items));
+  leaves = micro_batches(own, blocks.per_rank());
+  for (MicroBatch& leaf : leaves) leaf.share = 1.0 / static_cast<double>(blocks.leaves);
+}
+
+LossGradients StepBuilder::gradients(LeafTrace& trace, const std::vector<Tensor>& wrt,
+                                     const std::function<Tensor(const MicroBatch&)>& share) const {
+  LossGradients result;
+  result.scale = loss_scale();
+  LeafSums losses(trace.blocks), sums(trace.blocks);
+  sums.mark = [](const Tensor& sum) { mark_gradients({sum}); };
+  for (std::size_t place = 0; place < trace.leaves.size(); ++place) {
+    // Random numbers belong to a leaf of the batch, not to a rank.
+    const DrawScope draws(static_cast<std::uint64_t>(
+        trace.blocks.leaf(trace.ranks.rank, static_cast<std::int64_t>(place))));
+    std::optional<nn::ForwardScope> alone;
+    if (trace.ranks.count > 1) alone.emplace(nn::Mode::train);
+    const Tensor loss = share(trace.leaves[place]);
+    if (alone) trace.buffers.push_back(alone->updates());
+    result.last = with_scale(loss, result.scale);
+    std::vector<Tensor> gradients = grad_where_reached(result.last, wrt);
+    mark_gradients(gradients);
+    losses.add({loss});
+    sums.add(std::move(gradients));
+  }
+  {
+    const PathScope scope("loss", PathScope::Kind::absolute);
+    result.loss = over_ranks(losses.blocks_of(0), trace.ranks, trace.blocks);
+  }
+  const bool ranges = trace.ranks.shard == Shard::state && trace.ranks.count > 1;
+  for (std::size_t i = 0; i < sums.count(); ++i) {
+    const PathScope scope(wrt[i].node()->path(), PathScope::Kind::absolute);
+    const std::vector<Tensor> own = sums.blocks_of(i);
+    result.gradients.push_back(ranges ? range_over_ranks(own, trace.ranks, trace.blocks)
+                                      : over_ranks(own, trace.ranks, trace.blocks));
+  }
+  mark_gradients(result.gradients);
+  return result;
+}
+
 GradientScaling StepBuilder::scale_gradients(const std::vector<Tensor>& gradients,
                                              const Tensor& scale, const Tensor& sound,
                                              const Tensor& step) const {
@@ -56,7 +107,7 @@ GradientScaling StepBuilder::scale_gradients(const std::vector<Tensor>& gradient
     result.factor = guarded(result.factor);
     return result;
   }
-  const Tensor whole = optim::global_norm(gradients);
+  const Tensor whole = rules_.norm ? rules_.norm(gradients) : optim::global_norm(gradients);
   if (scaler_) {
     LossScaler::Decision decision = scaler_->decide(scale ? whole : whole * scaler_->scale());
     result.taken = decision.taken, result.step = decision.step;

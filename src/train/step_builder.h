@@ -21,6 +21,8 @@ struct StepRules {
   std::optional<double> clip_norm = {};
   ClipBy clip_by = ClipBy::this_norm;
   UpdateGuard guard = UpdateGuard::none;
+  // The global norm of gradients; by default optim::global_norm.
+  std::function<Tensor(const std::vector<Tensor>&)> norm = {};
 };
 
 // A graph whose outputs are numbers with names.
@@ -37,6 +39,19 @@ struct LossGradients {
   Tensor last;                    // the last part's share of it, times `scale`
   std::vector<Tensor> gradients;  // of the loss, times `scale`; empty if the loss does not depend
   Tensor scale;                   // a scalar; empty: 1
+};
+
+// A loss that is summed over leaves, on one rank or on several.
+struct LeafTrace {
+  RankOptions ranks;
+  LeafBlocks blocks;
+  // By place of this rank's program.
+  std::vector<MicroBatch> leaves;
+  // Updates of running statistics by each leaf alone; collected with several ranks.
+  std::vector<std::vector<Update>> buffers = {};
+
+  // Divides this rank's part of a batch into its leaves.
+  LeafTrace(const Batch& own, const RankOptions& options);
 };
 
 // What the optimizer needs in addition to the gradients.
@@ -64,6 +79,11 @@ class StepBuilder {
   // The gradients, with respect to the variables `wrt`, of a loss that is a sum over parts of a
   // batch. `share` gives the share of a part.
   LossGradients gradients(const std::vector<MicroBatch>& parts, const std::vector<Tensor>& wrt,
+                          const std::function<Tensor(const MicroBatch&)>& share) const;
+
+  // The same summed over leaves in the order of their tree. With Shard::state the gradients are
+  // this rank's ranges.
+  LossGradients gradients(LeafTrace& trace, const std::vector<Tensor>& wrt,
                           const std::function<Tensor(const MicroBatch&)>& share) const;
 
   // Decides whether the step is taken, and how gradients that carry `scale` (empty: 1) are scaled

@@ -9,7 +9,10 @@
 #include "ebb/error.h"
 #include "ebb/ops.h"
 #include "ops/loss/loss.h"
+#include "train/buffer_chain.h"
+#include "train/leaf_sums.h"
 #include "train/programs_by_shape.h"
+#include "train/sharded_state.h"
 #include "train/step_builder.h"
 #include "train/trace_count.h"
 #include "train/usual_form.h"
@@ -24,6 +27,20 @@ std::vector<TensorType> Batch::types() const {
 
 namespace {
 
+void check_ranks(const TrainOptions& options) {
+  const RankOptions& ranks = options.ranks;
+  if (!ranks.any()) {
+    if (ranks.count != 1 || ranks.shard != Shard::nothing)
+      throw ValueError("TrainOptions: ranks share the leaves of a batch, but `leaves` is 0");
+    return;
+  }
+  LeafBlocks::of(ranks);
+  if (options.accumulate > 1)
+    throw ValueError("TrainOptions: `leaves` and `accumulate` both divide a batch; give one");
+  if (options.clip_norm && options.clip_by == ClipBy::two_backwards && ranks.leaves > 1)
+    throw ValueError("clipping by two backwards cannot go with leaves, whose gradients are summed");
+}
+
 void check_options(const nn::ModuleBase& model, const TrainOptions& options) {
   if (!options.schedule) throw ValueError("TrainOptions: a schedule is needed, but none came");
   if (options.accumulate < 1)
@@ -35,6 +52,7 @@ void check_options(const nn::ModuleBase& model, const TrainOptions& options) {
   if (!options.clip_norm && options.clip_by != ClipBy::this_norm)
     throw ValueError("TrainOptions: clip_by says how to clip, but there is no clip_norm");
   require_parameter_dtype(model.trainable_parameters(), options.precision);
+  check_ranks(options);
   if (!options.clip_norm) return;
   if (options.clip_by == ClipBy::last_norm && options.precision == Precision::mixed_fp16)
     throw ValueError(
@@ -71,6 +89,8 @@ StepRules rules_of(const TrainOptions& options) {
   if (options.precision == Precision::mixed_fp16) rules.loss_scale = options.loss_scale;
   return rules;
 }
+
+bool shards(const RankOptions& ranks) { return ranks.shard != Shard::nothing && ranks.count > 1; }
 
 }  // namespace
 
@@ -120,15 +140,28 @@ struct TrainStep::State {
     result.graph.inputs.push_back(rate);
     result.graph.inputs.push_back(count);
 
-    StepBuilder builder(rules_of(options), store, model.device());
     auto parameters = model.trainable_parameters();
-    LossGradients traced = builder.gradients(
-        micro_batches(batch, options.accumulate), tensors_of(parameters),
-        [&](const MicroBatch& part) {
-          const Tensor mean = loss(part.batch);
-          return share_of(part, batch,
-                          builder.at_precision()(mean, statistics_dtype(mean.dtype())));
-        });
+    StepRules rules = rules_of(options);
+    if (options.ranks.any())
+      rules.norm = [&](const std::vector<Tensor>& gradients) {
+        std::vector<Shape> shapes;
+        for (const nn::NamedVariable& p : parameters) shapes.push_back(p.variable.shape());
+        RankOptions ranks = options.ranks;
+        if (!shards(ranks)) ranks.shard = Shard::nothing;
+        return reproducible_norm(gradients, shapes, ranks);
+      };
+    StepBuilder builder(rules, store, model.device());
+    std::optional<LeafTrace> leaves;
+    if (options.ranks.any()) leaves.emplace(batch, options.ranks);
+    const Tensor whole_weight = leaves ? weight_of_leaves(*leaves) : Tensor{};
+    const auto share = [&](const MicroBatch& part) {
+      const Tensor mean = loss(part.batch);
+      return share_of(part, batch, whole_weight,
+                      builder.at_precision()(mean, statistics_dtype(mean.dtype())));
+    };
+    LossGradients traced = leaves ? builder.gradients(*leaves, tensors_of(parameters), share)
+                                  : builder.gradients(micro_batches(batch, options.accumulate),
+                                                      tensors_of(parameters), share);
     result.tell("loss", traced.loss);
     keep_reached(parameters, traced.gradients);
 
@@ -145,10 +178,24 @@ struct TrainStep::State {
       result.graph.updates.insert(result.graph.updates.end(), updates.begin(), updates.end());
     };
     add(scaling.updates);
-    add(optimizer.updates(parameters, traced.gradients, rate, scaling.step, scaling.factor, store));
-    add(builder.buffer_updates(forward.updates(), sound));
+    if (shards(options.ranks))
+      add(sharded_updates(optimizer, parameters, traced.gradients, rate, scaling.step,
+                          scaling.factor, store, options.ranks));
+    else
+      add(optimizer.updates(parameters, traced.gradients, rate, scaling.step, scaling.factor,
+                            store));
+    add(builder.buffer_updates(leaves && options.ranks.count > 1
+                                   ? chained_updates(leaves->buffers, options.ranks, leaves->blocks)
+                                   : forward.updates(),
+                               sound));
     names = std::move(result.names);
     return std::move(result.graph);
+  }
+
+  // The parameters as the optimizer sees them: ranges if the state is sharded.
+  std::vector<nn::NamedVariable> optimized() const {
+    const auto parameters = model.trainable_parameters();
+    return shards(options.ranks) ? ranges_of(parameters, options.ranks) : parameters;
   }
 
  private:
@@ -167,7 +214,9 @@ struct TrainStep::State {
   }
 
   // A part's share of the whole batch's mean.
-  Tensor share_of(const MicroBatch& part, const Batch& whole, const Tensor& mean) const {
+  // `whole_weight`: of all leaves of all ranks; empty: that of `whole`.
+  Tensor share_of(const MicroBatch& part, const Batch& whole, const Tensor& whole_weight,
+                  const Tensor& mean) const {
     if (part.share == 1.0) return mean;
     if (!options.weight) return mean * part.share;
     const auto weight = [&](const Batch& b) {
@@ -175,7 +224,16 @@ struct TrainStep::State {
     };
     // The mean of a micro-batch of weight 0 is undefined.
     const Tensor own = weight(part.batch), none = scalar_like(own, 0.0);
-    return where(greater(own, none), mean, none) * (own / weight(whole));
+    return where(greater(own, none), mean, none) *
+           (own / (whole_weight ? cast(whole_weight, mean.dtype()) : weight(whole)));
+  }
+
+  Tensor weight_of_leaves(const LeafTrace& trace) const {
+    if (!options.weight || trace.blocks.leaves == 1) return {};
+    LeafSums sums(trace.blocks);
+    for (const MicroBatch& leaf : trace.leaves)
+      sums.add({cast(stop_gradient(options.weight(leaf.batch)), f32)});
+    return over_ranks(sums.blocks_of(0), trace.ranks, trace.blocks);
   }
 };
 
@@ -191,6 +249,13 @@ TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunc
                        ProgramsByShape(model.device(), options.compile),
                        {}}) {
   check_options(model, options);
+  if (shards(options.ranks)) {
+    if (options.form.value_or(usual_form(options.precision)).draws())
+      throw ValueError(
+          "state cannot be sharded while weights are rounded stochastically: the numbers drawn "
+          "depend on an element's place in the whole tensor");
+    require_elementwise(state_->optimizer);
+  }
 }
 TrainStep::~TrainStep() = default;
 TrainStep::TrainStep(TrainStep&&) noexcept = default;
@@ -231,6 +296,8 @@ StepResult TrainStep::operator()(const Batch& batch, const std::function<void()>
 
 std::optional<NonFinite> TrainStep::find_non_finite(const Batch& batch) {
   State& s = *state_;
+  // The search runs other programs on each rank, which could not exchange anything.
+  if (s.options.ranks.count > 1) return {};
   const Graph graph = s.trace(batch.types());
   std::vector<Tensor> inputs = batch.tensors;
   const double rate = s.optimizer.rate() * s.options.schedule->factor(s.step - 1);
@@ -288,7 +355,7 @@ optim::StateStore& TrainStep::optimizer_state() { return state_->store; }
 void TrainStep::make_state() {
   State& s = *state_;
   const Device device = s.model.device();
-  for (const nn::NamedVariable& p : s.model.trainable_parameters())
+  for (const nn::NamedVariable& p : s.optimized())
     for (const optim::StateField& field : s.optimizer.state(p))
       s.store.get(p.path + '.' + std::string(field.name), field.type, device, field.initial);
   if (s.options.precision == Precision::mixed_fp16)

@@ -72,6 +72,9 @@ struct NamedTensor {
   std::string name;
   // A constant or a variable with a value; or one that is computed when it is written.
   Tensor tensor;
+  // Instead of a value: gives the bytes when they are to be written, and their type.
+  std::function<std::vector<std::byte>()> bytes = {};
+  TensorType type = {};
 };
 
 // With checksums, the metadata says {"checksums": "xxh64"}, and a last tensor of that name holds

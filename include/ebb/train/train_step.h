@@ -13,6 +13,7 @@
 #include "ebb/program.h"
 #include "ebb/train/loss_scale.h"
 #include "ebb/train/non_finite.h"
+#include "ebb/train/ranks.h"
 
 namespace ebb {
 
@@ -54,6 +55,8 @@ struct TrainOptions {
   // The loss must be a mean; micro-batches are weighted, so that the result is the mean over the
   // whole batch.
   std::int64_t accumulate = 1;
+  // Instead of `accumulate`: the leaves of a reproducible sum, and the ranks that share it.
+  RankOptions ranks = {};
   // The weight of a (micro-)batch in that mean, a scalar, such as the number of targets that are
   // not ignored. By default the number of items.
   std::function<Tensor(const Batch&)> weight = {};

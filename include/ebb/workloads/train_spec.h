@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,10 @@
 
 #include "ebb/machine.h"
 #include "ebb/workloads/multilevel.h"
+
+namespace ebb {
+class Communicator;
+}
 
 namespace ebb::workloads {
 
@@ -31,6 +36,8 @@ struct PlanningOptions {
   MachineOptions machine;
   std::optional<std::string> optimizer;  // none: the workload's own
   std::string accumulate = "1";          // or auto
+  std::optional<std::int64_t> leaves;    // of a reproducible sum over the batch (train/ranks.h)
+  std::int64_t shard = 0;                // 0: nothing, 1: the optimizer's state
   std::string precision = "fp32";
   std::optional<std::string> rounding;    // of parameters in pure-bf16
   std::optional<int> master_bits;         // beside those in split-bf16
@@ -45,6 +52,9 @@ struct PlanningOptions {
   // not be here.
   bool only_plans = false;
   bool tries_budgets = false;  // of a verb that plans for budgets of its own choice
+  // The ranks of the run, which its starter decides, or those that are planned for.
+  int ranks = 1, rank = 0;
+  std::shared_ptr<Communicator> communicator = nullptr;
 
   // Whether anything asks the planner to choose by time.
   bool needs_rates() const {
@@ -117,6 +127,7 @@ struct TrainSpec {
     field("schedule", s.schedule, OnResume::by_name);
     field("clip-by", planning.clip_by, OnResume::by_name);
     field("accumulate", planning.accumulate, OnResume::by_name);
+    field("leaves", planning.leaves, OnResume::by_name);
     field("warmup", s.warmup, OnResume::by_name);
     field("steps", s.steps, s.schedule == "constant" ? OnResume::free : OnResume::by_name);
     field("precision", planning.precision, OnResume::by_name);
@@ -133,6 +144,7 @@ struct TrainSpec {
     field("offload-folder", planning.offload_folder, OnResume::free);
     field("recompute", planning.recompute, OnResume::free);
     field("lanes", planning.lanes, OnResume::free);
+    field("shard", planning.shard, OnResume::free);
     field("whole-process", planning.whole_process, OnResume::free);
     field("overcommit", s.overcommit, OnResume::free);
     field("without", planning.without, OnResume::by_name);

@@ -1,0 +1,46 @@
+// The transports between the ranks of a run, and how a process learns which rank it is.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ebb/communicator.h"
+
+namespace ebb::dist {
+
+// A process among those of its run, as its starter says in the environment.
+struct RankPlace {
+  int rank = 0, size = 1;
+  int local_size = 1;  // ranks on this host
+  std::string
+      starter;  // of the variables that said it: "ebb launch", "MASTER_ADDR", "mpirun", "srun"
+  // Where rank 0 listens; an empty address: the transport is MPI.
+  std::string address;
+  int port = 0;
+  std::string token;                 // that ranks of this run show each other
+  std::optional<int> listener = {};  // an open socket that rank 0 inherits
+};
+
+// Reads the variables of `ebb launch` and of torchrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
+// of Open MPI and MPICH (OMPI_COMM_WORLD_*, PMI_*) and of Slurm (SLURM_PROCID, SLURM_NTASKS). None
+// if this process is alone. Variables that contradict each other are an error.
+std::optional<RankPlace> place_in_environment();
+
+// Connects the ranks of a run by sockets, or through MPI. Waits for all ranks for at most
+// `patience_s` seconds.
+std::shared_ptr<Communicator> connect(const RankPlace& place, double patience_s = 60.0);
+
+// Ranks that are threads of this process; each is used by one thread. If one is destroyed while
+// another waits for it, that one gets a RankError.
+std::vector<std::shared_ptr<Communicator>> thread_ranks(int count);
+
+// A listening TCP socket on this host, at a port that is free.
+struct Listener {
+  int descriptor = -1;
+  int port = 0;
+};
+Listener listen_here(const std::string& address, int port);
+
+}  // namespace ebb::dist

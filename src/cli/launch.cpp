@@ -1,0 +1,213 @@
+// `ebb launch`: the same command on several processes of this host.
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <iostream>
+#include <random>
+#include <thread>
+
+#include "cli/verb.h"
+#include "ebb/dist/ranks.h"
+
+namespace ebb::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Signal handlers can reach nothing but globals.
+volatile std::sig_atomic_t passed_on = 0;
+void note(int signal) { passed_on = signal; }
+
+// Environment of one rank, in addition to this process's.
+std::vector<std::string> environment_of(int rank, int ranks, const dist::Listener& listener,
+                                        const std::string& token) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry; ++entry) all.emplace_back(*entry);
+  const auto set = [&](const std::string& name, const std::string& value) {
+    std::erase_if(all, [&](const std::string& entry) { return entry.starts_with(name + "="); });
+    all.push_back(name + "=" + value);
+  };
+  set("RANK", std::to_string(rank)), set("LOCAL_RANK", std::to_string(rank));
+  set("WORLD_SIZE", std::to_string(ranks)), set("LOCAL_WORLD_SIZE", std::to_string(ranks));
+  set("MASTER_ADDR", "127.0.0.1"), set("MASTER_PORT", std::to_string(listener.port));
+  set("EBB_LAUNCH_TOKEN", token);
+  if (rank == 0) set("EBB_LAUNCH_LISTENER", std::to_string(listener.descriptor));
+  return all;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  for (std::string& text : texts) all.push_back(text.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+class Ranks {
+ public:
+  Ranks(int count, const std::vector<std::string>& command) {
+    const dist::Listener listener = dist::listen_here("127.0.0.1", 0);
+    std::random_device random;
+    const std::string token = fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
+    std::vector<std::string> words{"ebb"};
+    words.insert(words.end(), command.begin(), command.end());
+    for (int r = 0; r < count; ++r) {
+      std::vector<std::string> environment = environment_of(r, count, listener, token);
+      std::vector<char*> arguments = pointers(words), variables = pointers(environment);
+      const pid_t parent = getpid();
+      const pid_t child = fork();
+      if (child < 0) {
+        end(SIGKILL);
+        throw Error(fmt::format("rank {} cannot be started: {}", r, std::strerror(errno)));
+      }
+      if (child == 0) {
+        // No rank outlives the process that started it. Ctrl-C reaches that one alone, which passes
+        // it on: a second signal would end a rank at once.
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        setpgid(0, 0);
+        if (getppid() != parent) _exit(failure);
+        if (r != 0) close(listener.descriptor);
+        execve("/proc/self/exe", arguments.data(), variables.data());
+        _exit(failure);
+      }
+      running_.push_back(child);
+    }
+    close(listener.descriptor);
+  }
+  ~Ranks() {
+    end(SIGKILL);
+    while (!running_.empty() && !await(std::chrono::seconds(10))) continue;
+  }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  // The first exit code that is not 0. After a failure the others have time to notice it and to
+  // tell which rank was lost; then they are ended.
+  int wait() {
+    bool passed = false;
+    while (!running_.empty()) {
+      await(std::chrono::milliseconds(100));
+      if (passed_on != 0 && !std::exchange(passed, true)) end(passed_on);
+      if (code_ != 0 && !failed_at_) failed_at_ = Clock::now();
+      if (!failed_at_) continue;
+      const auto since = Clock::now() - *failed_at_;
+      if (since > std::chrono::seconds(8))
+        end(SIGKILL);
+      else if (since > std::chrono::seconds(4))
+        end(SIGTERM);
+    }
+    return code_;
+  }
+
+ private:
+  void end(int signal) const {
+    for (const pid_t child : running_) kill(child, signal);
+  }
+
+  // Takes note of ranks that have ended, for at most so long; whether one has.
+  bool await(std::chrono::milliseconds most) {
+    const auto until = Clock::now() + most;
+    do {
+      for (const pid_t child : running_) {
+        int status = 0;
+        if (waitpid(child, &status, WNOHANG) != child) continue;
+        const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        const std::ptrdiff_t place =
+            std::find(running_.begin(), running_.end(), child) - running_.begin();
+        if (WIFSIGNALED(status) && code_ == 0)
+          std::cerr << fmt::format("ebb: process {} of the run was ended by signal {}", child,
+                                   WTERMSIG(status))
+                    << std::endl;
+        if (code_ == 0) code_ = code;
+        running_.erase(running_.begin() + place);
+        return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    } while (Clock::now() < until);
+    return false;
+  }
+
+  std::vector<pid_t> running_;
+  int code_ = 0;
+  std::optional<Clock::time_point> failed_at_;
+};
+
+class Launch : public Verb {
+ public:
+  Launch()
+      : Verb("launch", "Run a verb on several processes of this host, which work as one",
+             "ebb launch -n 2 -- train --workload mlp --steps 20") {}
+
+ protected:
+  void configure(CLI::App& app) override {
+    app.add_option("-n,--ranks", ranks_, "Processes")
+        ->required()
+        ->check(CLI::Range(1, 1024).description(""))
+        ->type_name("N");
+    app.add_option("--restarts", restarts_,
+                   "Times to start again from the last checkpoint after a failure; the command "
+                   "needs --checkpoint")
+        ->check(CLI::Range(0, 1000000).description(""))
+        ->capture_default_str()
+        ->type_name("N");
+    app.add_option("command", command_, "The verb and its options, after --")
+        ->required()
+        ->type_name("VERB ...");
+  }
+
+  int run() override {
+    if (command_.front() != "train")
+      throw UsageError(fmt::format("{}: only train runs on several ranks", command_.front()));
+    if (json()) command_.emplace_back("--json");
+    if (const CLI::Option* threads = app().get_option("--threads"); threads->count() > 0) {
+      command_.emplace_back("--threads");
+      command_.push_back(threads->results().front());
+    }
+    if (restarts_ > 0) prepare_restarts();
+    struct sigaction action = {};
+    action.sa_handler = note;
+    sigaction(SIGINT, &action, nullptr), sigaction(SIGTERM, &action, nullptr);
+    for (std::int64_t left = restarts_;; --left) {
+      const int code = Ranks(ranks_, command_).wait();
+      if (code == success || code == wrong_usage || code == over_budget || passed_on != 0 ||
+          left == 0)
+        return code;
+      std::cerr << fmt::format(
+                       "ebb: the run has failed (exit code {}); it starts again, {} restarts left",
+                       code, left - 1)
+                << std::endl;
+    }
+  }
+
+ private:
+  bool has(std::string_view option) const {
+    return std::any_of(command_.begin(), command_.end(), [&](const std::string& word) {
+      return word == option || word.starts_with(std::string(option) + "=");
+    });
+  }
+
+  void prepare_restarts() {
+    if (has("--resume")) return;
+    if (!has("--checkpoint"))
+      throw UsageError("--restarts goes on from a checkpoint; the command needs --checkpoint DIR");
+    command_.emplace_back("--resume"), command_.emplace_back("auto");
+  }
+
+  int ranks_ = 1;
+  std::int64_t restarts_ = 0;
+  std::vector<std::string> command_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> launch_verb() { return std::make_unique<Launch>(); }
+
+}  // namespace ebb::cli

@@ -1,0 +1,206 @@
+#include "cli/ranks.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/verb.h"
+#include "core/hash64.h"
+#include "core/json.h"
+#include "ebb/communicator.h"
+#include "ebb/data/part.h"
+#include "ebb/dist/ranks.h"
+#include "ebb/io/atomic_file.h"
+#include "ebb/io/device_file.h"
+#include "ebb/threads.h"
+#include "ops/collective/collective.h"
+
+namespace ebb::cli {
+
+namespace fs = std::filesystem;
+
+void add_rank_options(CLI::App& app, PlanningOptions& options) {
+  const char* group = "Ranks";
+  app.add_option("--leaves", options.leaves,
+                 "Micro-batches of equal size whose gradients are summed in one tree: a run with "
+                 "the same number gives the same bits on any number of ranks; default with several "
+                 "ranks: one a rank")
+      ->check(CLI::Range(1, 1000000).description(""))
+      ->type_name("N")
+      ->group(group);
+  app.add_option(
+         "--shard", options.shard,
+         "What several ranks divide among themselves. 0: nothing; 1: the optimizer's state, "
+         "and the work of updates")
+      ->check(CLI::IsMember({0, 1}))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_ranks_option(CLI::App& app, PlanningOptions& options) {
+  app.add_option("--ranks", options.ranks, "Ranks to plan for, each with its part of the batch")
+      ->check(CLI::Range(1, 1000000).description(""))
+      ->capture_default_str()
+      ->type_name("N")
+      ->group("Ranks");
+}
+
+void join_ranks(const CLI::App& app, PlanningOptions& options) {
+  const std::optional<dist::RankPlace> place = dist::place_in_environment();
+  if (!place) return;
+  if (app.get_option("--threads")->count() == 0)
+    set_threads(std::max(1, physical_cores() / std::max(1, place->local_size)));
+  options.communicator = dist::connect(*place);
+  options.ranks = options.communicator->size();
+  options.rank = options.communicator->rank();
+}
+
+void refuse_ranks(const PlanningOptions& options, const std::string& why) {
+  if (options.ranks > 1) throw UsageError("several ranks: " + why);
+}
+
+void settle_ranks(PlanningOptions& options) {
+  if (options.shard != 0 && options.ranks == 1)
+    throw UsageError("--shard divides among ranks, but there is one rank");
+  if (options.ranks > 1 && !options.leaves) options.leaves = options.ranks;
+  if (!options.leaves) return;
+  if (options.ranks > *options.leaves)
+    throw UsageError(fmt::format("--leaves {}: there are {} ranks, and each needs a leaf",
+                                 *options.leaves, options.ranks));
+  if (options.accumulate != "1")
+    throw UsageError(fmt::format(
+        "--accumulate {}: leaves divide the batch already; --leaves {} says into how many parts",
+        options.accumulate, *options.leaves));
+  if (options.ranks == 1) return;
+  if (options.whole_process)
+    throw UsageError(
+        "--whole-process is of one process; with several ranks the budget is each plan's");
+  if (device_of(options).kind == Device::Kind::cuda)
+    throw UsageError("--device cuda: several ranks run on the CPU alone so far");
+}
+
+bool leads(const PlanningOptions& options) { return options.rank == 0; }
+
+RankOptions rank_options(const PlanningOptions& options) {
+  RankOptions ranks;
+  ranks.leaves = options.leaves.value_or(0);
+  ranks.count = options.ranks, ranks.rank = options.rank;
+  ranks.shard = options.shard == 1 ? Shard::state : Shard::nothing;
+  return ranks;
+}
+
+std::vector<TensorType> own_types(const data::Dataset& dataset, std::int64_t batch,
+                                  const PlanningOptions& options) {
+  return dataset.types(options.leaves ? data::own_items(batch, rank_options(options)) : batch);
+}
+
+Rates shared_rates(const PlanningOptions& options) {
+  if (!options.communicator) return rates_for(options);
+  const bool first = leads(options);
+  const Rates own = first ? rates_for(options) : Rates{};
+  const std::string text = options.communicator->broadcast(first ? io::describe_device(own) : "", 0,
+                                                           "the device's rates");
+  if (first) return own;
+  const fs::path file = fs::temp_directory_path() / fmt::format("ebb-rates-{}.json", getpid());
+  {
+    io::AtomicFile written(file);
+    written.write(text);
+    written.commit();
+  }
+  const Rates rates = io::load_device(file);
+  std::error_code none;
+  fs::remove(file, none);
+  return rates;
+}
+
+void require_agreement(const PlanningOptions& options, const std::vector<Agreed>& all) {
+  if (!options.communicator) return;
+  for (const Agreed& one : all) {
+    const std::vector<std::string> texts =
+        options.communicator->all_gather(one.text, "the comparison of " + one.name);
+    for (std::size_t r = 1; r < texts.size(); ++r)
+      if (texts[r] != texts[0])
+        throw RankError(static_cast<int>(r),
+                        fmt::format("rank {} has another {} than rank 0: {} instead of {}", r,
+                                    one.name, texts[r], texts[0]));
+  }
+}
+
+std::string plan_fingerprint(const Plan& plan) {
+  Hash64 hash;
+  for (const Instruction& i : plan.instructions) {
+    hash.add(fmt::format("{} {}", i.op->name(), i.lane.index()));
+    for (const std::vector<Operand>* operands : {&i.inputs, &i.outputs})
+      for (const Operand& o : *operands)
+        hash.add(fmt::format(" {}+{}:{}", o.buffer.index(), o.layout.offset, to_string(o.type)));
+    if (is_collective(*i.op)) hash.add(i.attributes.text());
+  }
+  for (const Buffer& b : plan.buffers)
+    hash.add(fmt::format("{} {}\n", b.size.count, b.place.offset.count));
+  return hex(hash.value());
+}
+
+LinkTraffic link_traffic(const Plan& plan, const Rates& rates) {
+  LinkTraffic traffic;
+  for (const Instruction& i : plan.instructions) {
+    if (!is_collective(*i.op)) continue;
+    std::vector<TensorType> inputs, outputs;
+    for (const Operand& o : i.inputs) inputs.push_back(o.type);
+    for (const Operand& o : i.outputs) outputs.push_back(o.type);
+    const LinkUse use = link_use(*i.op, inputs, outputs, i.attributes.as<CollectiveAttributes>());
+    if (use.exchanges == 0) continue;
+    traffic.sent += use.sent, traffic.exchanges += use.exchanges, ++traffic.collectives;
+    traffic.predicted_ms += rates.exchange_ms(use.sent, use.exchanges);
+  }
+  return traffic;
+}
+
+nlohmann::ordered_json link_fields(const PlanningOptions& options, const Plan& plan,
+                                   const Rates& rates) {
+  const LinkTraffic link = link_traffic(plan, rates);
+  const LeafBlocks blocks = LeafBlocks::of(rank_options(options));
+  return {{"ranks", options.ranks},
+          {"shard", options.shard},
+          {"leaves", blocks.leaves},
+          {"leaves_per_rank", blocks.per_rank()},
+          {"bytes_sent_per_rank", link.sent.count},
+          {"collectives", link.collectives},
+          {"exchanges", link.exchanges},
+          {"predicted_link_ms", link.predicted_ms}};
+}
+
+std::string link_text(const PlanningOptions& options, const Plan& plan, const Rates& rates) {
+  const LinkTraffic link = link_traffic(plan, rates);
+  const LeafBlocks blocks = LeafBlocks::of(rank_options(options));
+  return fmt::format(
+      "{} ranks, shard {}, {} leaves, {} of them on a rank; a rank sends {} a step in {} "
+      "collectives, {:.2f} ms at {:.3g} GB/s and {:.3g} µs an exchange\n",
+      options.ranks, options.shard, blocks.leaves, blocks.per_rank(), to_string(link.sent),
+      link.collectives, link.predicted_ms, rates.ranks.bandwidth * 1e-9, rates.ranks.latency_us);
+}
+
+nlohmann::ordered_json gather_fields(const PlanningOptions& options,
+                                     const nlohmann::ordered_json& own) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  if (!options.communicator) {
+    all.push_back(own);
+    return all;
+  }
+  for (const std::string& text : options.communicator->all_gather(json_text(own), "the reports"))
+    all.push_back(parse_ordered_json(text));
+  return all;
+}
+
+int any_signal(const PlanningOptions& options, int own) {
+  if (!options.communicator) return own;
+  const std::byte mine{static_cast<unsigned char>(own)};
+  std::vector<std::byte> all(static_cast<std::size_t>(options.ranks));
+  options.communicator->all_gather(std::span(&mine, 1), all, "the question whether to stop");
+  return static_cast<int>(*std::max_element(all.begin(), all.end()));
+}
+
+}  // namespace ebb::cli

@@ -1,0 +1,62 @@
+// Runs on several ranks: options, who this process is, and what the ranks agree on and tell each
+// other.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/planning.h"
+
+namespace ebb::cli {
+
+// Adds --leaves and --shard.
+void add_rank_options(CLI::App& app, PlanningOptions& options);
+// Adds --ranks, for a verb that only plans.
+void add_ranks_option(CLI::App& app, PlanningOptions& options);
+
+// Connects this process with the other ranks, if it was started as one of several. Threads are
+// divided among the ranks of a host, unless --threads says otherwise.
+void join_ranks(const CLI::App& app, PlanningOptions& options);
+// Completes and checks options once they are all known: without --leaves there is one leaf a rank.
+void settle_ranks(PlanningOptions& options);
+// An error with this reason if there are several ranks.
+void refuse_ranks(const PlanningOptions& options, const std::string& why);
+bool leads(const PlanningOptions& options);  // this rank speaks, logs and writes files
+
+RankOptions rank_options(const PlanningOptions& options);
+// The types of this rank's part of a batch.
+std::vector<TensorType> own_types(const data::Dataset& dataset, std::int64_t batch,
+                                  const PlanningOptions& options);
+
+// The rates that rank 0 measured or read, so that all ranks plan alike.
+Rates shared_rates(const PlanningOptions& options);
+
+// What must be the same on all ranks: a name and a text or a fingerprint.
+struct Agreed {
+  std::string name, text;
+};
+// A RankError names the first rank that differs from rank 0, and in what.
+void require_agreement(const PlanningOptions& options, const std::vector<Agreed>& all);
+// Of what a plan does, and where; random keys, which differ between ranks, are left out.
+std::string plan_fingerprint(const Plan& plan);
+
+// What a step sends to other ranks, by its plan.
+struct LinkTraffic {
+  Bytes sent;
+  std::int64_t collectives = 0, exchanges = 0;
+  double predicted_ms = 0.0;
+};
+LinkTraffic link_traffic(const Plan& plan, const Rates& rates);
+nlohmann::ordered_json link_fields(const PlanningOptions& options, const Plan& plan,
+                                   const Rates& rates);
+std::string link_text(const PlanningOptions& options, const Plan& plan, const Rates& rates);
+
+// What each rank tells at the end, as a list by rank; complete on rank 0.
+nlohmann::ordered_json gather_fields(const PlanningOptions& options,
+                                     const nlohmann::ordered_json& own);
+
+// Whether any rank has been asked to stop: the largest of their signals.
+int any_signal(const PlanningOptions& options, int own);
+
+}  // namespace ebb::cli

@@ -1,0 +1,188 @@
+#include "ops/collective/collective.h"
+
+#include <fmt/core.h>
+
+#include "ebb/bytes.h"
+#include "ebb/error.h"
+#include "ebb/node.h"
+#include "ebb/ops.h"
+#include "ops/collective/pieces.h"
+
+namespace ebb {
+namespace {
+
+void check_ranks(const Call& call, const CollectiveAttributes& a) {
+  if (a.ranks < 1)
+    call.fail_value(fmt::format("the number of ranks must be at least 1, but is {}", a.ranks));
+}
+
+// Inputs: this rank's blocks, all of one type.
+void check_blocks(const Call& call, const CollectiveAttributes& a) {
+  check_ranks(call, a);
+  if (call.count() < 1) call.fail_value("needs a tensor, but none came");
+  call.require_floating(0);
+  for (int i = 1; i < call.count(); ++i)
+    if (call.inputs[static_cast<std::size_t>(i)] != call.inputs[0])
+      call.fail_shape(fmt::format("all blocks must have one type, but block {} is {}", i,
+                                  to_string(call.inputs[static_cast<std::size_t>(i)])));
+  if (a.blocks < 1 || a.blocks > a.ranks * call.count())
+    call.fail_value(fmt::format("{} ranks with {} blocks each cannot have {} in all", a.ranks,
+                                call.count(), a.blocks));
+}
+
+Shape range_shape(const Call& call, const CollectiveAttributes& a) {
+  return {range_elements(call.shape(0).elements(), a.ranks)};
+}
+
+Kernel bind_alone(const KernelRequest& request, const CollectiveAttributes& a) {
+  return bind_collective(request, a, nullptr, {});
+}
+
+Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+          const CollectiveAttributes& a) {
+  Cost cost = default_cost(inputs, outputs, 0.0);
+  // What the others send is written to memory and read again.
+  cost.moved += 2 * (a.ranks - 1) * outputs[0].bytes();
+  return cost;
+}
+
+OpSpec<CollectiveAttributes> collective(std::string_view name, std::string_view summary) {
+  OpSpec<CollectiveAttributes> spec{.name = name, .summary = summary};
+  spec.cpu = bind_alone;
+  spec.cost = cost;
+  spec.recomputable = false;  // all ranks would have to run it again
+  return spec;
+}
+
+// A sum reaches every rank, so the gradient of a block is the sum of the gradients of all ranks.
+// Of several blocks on one rank each has the same.
+std::vector<Tensor> repeated(const Tensor& gradient, int count) {
+  return std::vector<Tensor>(static_cast<std::size_t>(count), gradient);
+}
+
+}  // namespace
+
+std::int64_t range_elements(std::int64_t elements, std::int64_t ranks) {
+  const std::int64_t least = (elements + ranks - 1) / ranks;
+  return (least + range_alignment - 1) / range_alignment * range_alignment;
+}
+
+std::int64_t tree_split(std::int64_t n) {
+  std::int64_t p = 1;
+  while (2 * p < n) p *= 2;
+  return p;
+}
+
+const Op& all_reduce_op() {
+  static const TypedOp<CollectiveAttributes> op([] {
+    auto spec = collective("all_reduce", "the sum of tensors of all ranks, in a fixed order");
+    spec.infer = [](const Call& call, const CollectiveAttributes& a) {
+      check_blocks(call, a);
+      return std::vector{call.inputs[0]};
+    };
+    spec.gradient = [](const GradientCall& call, const CollectiveAttributes& a) {
+      return repeated(all_reduce({call.grad()}, a.ranks, a.ranks), call.input_count());
+    };
+    spec.in_place = {{.output = 0, .input = 0}};
+    return spec;
+  }());
+  return op;
+}
+
+const Op& reduce_scatter_op() {
+  static const TypedOp<CollectiveAttributes> op([] {
+    auto spec =
+        collective("reduce_scatter", "this rank's range of the sum of tensors of all ranks");
+    spec.infer = [](const Call& call, const CollectiveAttributes& a) {
+      check_blocks(call, a);
+      return std::vector<TensorType>{{range_shape(call, a), call.dtype(0)}};
+    };
+    spec.gradient = [](const GradientCall& call, const CollectiveAttributes& a) {
+      return repeated(all_gather(call.grad(), call.input_type(0).shape, a.ranks),
+                      call.input_count());
+    };
+    return spec;
+  }());
+  return op;
+}
+
+const Op& all_gather_op() {
+  static const TypedOp<CollectiveAttributes> op([] {
+    auto spec = collective("all_gather", "a tensor whose ranges the ranks have");
+    spec.infer = [](const Call& call, const CollectiveAttributes& a) {
+      check_ranks(call, a);
+      if (call.count() != 1) call.fail_shape("takes one range");
+      call.require_rank(0, 1);
+      if (a.shape.elements() > a.ranks * call.shape(0)[0])
+        call.fail_shape(fmt::format("{} ranges of {} elements are too few for {}", a.ranks,
+                                    call.shape(0)[0], to_string(a.shape)));
+      return std::vector<TensorType>{{a.shape, call.dtype(0)}};
+    };
+    spec.gradient = [](const GradientCall& call, const CollectiveAttributes& a) {
+      if (call.input_type(0).shape[0] != range_elements(a.shape.elements(), a.ranks))
+        throw ValueError("[all_gather] only whole ranges have a gradient");
+      return std::vector{reduce_scatter({call.grad()}, a.ranks, a.ranks)};
+    };
+    return spec;
+  }());
+  return op;
+}
+
+// It has no gradient: that would be a tensor of which each rank has another part.
+const Op& own_range_op() {
+  static const TypedOp<CollectiveAttributes> op([] {
+    auto spec = collective("own_range", "this rank's range of a tensor that every rank has");
+    spec.infer = [](const Call& call, const CollectiveAttributes& a) {
+      check_ranks(call, a);
+      if (call.count() != 1) call.fail_shape("takes one tensor");
+      return std::vector<TensorType>{{range_shape(call, a), call.dtype(0)}};
+    };
+    spec.gradient = [](const GradientCall&, const CollectiveAttributes&) -> std::vector<Tensor> {
+      throw ValueError("[own_range] has no gradient: each rank would have another part of it");
+    };
+    spec.cost = nullptr;
+    spec.operations = 0.0;
+    spec.recomputable = true;
+    return spec;
+  }());
+  return op;
+}
+
+Tensor all_reduce(const std::vector<Tensor>& own_blocks, std::int64_t ranks, std::int64_t blocks) {
+  return apply1(all_reduce_op(), own_blocks, CollectiveAttributes{ranks, blocks, {}});
+}
+Tensor reduce_scatter(const std::vector<Tensor>& own_blocks, std::int64_t ranks,
+                      std::int64_t blocks) {
+  return apply1(reduce_scatter_op(), own_blocks, CollectiveAttributes{ranks, blocks, {}});
+}
+Tensor all_gather(const Tensor& range, const Shape& shape, std::int64_t ranks) {
+  return apply1(all_gather_op(), {range}, CollectiveAttributes{ranks, 1, shape});
+}
+Tensor own_range(const Tensor& x, std::int64_t ranks) {
+  return apply1(own_range_op(), {x}, CollectiveAttributes{ranks, 1, {}});
+}
+
+bool is_collective(const Op& op) {
+  return &op == &all_reduce_op() || &op == &reduce_scatter_op() || &op == &all_gather_op() ||
+         &op == &own_range_op();
+}
+
+LinkUse link_use(const Op& op, std::span<const TensorType> inputs,
+                 std::span<const TensorType> outputs, const CollectiveAttributes& a) {
+  if (a.ranks == 1 || &op == &own_range_op()) return {};
+  const bool gathers = &op == &all_gather_op();
+  const TensorType& whole = gathers ? outputs[0] : inputs[0];
+  const std::int64_t range =
+      gathers ? inputs[0].shape[0] : range_elements(whole.shape.elements(), a.ranks);
+  const Bytes others = (a.ranks - 1) * (range * size_of(whole.dtype));
+  const std::int64_t slots = static_cast<std::int64_t>(inputs.size());
+  LinkUse use;
+  if (!gathers) {
+    use.sent += slots * others;
+    use.exchanges += slots * pieces_of(range, a.ranks, slots, whole.dtype).count;
+  }
+  if (gathers || &op == &all_reduce_op()) use.sent += others, ++use.exchanges;
+  return use;
+}
+
+}  // namespace ebb

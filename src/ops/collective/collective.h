@@ -1,0 +1,66 @@
+// Collectives: ops that need all ranks of a run. A graph with them is the same on every rank; which
+// rank runs it is known when kernels are bound (`bind_collective`).
+//
+// A tensor of n elements that is divided among ranks is a flat row of ranges, one for each rank,
+// all of `range_elements` elements; the last ranges are filled up with zeros.
+//
+// Sums are reproducible. They are over `blocks` tensors of the whole run: rank r has numbers
+// r · inputs to (r + 1) · inputs - 1, of which those from `blocks` on do not count. The sum of n
+// tensors is the sum of the first p plus the sum of the others, where p is the largest power of two
+// below n, whatever rank has which.
+#pragma once
+
+#include <string>
+
+#include "ebb/op.h"
+
+namespace ebb {
+
+class Communicator;
+
+struct CollectiveAttributes {
+  std::int64_t ranks = 1;
+  std::int64_t blocks = 1;  // of sums
+  Shape shape = {};         // of a gathered tensor
+  bool operator==(const CollectiveAttributes&) const = default;
+  void visit(auto&& field) {
+    field("ranks", ranks);
+    field("blocks", blocks);
+    field("shape", shape);
+  }
+};
+
+// Ranges are aligned so that sums over pieces of this many elements do not depend on the ranks.
+inline constexpr std::int64_t range_alignment = 64;
+// Elements of one range.
+std::int64_t range_elements(std::int64_t elements, std::int64_t ranks);
+// The largest power of two below n, which is at least 2: where the tree of a sum divides.
+std::int64_t tree_split(std::int64_t n);
+
+const Op& all_reduce_op();      // blocks -> their sum
+const Op& reduce_scatter_op();  // blocks -> this rank's range of their sum
+const Op& all_gather_op();      // ranges, by rank -> a tensor of `shape`
+const Op& own_range_op();       // a tensor that every rank has -> this rank's range of it
+
+Tensor all_reduce(const std::vector<Tensor>& own_blocks, std::int64_t ranks, std::int64_t blocks);
+Tensor reduce_scatter(const std::vector<Tensor>& own_blocks, std::int64_t ranks,
+                      std::int64_t blocks);
+Tensor all_gather(const Tensor& range, const Shape& shape, std::int64_t ranks);
+Tensor own_range(const Tensor& x, std::int64_t ranks);
+
+bool is_collective(const Op& op);
+
+// What a rank sends in one call, and in how many exchanges: from these the time is predicted.
+struct LinkUse {
+  Bytes sent;
+  std::int64_t exchanges = 0;
+};
+LinkUse link_use(const Op& op, std::span<const TensorType> inputs,
+                 std::span<const TensorType> outputs, const CollectiveAttributes& a);
+
+// The kernel for a rank. Without a communicator it can be described, and run if there is one rank.
+// `path` names the call in errors.
+Kernel bind_collective(const KernelRequest& request, const CollectiveAttributes& a,
+                       Communicator* communicator, const std::string& path);
+
+}  // namespace ebb
