@@ -217,7 +217,8 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
     offset += size;
   };
   for (const NamedTensor& t : tensors) {
-    if (!t.bytes && (!t.tensor || (!t.tensor.node()->storage() && t.tensor.node()->inputs().empty())))
+    if (!t.bytes &&
+        (!t.tensor || (!t.tensor.node()->storage() && t.tensor.node()->inputs().empty())))
       throw ValueError(fmt::format("[write_safetensors] \"{}\" has no value", t.name));
     place(t.name, t.bytes ? t.type : t.tensor.type());
   }
