@@ -334,6 +334,7 @@ TrainStep planned_step(workloads::Workload& task, const PlanningOptions& plannin
                        std::int64_t accumulate) {
   TrainOptions train = step_options(planning);
   train.accumulate = accumulate;
+  train.weight = task.weight;
   return TrainStep(
       task.model(), optimizer_of(task, planning), [&task](const Batch& b) { return task.loss(b); },
       train);

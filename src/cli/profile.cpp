@@ -77,6 +77,7 @@ class Profile : public Verb {
     const std::vector<TensorType> types = loader.types().front();
     const MemoryMeter meter(device_of(planning_));
     task.load();
+    train.weight = task.weight;
     TrainStep step(
         task.model(), optimizer_of(task, planning_), [&](const Batch& b) { return task.loss(b); },
         train);

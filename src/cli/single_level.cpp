@@ -217,6 +217,7 @@ class SingleLevel : public Trainee {
   // Without the number of micro-batches.
   TrainOptions train_options() const {
     TrainOptions options = step_options(planning_);
+    options.weight = task_->weight;
     const std::int64_t rest = std::max<std::int64_t>(1, command_.steps - command_.warmup);
     optim::SchedulePtr schedule = command_.schedule == "cosine"   ? optim::cosine(rest, 0.1)
                                   : command_.schedule == "linear" ? optim::linear_decay(rest)

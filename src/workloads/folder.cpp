@@ -37,6 +37,11 @@ class FolderWorkload : public Workload {
     train = std::move(text.train), test = std::move(text.test);
     train_part = text.train_part, test_part = text.test_part;
     fuses_loss = folder_.lm && !o.pack;
+    if (folder_.lm && o.data && (o.pack || is_json_lines(*o.data)))
+      weight = [](const Batch& b) {
+        const Tensor none = scalar_like(b.y(), data::SequenceDataset::no_target);
+        return sum(cast(not_equal(b.y(), none), f32));
+      };
     saves = true;
     batch_size = o.batch.value_or(folder_.lm ? 4 : 8);
     settings.sequence = sequence, settings.batch = batch_size;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -86,6 +87,8 @@ class Workload {
   std::optional<Limit> limit;
   bool saves = false;       // whether `save` has a form to write
   bool fuses_loss = false;  // whether Options::fused_loss makes a difference
+  // TrainOptions::weight: the number of targets, where parts of a batch may differ in it.
+  std::function<Tensor(const Batch&)> weight = {};
 };
 
 // Data that is too small for one batch, or for something to be held out for testing, is an error.

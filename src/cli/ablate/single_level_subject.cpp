@@ -27,6 +27,7 @@ data::DatasetPtr training_data(const workloads::Workload& task,
 TrainStep make_step(workloads::Workload& task, const Setup& setup) {
   TrainOptions train = step_options(setup.planning);
   train.accumulate = setup.accumulate;
+  train.weight = task.weight;
   train.compile = setup.compile;
   // Adam in fewer bits takes Adam's rate; other rules have rates of their own.
   const auto& name = setup.planning.optimizer;
