@@ -117,6 +117,22 @@ Rates shared_rates(const PlanningOptions& options) {
   return rates;
 }
 
+namespace {
+
+// How a text differs from that of rank 0: of JSON objects, the first field that does.
+std::string difference(const std::string& own, const std::string& first) {
+  if (own.starts_with('{') && first.starts_with('{')) {
+    const nlohmann::json a = parse_json(own), b = parse_json(first);
+    for (const auto& [name, value] : a.items())
+      if (!b.contains(name) || b[name] != value)
+        return fmt::format("{} is {} instead of {}", name, json_excerpt(value),
+                           b.contains(name) ? json_excerpt(b[name]) : "missing");
+  }
+  return fmt::format("{} instead of {}", own, first);
+}
+
+}  // namespace
+
 void require_agreement(const PlanningOptions& options, const std::vector<Agreed>& all) {
   if (!options.communicator) return;
   for (const Agreed& one : all) {
@@ -125,8 +141,8 @@ void require_agreement(const PlanningOptions& options, const std::vector<Agreed>
     for (std::size_t r = 1; r < texts.size(); ++r)
       if (texts[r] != texts[0])
         throw RankError(static_cast<int>(r),
-                        fmt::format("rank {} has another {} than rank 0: {} instead of {}", r,
-                                    one.name, texts[r], texts[0]));
+                        fmt::format("rank {} has another {} than rank 0: {}", r, one.name,
+                                    difference(texts[r], texts[0])));
   }
 }
 

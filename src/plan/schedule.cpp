@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ops/collective/collective.h"
+
 namespace ebb {
 namespace {
 
@@ -57,7 +59,13 @@ class EarlyUpdates {
       const bool serves_one =
           (users_[i].size() == 1 || (!users_[i].empty() && serves_many(*order_[i]))) &&
           std::all_of(users_[i].begin(), users_[i].end(), [&](std::size_t u) { return eager_[u]; });
-      eager_[i] = !wanted_[i] && (serves_one || (updates.contains(i) && users_[i].empty()));
+      // A number that all ranks agree on, such as the loss, which updates wait for: other readers
+      // do not delay it.
+      const bool agreed =
+          is_collective(order_[i]->op()) && serves_many(*order_[i]) &&
+          std::any_of(users_[i].begin(), users_[i].end(), [&](std::size_t u) { return eager_[u]; });
+      eager_[i] =
+          !wanted_[i] && (serves_one || agreed || (updates.contains(i) && users_[i].empty()));
     }
   }
 
