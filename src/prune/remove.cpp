@@ -74,6 +74,8 @@ bool Removal::empty() const {
 }
 
 std::set<int> lowest(const std::vector<double>& scores, std::int64_t count) {
+  if (!std::all_of(scores.begin(), scores.end(), [](double s) { return std::isfinite(s); }))
+    throw ValueError("prune: a score is not finite: the model or its gradients are not");
   std::vector<int> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {

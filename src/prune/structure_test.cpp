@@ -248,6 +248,7 @@ TEST(PruneStructure, HowManyStay) {
   EXPECT_EQ(kept_of(3, 0.01, 8), 3);
   EXPECT_EQ(kept_of(10, 1.0, 8), 8);
   EXPECT_EQ(lowest({3.0, 1.0, 2.0, 1.0}, 3), (std::set<int>{1, 2, 3}));
+  EXPECT_THROW(lowest({3.0, std::nan("")}, 1), ValueError);
 }
 
 // Two layers with weights small enough to follow by hand.
