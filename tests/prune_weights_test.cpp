@@ -115,6 +115,9 @@ TEST(PruneWeights, BadArguments) {
   EXPECT_THROW(prune_by_magnitude(m, {.share = 0.0}), ValueError);
   EXPECT_THROW(prune_by_magnitude(m, {.share = std::nan("")}), ValueError);
   EXPECT_THROW(prune_by_magnitude({3, 6, w}, {}), ShapeError);
+  w[3] = std::nan("");
+  EXPECT_THROW(prune_by_magnitude(m, {}), ValueError);
+  w[3] = 1.0;
   EXPECT_THROW(prune_by_wanda(m, gram, {}), ShapeError);
   EXPECT_THROW(prune_by_sparsegpt(m, std::span(gram).first(6), {}), ShapeError);
   EXPECT_THROW(prune_by_sparsegpt(m, gram, {.pattern = Pattern{1, 3}}, {.block = 4}), ValueError);

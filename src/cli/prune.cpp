@@ -10,6 +10,7 @@
 #include "cli/calibration.h"
 #include "cli/memory_check.h"
 #include "cli/options.h"
+#include "cli/prune_report.h"
 #include "cli/verb.h"
 #include "core/json.h"
 #include "ebb/ebb.h"
@@ -117,6 +118,9 @@ class Prune : public Verb {
     const std::string type = io::model_type(model_);
     if (type == "gpt2") return write_pruned(load(io::open_gpt2, model_));
     if (type == "llama") return write_pruned(load(io::open_llama, model_));
+    if (type != "bert")
+      throw FileError(fmt::format("{}: ebb prune takes gpt2, llama and bert models, but this is {}",
+                                  model_.string(), type));
     if (!data_.empty())
       throw UsageError("--data is for models that predict the next token: GPT-2 and Llama");
     return write_pruned(load(io::open_bert, model_));
@@ -227,7 +231,7 @@ class Prune : public Verb {
     if (json())
       std::cout << json_text(result) << "\n";
     else
-      print(result);
+      print_pruned(result);
     return success;
   }
 
@@ -353,38 +357,6 @@ class Prune : public Verb {
         throw FileError(fmt::format("{}: cannot be copied to {}: {}", (model_ / name).string(),
                                     save_.string(), error.message()));
     }
-  }
-
-  static void print(const Json& r) {
-    const auto pair = [](const Json& value) {
-      return std::pair(value.at("before").get<std::int64_t>(),
-                       value.at("after").get<std::int64_t>());
-    };
-    const auto [p0, p1] = pair(r.at("parameters"));
-    const auto [b0, b1] = pair(r.at("bytes"));
-    fmt::print("parameters {} → {}, {} → {}\n", p0, p1, to_string(Bytes{b0}), to_string(Bytes{b1}));
-    if (r.contains("zeros"))
-      fmt::print("zeros {} of {} weights in {} matrices\n", r.at("zeros").get<std::int64_t>(),
-                 r.at("weights").get<std::int64_t>(), r.at("matrices").get<std::int64_t>());
-    for (const Json& row : r.value("removed", Json::array())) {
-      const std::string path = row.at("path").get<std::string>();
-      if (row.contains("after"))
-        fmt::print("{}: {} {} → {}\n", path, row.at("kind").get<std::string>(),
-                   row.at("before").get<std::int64_t>(), row.at("after").get<std::int64_t>());
-      else
-        fmt::print("{}: removed\n", path);
-    }
-    const Json& step = r.at("planned_step");
-    fmt::print("planned training step: {} → {}\n",
-               to_string(Bytes{step.at("before").at("peak").get<std::int64_t>()}),
-               to_string(Bytes{step.at("after").at("peak").get<std::int64_t>()}));
-    if (r.contains("loss"))
-      fmt::print("loss {:.6f} → {:.6f} over {} tokens\n", r.at("loss").at("before").get<double>(),
-                 r.at("loss").at("after").get<double>(),
-                 r.at("loss").at("tokens").get<std::int64_t>());
-    if (r.contains("why_not"))
-      fmt::print("transformers cannot load it: {}\n", r.at("why_not").get<std::string>());
-    fmt::print("saved {}\n", r.at("save").get<std::string>());
   }
 
   fs::path model_, save_, data_;

@@ -12,25 +12,10 @@
 #include "ebb/error.h"
 #include "ebb/program.h"
 #include "ebb/storage.h"
+#include "prune/slices.h"
 
 namespace ebb::prune {
 namespace {
-
-// For each axis of the variable that loses indices: whether each index goes.
-std::map<int, std::vector<bool>> gone(const Structure& s, const Removal& removal,
-                                      std::size_t variable) {
-  std::map<int, std::vector<bool>> result;
-  for (std::size_t d = 0; d < removal.groups.size(); ++d)
-    for (const int g : removal.groups[d])
-      for (const Part& part : s.dimensions.at(d).groups.at(static_cast<std::size_t>(g)).parts) {
-        if (part.variable != variable) continue;
-        auto& axis = result[part.axis];
-        axis.resize(static_cast<std::size_t>(s.variables[variable].variable.shape()[part.axis]));
-        for (const Range& range : part.ranges)
-          std::fill(axis.begin() + range.begin, axis.begin() + range.end, true);
-      }
-  return result;
-}
 
 std::vector<std::byte> bytes_of(const Tensor& value) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(value.type().bytes().count));
@@ -74,6 +59,8 @@ bool Removal::empty() const {
 }
 
 std::set<int> lowest(const std::vector<double>& scores, std::int64_t count) {
+  if (!std::all_of(scores.begin(), scores.end(), [](double s) { return std::isfinite(s); }))
+    throw ValueError("prune: a score is not finite: the model or its gradients are not");
   std::vector<int> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
@@ -98,7 +85,7 @@ void set_to_zero(const Structure& s, const Removal& removal) {
   for (const std::size_t b : removal.blocks)
     whole.insert(s.blocks.at(b).variables.begin(), s.blocks.at(b).variables.end());
   for (std::size_t v = 0; v < s.variables.size(); ++v) {
-    const auto axes = gone(s, removal, v);
+    const auto axes = indices_that_go(s, removal, v);
     if (axes.empty() && !whole.contains(v)) continue;
     Variable variable = s.variables[v].variable;
     std::vector<std::byte> bytes = bytes_of(variable);
@@ -113,11 +100,24 @@ void set_to_zero(const Structure& s, const Removal& removal) {
   }
 }
 
-Tensor without(const Structure& s, const Removal& removal, std::size_t v) {
-  const Variable& variable = s.variables.at(v).variable;
-  std::vector<std::byte> bytes = bytes_of(variable);
-  TensorType type = variable.type();
-  for (const auto& [axis, goes] : gone(s, removal, v)) {
+GoingIndices indices_that_go(const Structure& s, const Removal& removal, std::size_t variable) {
+  GoingIndices result;
+  for (std::size_t d = 0; d < removal.groups.size(); ++d)
+    for (const int g : removal.groups[d])
+      for (const Part& part : s.dimensions.at(d).groups.at(static_cast<std::size_t>(g)).parts) {
+        if (part.variable != variable) continue;
+        auto& axis = result[part.axis];
+        axis.resize(static_cast<std::size_t>(s.variables[variable].variable.shape()[part.axis]));
+        for (const Range& range : part.ranges)
+          std::fill(axis.begin() + range.begin, axis.begin() + range.end, true);
+      }
+  return result;
+}
+
+Tensor sliced(const Tensor& value, const GoingIndices& axes) {
+  std::vector<std::byte> bytes = bytes_of(value);
+  TensorType type = value.type();
+  for (const auto& [axis, goes] : axes) {
     const AxisRuns runs(type, axis);
     std::byte* to = bytes.data();  // kept runs move forward only
     for (std::size_t o = 0; o < runs.outer; ++o)
@@ -130,6 +130,10 @@ Tensor without(const Structure& s, const Removal& removal, std::size_t v) {
     bytes.resize(static_cast<std::size_t>(to - bytes.data()));
   }
   return Tensor::from_bytes(bytes, type);
+}
+
+Tensor without(const Structure& s, const Removal& removal, std::size_t v) {
+  return sliced(s.variables.at(v).variable, indices_that_go(s, removal, v));
 }
 
 std::string path_without(const Structure& s, const Removal& removal, std::size_t v) {

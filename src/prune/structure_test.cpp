@@ -7,7 +7,9 @@
 #include <cmath>
 
 #include "ebb/ebb.h"
+#include "ebb/optim/by_name.h"
 #include "ebb/prune/models.h"
+#include "ebb/prune/training.h"
 #include "prune/blocks.h"
 
 namespace ebb::prune {
@@ -233,6 +235,42 @@ TEST(PruneStructure, WhatAConfigCannotExpressIsRefused) {
   EXPECT_THROW(choose(s, magnitude_scores(s), {.keep = std::nan("")}), ValueError);
 }
 
+// Gradients of what stays are those of the masked model, so a step of the smaller model with the
+// sliced state does what a step of the masked one does to what stays.
+TEST(PruneStructure, TrainingGoesOnWithSlicedState) {
+  auto dense = made<models::Gpt2>(small_gpt2());
+  randomise(dense);
+  const Batch batch = token_batch();
+  const Structure s = structure_of(dense, batch);
+  const optim::Optimizer optimizer = optim::AdamW{.lr = 1e-3};
+  TrainStep step(dense, optimizer, loss_of(dense));
+  for (int i = 0; i < 3; ++i) step(batch);
+  const Removal removal = choose(s, magnitude_scores(s), {.keep = 0.5});
+  const auto smaller_model = pruned(dense, s, removal);
+  TrainStep next(*smaller_model, optimizer, loss_of(*smaller_model));
+  copy_state(s, removal, step, next);
+  EXPECT_EQ(next.step(), 3);
+  EXPECT_LE(next.plan(batch.types()).persistent, step.plan(batch.types()).persistent);
+  set_to_zero(s, removal);
+  // Sums of fewer terms are rounded elsewhere.
+  EXPECT_NEAR(next(batch).loss, step(batch).loss, 1e-5);
+  for (const nn::NamedVariable& p : smaller_model->parameters())
+    for (std::size_t v = 0; v < s.variables.size(); ++v)
+      if (s.variables[v].path == p.path) {
+        const auto expected = without(s, removal, v).to_vector<float>();
+        const auto actual = p.variable.to_vector<float>();
+        ASSERT_EQ(actual.size(), expected.size());
+        for (std::size_t i = 0; i < actual.size(); ++i)
+          EXPECT_NEAR(actual[i], expected[i], 2e-5) << p.path;
+      }
+
+  TrainStep factored(dense, optim::by_name("adafactor"), loss_of(dense));
+  TrainStep into(*smaller_model, optim::by_name("adafactor"), loss_of(*smaller_model));
+  EXPECT_THROW(copy_state(s, removal, factored, into), ValueError);
+  TrainStep other(*smaller_model, optim::by_name("sgd"), loss_of(*smaller_model));
+  EXPECT_THROW(copy_state(s, removal, step, other), ValueError);
+}
+
 TEST(PruneStructure, CommonPathsAreWholeNames) {
   EXPECT_EQ(common_path({"h.1.mlp.fc", "h.1.mlp.proj"}), "h.1.mlp");
   EXPECT_EQ(common_path({"h.1.a", "h.12.a"}), "h");
@@ -248,6 +286,7 @@ TEST(PruneStructure, HowManyStay) {
   EXPECT_EQ(kept_of(3, 0.01, 8), 3);
   EXPECT_EQ(kept_of(10, 1.0, 8), 8);
   EXPECT_EQ(lowest({3.0, 1.0, 2.0, 1.0}, 3), (std::set<int>{1, 2, 3}));
+  EXPECT_THROW(lowest({3.0, std::nan("")}, 1), ValueError);
 }
 
 // Two layers with weights small enough to follow by hand.

@@ -40,6 +40,8 @@ void check(const WeightMatrix& m, const Sparsity& sparsity) {
 
 // Marks the `count` lowest scores; of equal ones, the first.
 void mark_lowest(std::span<const double> scores, std::int64_t count, std::span<char> goes) {
+  if (std::any_of(scores.begin(), scores.end(), [](double s) { return std::isnan(s); }))
+    throw ValueError("prune: a weight or an input is not a number");
   std::vector<std::int64_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   const auto before = [&](std::int64_t a, std::int64_t b) {
