@@ -192,6 +192,42 @@ TEST(PackedWeights, TrainWithAdaptersAndAreSavedMerged) {
   EXPECT_NEAR(folder_loss(out / "merged", f32), causal_loss(*folder.lm), 1e-5);
 }
 
+TEST(PackedWeights, ABudgetChangesNoBit) {
+  const models::LlamaConfig config{.vocabulary = 64,
+                                   .width = 64,
+                                   .hidden = 128,
+                                   .layers = 4,
+                                   .heads = 4,
+                                   .key_value_heads = 2,
+                                   .context = 32};
+  Bytes peak;
+  int recomputed = 0;
+  const auto losses = [&](std::optional<Bytes> budget) {
+    auto model = make<models::Llama>(device::cpu, f32, config);
+    nn::adapt(model, {.base = LowBits::int4,
+                      .lora = nn::LoraOptions{.rank = 4, .alpha = 8.0, .dropout = 0.2}});
+    TrainOptions options;
+    options.compile.plan.budget = budget;
+    TrainStep step(
+        model, optim::Optimizer(optim::AdamW{.lr = 1e-2}),
+        [&](const Batch& b) { return model.loss(b.x(), b.y()); }, options);
+    std::vector<std::int32_t> ids;
+    for (std::int32_t i = 0; i < 4 * 33; ++i) ids.push_back(i * i % 61);
+    const Tensor all = Tensor::from(ids, {4, 33});
+    const Batch batch{{eval(slice(all, 1, 0, 32)), eval(slice(all, 1, 1, 33))}};
+    peak = step.plan(batch.types()).peak;
+    recomputed = static_cast<int>(step.plan(batch.types()).recomputed_nodes());
+    std::vector<double> result;
+    for (int i = 0; i < 3; ++i) result.push_back(step(batch).loss);
+    return result;
+  };
+  const std::vector<double> free = losses({});
+  const Bytes budget{peak.count * 7 / 8};
+  EXPECT_EQ(losses(budget), free);
+  EXPECT_GT(recomputed, 0);
+  EXPECT_LE(peak, budget);
+}
+
 TEST(PackedWeights, OfRandomModelsAreComputedInPlace) {
   auto model = make<models::Llama>(device::cpu, f32,
                                    models::LlamaConfig{.vocabulary = 61,
