@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ebb/data/image_folder.h"
 #include "ebb/error.h"
 #include "workloads/families.h"
 
@@ -18,6 +19,8 @@ enum class When : std::uint8_t {
   generated,      // only with generated data: files determine it
   not_bytes,      // not with a file read as bytes, which has 256 tokens
   hidden_layers,  // only if the perceptron has hidden layers: one layer has none
+  files,          // only with data from files
+  images,         // only with a folder of PNG and JPEG files
   no_hidden,      // as hidden_layers, and only if `hidden`, the same size, is not given too
 };
 
@@ -38,6 +41,11 @@ const std::vector<Row>& rows() {
                                            {width, When::no_hidden},
                                            {hidden, When::hidden_layers},
                                            {classes, When::generated}};
+  static const std::vector<Use> image_perceptron{{layers},
+                                                 {width, When::no_hidden},
+                                                 {hidden, When::hidden_layers},
+                                                 {classes, When::generated},
+                                                 {image_size, When::images}};
   static const std::vector<Use> residual{{classes, When::generated}, {layout}};
   static const std::vector<Row> all{
       {"lm",
@@ -49,7 +57,8 @@ const std::vector<Row>& rows() {
         {vocabulary, When::not_bytes},
         {sequence},
         {dropout},
-        {fused_loss}}},
+        {fused_loss},
+        {tokens, When::files}}},
       {"gpt2",
        "",
        {{layers},
@@ -58,7 +67,8 @@ const std::vector<Row>& rows() {
         {vocabulary, When::not_bytes},
         {sequence},
         {dropout},
-        {fused_loss}}},
+        {fused_loss},
+        {tokens, When::files}}},
       {"llama",
        "",
        {{layers},
@@ -69,12 +79,21 @@ const std::vector<Row>& rows() {
         {vocabulary, When::not_bytes},
         {sequence},
         {dropout},
-        {fused_loss}}},
+        {fused_loss},
+        {tokens, When::files}}},
       {"bert",
        "",
-       {{layers}, {width}, {hidden}, {heads}, {vocabulary}, {sequence}, {classes}, {dropout}}},
-      {"resnet", "", {{classes, When::generated}, {depth}, {layout}}},
-      {"mlp", "", perceptron},
+       {{layers},
+        {width},
+        {hidden},
+        {heads},
+        {vocabulary},
+        {sequence},
+        {classes},
+        {dropout},
+        {labels_from, When::files}}},
+      {"resnet", "", {{classes, When::generated}, {depth}, {layout}, {image_size, When::images}}},
+      {"mlp", "", image_perceptron},
       {"reweight", "mlp", perceptron},
       {"reweight", "resnet32", residual},
       {"reweight", "resnet50", residual},
@@ -108,6 +127,12 @@ bool given(const Options& o, Setting setting) {
       return o.layout.has_value();
     case Setting::fused_loss:
       return !o.fused_loss;
+    case Setting::tokens:
+      return o.tokens.has_value();
+    case Setting::labels_from:
+      return o.labels_from.has_value();
+    case Setting::image_size:
+      return o.image_size.has_value();
   }
   return false;
 }
@@ -120,10 +145,18 @@ std::string unmet(When when, const Options& o) {
     case When::generated:
       return o.data ? "is of generated data; files say it themselves" : "";
     case When::not_bytes:
-      return o.data && read_as_bytes(*o.data)
-                 ? fmt::format("does not apply to {}, which is read as bytes: 256 tokens",
-                               o.data->string())
+      return o.data && read_as_bytes(o)
+                 ? fmt::format(
+                       "does not apply to {}, which is read as bytes: 256 tokens; with the "
+                       "option tokens as words it would",
+                       o.data->string())
                  : "";
+    case When::files:
+      return o.data ? "" : "says how files are read, and generated data is not from files";
+    case When::images:
+      return o.data && data::is_image_folder(*o.data)
+                 ? ""
+                 : "is for a folder of PNG and JPEG files with a folder for each class";
     case When::hidden_layers:
       return o.layers == 1 ? "does not apply to a perceptron of one layer" : "";
     case When::no_hidden:
@@ -176,8 +209,9 @@ std::optional<Misfit> misfit(const Options& options, const Row& row) {
 
 std::string_view name(Setting setting) {
   constexpr std::array<std::string_view, setting_count> names{
-      "layers",   "width",   "hidden", "heads",   "key_value_heads", "vocabulary",
-      "sequence", "classes", "depth",  "dropout", "layout",          "fused_loss"};
+      "layers",     "width",      "hidden",  "heads",       "key_value_heads",
+      "vocabulary", "sequence",   "classes", "depth",       "dropout",
+      "layout",     "fused_loss", "tokens",  "labels_from", "image_size"};
   return names[static_cast<std::size_t>(setting)];
 }
 
@@ -211,6 +245,19 @@ std::optional<std::string> level_misfit(const MultilevelOptions& options) {
     if (std::find(names.begin(), names.end(), level) == names.end())
       return fmt::format("{} has no level \"{}\"; there are: {}", options.common.name, level,
                          fmt::join(names, ", "));
+    if (options.unweighted)
+      for (const auto& [set, field] : {std::pair{o.method.has_value(), "method"},
+                                       {o.unroll.has_value(), "unroll"},
+                                       {o.warmup.has_value(), "warmup"},
+                                       {o.iterations.has_value(), "iterations"},
+                                       {o.alpha.has_value(), "alpha"},
+                                       {level == names.back() && o.rate, "lr"},
+                                       {level == names.back() && o.clip, "clip"},
+                                       {level == names.back() && o.optimizer, "optimizer"},
+                                       {level == names.back() && o.accumulate, "accumulate"}})
+        if (set)
+          return fmt::format("{}.{} has no effect: unweighted trains the level {} alone", level,
+                             field, names.front());
     const mlo::Method method = o.method.value_or(mlo::Config{}.type);
     const bool iterates = method == mlo::Method::neumann || method == mlo::Method::cg;
     if (level == names.back())  // no level above differentiates through it or waits for it

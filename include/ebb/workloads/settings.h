@@ -26,8 +26,11 @@ enum class Setting : std::uint8_t {
   dropout,
   layout,
   fused_loss,  // false: the loss is computed from all logits
+  tokens,
+  labels_from,
+  image_size,
 };
-inline constexpr int setting_count = 12;
+inline constexpr int setting_count = 15;
 std::string_view name(Setting setting);  // that of the field of Options
 
 // Whether the workload, with these options and this data, reads the setting.
