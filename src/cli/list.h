@@ -8,8 +8,11 @@
   X(frontier)        \
   X(profile)         \
   X(train)           \
+  X(compare)         \
   X(eval)            \
   X(export)          \
   X(tokenize)        \
   X(probe)           \
-  X(info)
+  X(info)            \
+  X(completion)      \
+  X(man)

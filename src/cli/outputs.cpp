@@ -62,7 +62,9 @@ Outputs::Outputs(const TrainCommand& command)
   if (command.save) try_folder(*command.save);
   if (command.checkpoint) {
     try_folder(*command.checkpoint);
-    folder_.emplace(*command.checkpoint, command.keep);
+    folder_.emplace(
+        *command.checkpoint, command.keep,
+        command.keep_best ? CheckpointFolder::Best::of_test : CheckpointFolder::Best::of_training);
   }
   if (!command.log) return;
   const fs::path log = *command.log;
@@ -110,6 +112,17 @@ bool Outputs::keep(std::int64_t step) {
   kept_ = step;
   loss_sum_ = 0.0, loss_count_ = 0;
   return true;
+}
+
+void Outputs::keep_best(std::int64_t step, double test_loss) {
+  if (!folder_) return;
+  io::Notes notes = notes_;
+  notes["test_loss"] = fmt::format("{}", test_loss);
+  try {
+    folder_->keep_best([&](const fs::path& file) { write_(file, notes); });
+  } catch (const FileError& error) {
+    note("the best checkpoint", fmt::format("step {}: {}", step, error.what()));
+  }
 }
 
 bool Outputs::close() {

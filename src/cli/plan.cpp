@@ -13,6 +13,7 @@
 #include "cli/planning.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
+#include "cli/waiting.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
 #include "ebb/io/atomic_file.h"
@@ -60,6 +61,7 @@ class PlanVerb : public Verb {
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
     const Rates rates = rates_for(planning_);
+    std::optional<Waiting> waiting(std::in_place, "planning");
     const Bytes fixed = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
     const auto own = workloads::make_workload(placed(workload_, planning_));
     const Bytes beside = evaluation_keeps(own->model(), metrics_of(*own), *own->test);
@@ -83,6 +85,7 @@ class PlanVerb : public Verb {
     LeastBudgets smallest = least_budgets(traced.graph, compile);
     for (KeptBudget* budget : {&smallest.least, &smallest.fast})
       budget->bytes = std::min(peak, budget->bytes + beside);
+    waiting.reset();
     const report::MemoryProfile profile = report::profile(plan);
     if (profile_) {
       io::AtomicFile file(*profile_);

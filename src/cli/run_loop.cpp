@@ -19,6 +19,21 @@ double usual(const std::vector<double>& times) {
   return median({times.begin() + static_cast<std::ptrdiff_t>(warm), times.end()});
 }
 
+// Judges the state after a step, and keeps it if it is the best.
+void judge(Judging& judging, Trainee& trainee, Outputs& outputs, report::Progress& progress,
+           LoopResult& result) {
+  const std::int64_t step = trainee.step();
+  std::vector<double> metrics = judging.evaluate();
+  outputs.log("test_loss", step, metrics.at(0));
+  if (metrics.size() > 1) outputs.log("test_accuracy", step, metrics[1]);
+  progress.set_test_loss(metrics[0]);
+  const bool best = judging.stopping.add(step, metrics[0]);
+  outputs.add_note("evaluations", judging.stopping.note());
+  if (best && judging.keeps_best) outputs.keep_best(step, metrics[0]);
+  result.judged.push_back({step, std::move(metrics)});
+  result.stopped_early = judging.stopping.stops();
+}
+
 }  // namespace
 
 double Stopwatch::ms() const {
@@ -31,7 +46,7 @@ double Stopwatch::processor_ms() const {
 }
 
 LoopResult run_loop(Trainee& trainee, const std::string& label, std::int64_t steps,
-                    Outputs& outputs) {
+                    Outputs& outputs, Judging& judging) {
   report::Progress progress(steps, {.label = label});
   const Bytes peak = trainee.memory().peak();
   LoopResult result;
@@ -39,15 +54,19 @@ LoopResult run_loop(Trainee& trainee, const std::string& label, std::int64_t ste
   double ms = 0.0, processor_ms = 0.0;  // since the last update
   const Interrupt interrupt;
   try {
-    while (trainee.step() < steps && !interrupt.asked()) {
+    while (trainee.step() < steps && !interrupt.asked() && !result.stopped_early) {
       const StepTaken taken = trainee.advance(outputs);
       ms += taken.ms, processor_ms += taken.processor_ms;
       if (taken.loss) {
         times.push_back(std::exchange(ms, 0.0));
         processor_times.push_back(std::exchange(processor_ms, 0.0));
         result.losses.push_back(*taken.loss);
+        outputs.log("step_ms", trainee.step(), times.back());
+        if (taken.rate) progress.set_rate(*taken.rate);
         progress.update(trainee.step(), *taken.loss, peak);
       }
+      if (judging.every > 0 && trainee.step() % judging.every == 0)
+        judge(judging, trainee, outputs, progress, result);
       outputs.after_step(trainee.step(), result.losses.empty() ? 0.0 : result.losses.back());
     }
   } catch (const NotFinite&) {
@@ -60,13 +79,14 @@ LoopResult run_loop(Trainee& trainee, const std::string& label, std::int64_t ste
     throw;
   }
   progress.finish();
-  if (interrupt.asked() && trainee.step() < steps) {
+  if (interrupt.asked() && trainee.step() < steps && !result.stopped_early) {
     tell_interruption(outputs, trainee.step(), steps);
     result.signal = interrupt.signal();
     return result;
   }
   if (result.losses.empty())
     throw UsageError(fmt::format("--steps {} ends before the first update", steps));
+  result.step_times = times;
   result.step_ms = usual(times), result.processor_ms = usual(processor_times);
   return result;
 }

@@ -15,7 +15,9 @@ namespace {
 
 class Train : public Verb {
  public:
-  Train() : Verb("train", "Train a workload on the CPU", "ebb train --workload lm --steps 200") {}
+  Train()
+      : Verb("train", "Train a workload within a memory budget",
+             "ebb train --workload lm --steps 200") {}
 
  protected:
   void configure(CLI::App& app) override {
@@ -24,6 +26,8 @@ class Train : public Verb {
   }
 
   int run() override {
+    if (given(app(), "--steps") && given(app(), "--epochs"))
+      throw UsageError("--steps and --epochs both say how long the run is: give one of them");
     const std::optional<SavedRun> saved = saved_run(app(), command_);
     const Output output = json() ? Output::json : Output::text;
     if (command_.several_levels()) {
