@@ -76,7 +76,9 @@ TEST(HeldOut, FoldersWithOneText) {
     std::string text;
     for (int i = 0; i < 200; ++i) text.append("w").append(std::to_string(i)).append(" ");
     folder.write(name, text + "\n");  // 201 tokens with the end of the line
-    const auto task = make_workload(tiny_gpt2(folder.path()));
+    Options options = tiny_gpt2(folder.path());
+    options.tokens = "words";
+    const auto task = make_workload(options);
     EXPECT_EQ(*task->train_part.tokens, 181) << name;
     EXPECT_EQ(*task->test_part.tokens, 20) << name;
     const auto train = tokens_of(*task->train);

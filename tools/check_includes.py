@@ -19,7 +19,7 @@ ROOMS = {
     "autodiff": "grad",
     "passes": "passes precision replace",
     "plan": "plan rates",
-    "runtime": "arena probe program",
+    "runtime": "arena print probe program",
     "dist": "",
     "nn": "",
     "optim": "",

@@ -3,6 +3,7 @@
 
 #include "ebb/bytes.h"
 #include "ebb/data/generated.h"
+#include "ebb/data/image_folder.h"
 #include "ebb/data/images.h"
 #include "ebb/data/labelled_text.h"
 #include "ebb/data/loader.h"
@@ -36,8 +37,10 @@
 #include "ebb/parameter_form.h"
 #include "ebb/plan.h"
 #include "ebb/precision.h"
+#include "ebb/print.h"
 #include "ebb/program.h"
 #include "ebb/random.h"
+#include "ebb/report/log_reader.h"
 #include "ebb/report/progress.h"
 #include "ebb/report/run_log.h"
 #include "ebb/shape.h"

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "cli/did_you_mean.h"
 #include "ebb/error.h"
 
 namespace ebb::cli {
@@ -16,6 +18,20 @@ auto accepted_by(const Parse& parse) {
       return {};
     } catch (const Error& error) {
       return error.what();
+    }
+  };
+}
+
+// The same for names, of which a mistyped one is told the nearest.
+template <class Parse, class Names>
+auto accepted_by(const Parse& parse, const Names& names) {
+  const std::vector<std::string> known(std::begin(names), std::end(names));
+  return [parse, known](const std::string& text) -> std::string {
+    try {
+      parse(text);
+      return {};
+    } catch (const Error& error) {
+      return error.what() + did_you_mean(text, known);
     }
   };
 }

@@ -83,7 +83,8 @@ void CheckpointFolder::keep(std::int64_t step, double loss, const Write& write) 
   const fs::path file = of_step(step);
   write(file);
   if (!link_in_place(file, newest())) write(newest());
-  if (std::isfinite(loss) && loss <= loss_of(best()) && !link_in_place(file, best())) write(best());
+  const bool is_best = best_ == Best::of_training && std::isfinite(loss) && loss <= loss_of(best());
+  if (is_best && !link_in_place(file, best())) write(best());
   remove_old();
 }
 
@@ -98,7 +99,8 @@ void CheckpointFolder::require_space(Bytes checkpoint, std::int64_t writes) cons
   struct statvfs disk {};
   if (statvfs(folder_.c_str(), &disk) != 0) return;  // a file system that does not tell
   // At the fullest moment one more is there than is kept, and the best.
-  const std::int64_t files = std::min(writes, keep_ + (keep_ > 1 ? 2 : 1));
+  const std::int64_t own = std::min(writes, keep_ + (keep_ > 1 ? 2 : 1)),
+                     files = own + (best_ == Best::of_test ? 2 : 0);
   std::int64_t there = 0;
   std::error_code error;
   for (const fs::path& file : steps())

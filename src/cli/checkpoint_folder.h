@@ -1,8 +1,9 @@
 // The folder a run keeps its checkpoints in.
 //
 //   checkpoint.safetensors      the newest
-//   step-00000100.safetensors   with more than one kept, the last of them; the newest is one of
-//   them best.safetensors            the same: the one of the lowest loss
+//   step-00000100.safetensors   with more than one kept, the last of them, with the newest
+//   best.safetensors            with more than one kept, that of the lowest training loss; with
+//                               --keep-best, that of the lowest test loss
 //
 // Files appear whole, and the second and third kind share their bytes with the first by hard links
 // where the file system has them. Whenever the process is killed, the newest checkpoint is whole.
@@ -19,8 +20,10 @@ namespace ebb::cli {
 
 class CheckpointFolder {
  public:
-  CheckpointFolder(std::filesystem::path folder, std::int64_t keep)
-      : folder_(std::move(folder)), keep_(keep) {}
+  // Whose loss decides which is the best.
+  enum class Best : bool { of_training, of_test };
+  CheckpointFolder(std::filesystem::path folder, std::int64_t keep, Best best = Best::of_training)
+      : folder_(std::move(folder)), keep_(keep), best_(best) {}
 
   const std::filesystem::path& path() const { return folder_; }
   std::filesystem::path newest() const { return folder_ / "checkpoint.safetensors"; }
@@ -33,6 +36,9 @@ class CheckpointFolder {
   using Write = std::function<void(const std::filesystem::path&)>;
   void keep(std::int64_t step, double loss, const Write& write);
 
+  // Puts it in place as the best, for Best::of_test.
+  void keep_best(const Write& write) const { write(best()); }
+
   // An error if the disk has no room for the checkpoints of `writes` occasions, each of this size.
   void require_space(Bytes checkpoint, std::int64_t writes) const;
 
@@ -43,6 +49,7 @@ class CheckpointFolder {
 
   std::filesystem::path folder_;
   std::int64_t keep_;
+  Best best_;
 };
 
 }  // namespace ebb::cli

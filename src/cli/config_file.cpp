@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "cli/did_you_mean.h"
 #include "cli/train_command.h"
 #include "cli/verb.h"
 #include "data/file.h"
@@ -138,15 +139,22 @@ void ConfigFile::take_level(CLI::App& app, const toml::Entry& level) {
 
 void ConfigFile::take(CLI::App& app, const std::string& name, const toml::Entry& entry) {
   const auto key = config_keys().find(name);
-  if (key == config_keys().end())
+  if (key == config_keys().end()) {
+    std::vector<std::string> known;
+    for (const auto& [one, kind] : config_keys()) known.push_back(one);
     fail(entry.at, fmt::format("there is no key \"{}\"; keys are the options that \"ebb help "
-                               "train\" lists, those of levels in tables [levels.NAME]",
-                               name));
+                               "train\" lists, those of levels in tables [levels.NAME]{}",
+                               name, did_you_mean(name, known)));
+  }
   const auto texts = typed_texts(entry.value, key->second);
   if (!texts)
     fail(entry.at,
          fmt::format("{} must be {}, but is {}", name, expected(key->second), entry.value.kind()));
   CLI::Option* option = app.get_option_no_throw("--" + name);
+  // Two ways to say how long a run is: the one that is typed wins.
+  const std::string twin = name == "steps" ? "epochs" : name == "epochs" ? "steps" : "";
+  const CLI::Option* same = twin.empty() ? nullptr : app.get_option_no_throw("--" + twin);
+  if (same && same->count() > 0 && !given_.contains(same)) return;
   if (!option || (skips_ && skips_(app, name))) return;
   if (given_.contains(option))
     fail(entry.at, fmt::format("{} is given a second time: it is another name of {}", name,

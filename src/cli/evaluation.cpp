@@ -53,6 +53,14 @@ Metrics metrics_of(workloads::Workload& task) {
   };
 }
 
+Metrics metrics_of(workloads::MultilevelWorkload& task) {
+  return [&task](const Batch& b) {
+    std::vector<Tensor> metrics = task.judge(b);
+    for (const Tensor& share : task.judge_by_class(b)) metrics.push_back(share);
+    return metrics;
+  };
+}
+
 Bytes evaluation_keeps(nn::ModuleBase& model, const Metrics& metrics, const data::Dataset& test) {
   EvalStep step(model, metrics);
   NodeIds of_model;

@@ -32,6 +32,8 @@ struct TrainingMemory {
 
 // The loss and, of classifiers, the share of right answers.
 Metrics metrics_of(workloads::Workload& task);
+// The loss, the share of right answers, and MultilevelWorkload::judge_by_class.
+Metrics metrics_of(workloads::MultilevelWorkload& task);
 
 class Evaluation {
  public:

@@ -1,19 +1,24 @@
 // `ebb fit`: how large a step fits into a budget, and what less memory costs in time.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/curve.h"
 #include "cli/evaluation.h"
 #include "cli/generation.h"
+#include "cli/level_rules.h"
+#include "cli/multilevel_options.h"
+#include "cli/multilevel_verbs.h"
 #include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
+#include "cli/waiting.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
 #include "ebb/error.h"
+#include "ebb/workloads/settings.h"
 
 namespace ebb::cli {
 namespace {
@@ -30,13 +35,11 @@ class Fit : public Verb {
     config_.attach(app, [this](const CLI::App& typed, const std::string& key) {
       return key == given_text(typed, "--vary", vary_);
     });
-    add_workload_options(app, workload_);
+    add_workload_options(app, workload_, Levels::several);
+    add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     remove_running_options(app);
     option(app, "--budget").required();
-    // The training of a folder may have the option already.
-    if (!app.get_option_no_throw("--model"))
-      add_option(app, "--model", model_, "A Hugging Face folder, for --generate").existing_folder();
     add_flag(app, "--generate", generate_,
              "How many sequences of the --model fit when it generates, instead of a training step");
     add_option(app, "--max-tokens", max_tokens_,
@@ -55,14 +58,19 @@ class Fit : public Verb {
   int run() override {
     planning_.only_plans = true;
     if (generate_) return run_generation();
+    multilevel_.common = workload_;
     check_options();
     rates_ = rates_for(planning_);
+    if (several()) return run_levels();
     fixed_ = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
     compile_ = compile_options(planning_, workload_.seed, rates_, fixed_,
                                evaluation_keeps(workload_, planning_));
-    const std::int64_t largest = find_largest();
+    std::optional<Waiting> waiting(std::in_place, "planning");
+    const std::int64_t largest = find_largest(*waiting);
+    waiting->say("the curve");
     const std::vector<CurvePoint> curve = frontier_curve(graph_of(largest), compile_, points_);
     const Plan plan = plan_program(graph_of(largest), compile_);
+    waiting.reset();
     if (json())
       print_json(largest, plan, curve);
     else
@@ -96,17 +104,41 @@ class Fit : public Verb {
                           json());
   }
 
+  bool several() const { return workloads::is_multilevel(workload_.name); }
+
+  int run_levels() {
+    fixed_ = fixed_cost(multilevel_, planning_) + kept_by_evaluation(multilevel_, planning_);
+    std::optional<Waiting> waiting(std::in_place, "planning");
+    const std::int64_t largest = find_largest(*waiting);
+    waiting->say("the curve");
+    const std::vector<CurvePoint> curve =
+        frontier_curve(plannable_levels(sized_levels(largest), planning_, rates_), points_);
+    const mlo::Engine::WholePlan plan =
+        plan_levels(sized_levels(largest), planning_, rates_, fixed_);
+    waiting.reset();
+    if (!json()) {
+      print(largest, plan_summary(plan), curve);
+      return success;
+    }
+    print_json(largest, plan_fields(plan), curve);
+    return success;
+  }
+
   void check_options() const {
-    if (!model_.empty())
-      throw UsageError("--model is for --generate: training steps are chosen by --workload");
-    check_workload_options(workload_);
+    if (several()) {
+      check_workload_options(multilevel_);
+    } else {
+      refuse_multilevel_options(app(), workload_.name);
+      check_workload_options(workload_);
+    }
     if (planning_.budget == "least")
       throw UsageError("fit needs a size for --budget: the least of every step would fit");
     const std::string option = "--" + vary_;
     if (given(app(), option))
       throw UsageError(
           fmt::format("{} is what --vary {} looks for: give one of them", option, vary_));
-    if (const auto wrong = workloads::misfit(sized(2)))
+    if (const auto wrong =
+            several() ? workloads::misfit(sized_levels(2)) : workloads::misfit(sized(2)))
       throw UsageError(fmt::format("--vary {}: {} {}", vary_, option, wrong->why));
   }
 
@@ -118,6 +150,12 @@ class Fit : public Verb {
     return options;
   }
 
+  workloads::MultilevelOptions sized_levels(std::int64_t size) const {
+    workloads::MultilevelOptions options = multilevel_;
+    options.common = sized(size);
+    return options;
+  }
+
   Graph graph_of(std::int64_t size) const {
     const workloads::Options options = sized(size);
     return trace_workload(options, planning_, accumulation(options, planning_, compile_)).graph;
@@ -125,9 +163,15 @@ class Fit : public Verb {
 
   bool fits(std::int64_t size) {
     try {
+      if (several()) {
+        plan_levels(sized_levels(size), planning_, rates_, fixed_);
+        return true;
+      }
       return try_plan_program(graph_of(size), compile_).plan.has_value();
     } catch (const ValueError& error) {  // the data or the model has an end before the budget
       ends_ = error.what();
+      return false;
+    } catch (const BudgetError&) {  // of a level
       return false;
     }
   }
@@ -139,12 +183,31 @@ class Fit : public Verb {
     return vary_ == "sequence" ? 2 : 1;
   }
 
+  // A batch has no item twice.
+  std::int64_t items_to_train_on() {
+    items_ = several()
+                 ? workloads::make_multilevel(resolved(sized_levels(smallest()), planning_, {}))
+                       ->parts.at("train")
+                       .items
+                 : workloads::make_workload(placed(sized(smallest()), planning_))->train->size();
+    return items_;
+  }
+
   // Doubles until it no longer fits, then halves the interval.
-  std::int64_t find_largest() {
+  std::int64_t find_largest(Waiting& waiting) {
     std::int64_t good = smallest(), bad = most_ + 1;
+    if (vary_ == "batch") most_ = std::min(most_, items_to_train_on());
+    bad = std::min(bad, most_ + 1);
     if (good > most_)
       throw UsageError(fmt::format("--most {} is below the smallest {}, {}", most_, vary_, good));
-    if (!fits(good)) plan_or_explain(sized(good), planning_, graph_of(good), compile_);  // throws
+    const auto fits = [&](std::int64_t size) {
+      waiting.say(fmt::format("{} {}", vary_, size));
+      return this->fits(size);
+    };
+    if (!fits(good)) {  // the same again, for its error
+      if (several()) plan_levels(sized_levels(good), planning_, rates_, fixed_);
+      plan_or_explain(sized(good), planning_, graph_of(good), compile_);
+    }
     while (good <= most_ / 2 && fits(good * 2)) good *= 2;
     bad = good <= most_ / 2 ? good * 2 : bad;
     while (bad - good > 1) {
@@ -156,34 +219,46 @@ class Fit : public Verb {
 
   void print_json(std::int64_t largest, const Plan& plan,
                   const std::vector<CurvePoint>& curve) const {
+    print_json(largest, plan_fields(plan), curve);
+  }
+  void print(std::int64_t largest, const Plan& plan, const std::vector<CurvePoint>& curve) const {
+    print(largest, plan_summary(plan), curve);
+  }
+
+  void print_json(std::int64_t largest, const nlohmann::ordered_json& plan,
+                  const std::vector<CurvePoint>& curve) const {
     nlohmann::ordered_json result{{"workload", workload_.name},
                                   {"device", rates_.name},
                                   {"budget_bytes", parse_bytes(*planning_.budget).count},
                                   {"vary", vary_},
                                   {"largest", largest}};
     if (ends_) result["larger_cannot_be_made"] = *ends_;
-    result.update(plan_fields(plan));
+    if (largest == items_) result["whole_data_set"] = true;
+    result.update(plan);
     result["curve"] = to_json(curve);
     std::cout << json_text(result) << "\n";
   }
 
-  void print(std::int64_t largest, const Plan& plan, const std::vector<CurvePoint>& curve) const {
+  void print(std::int64_t largest, const std::string& plan,
+             const std::vector<CurvePoint>& curve) const {
     fmt::print("{}: the largest {} within {} is {}{}\n{}\n", workload_.name, vary_,
                to_string(parse_bytes(*planning_.budget)), largest,
-               largest == most_ ? ", the most that was tried"
-               : ends_          ? fmt::format("; what was larger could not be made: {}", *ends_)
-                                : "",
-               plan_summary(plan));
+               largest == items_  ? ", all items there are to train on"
+               : largest == most_ ? ", the most that was tried"
+               : ends_            ? fmt::format("; what was larger could not be made: {}", *ends_)
+                                  : "",
+               plan);
     fmt::print("at that size, less memory for more time\n{}", to_table(curve));
   }
 
   workloads::Options workload_;
+  workloads::MultilevelOptions multilevel_;
   PlanningOptions planning_;
   bool generate_ = false;
-  std::filesystem::path model_;
   std::optional<std::int64_t> max_tokens_;
   std::string vary_ = "batch";
   std::int64_t most_ = 65536;
+  std::int64_t items_ = 0;  // to train on, once they are counted
   int points_ = 8;
   std::optional<std::string> ends_;  // why larger sizes cannot be made, whatever the budget
   Rates rates_;

@@ -6,11 +6,15 @@
 
 #include "cli/curve.h"
 #include "cli/evaluation.h"
+#include "cli/level_rules.h"
+#include "cli/multilevel_options.h"
+#include "cli/multilevel_verbs.h"
 #include "cli/options.h"
 #include "cli/page_data.h"
 #include "cli/planning.h"
 #include "cli/run_facts.h"
 #include "cli/verb.h"
+#include "cli/waiting.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
 #include "ebb/report/timeline.h"
@@ -29,7 +33,8 @@ class Frontier : public Verb {
  protected:
   void configure(CLI::App& app) override {
     config_.attach(app);
-    add_workload_options(app, workload_);
+    add_workload_options(app, workload_, Levels::several);
+    add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     remove_running_options(app);
     // Budgets and recomputation are what the curve is made of.
@@ -46,21 +51,18 @@ class Frontier : public Verb {
 
   int run() override {
     planning_.only_plans = planning_.tries_budgets = true;
-    check_workload_options(workload_);
     const Rates rates = rates_for(planning_);
-    const CompileOptions compile = compile_options(planning_, workload_.seed, rates, {});
-    const std::int64_t parts = accumulation(workload_, planning_, compile);
-    const TracedWorkload traced = trace_workload(workload_, planning_, parts);
-    std::vector<CurvePlan> plans = frontier_plans(traced.graph, compile, points_);
-    // Evaluation keeps its results beside the step, within the same budget.
-    const Bytes beside = evaluation_keeps(workload_, planning_);
-    for (CurvePlan& p : plans) p.point.budget += beside;
+    std::vector<CurvePlan> plans;
+    {
+      const Waiting waiting("planning");
+      plans = is_multilevel(workload_.name) ? plans_of_levels(rates) : plans_of_step(rates);
+    }
     std::vector<CurvePoint> curve;
     PageData page("frontier", run_facts(rates.name),
                   {{"workload", workload_.name},
-                   {"parameters", traced.task->model().parameter_count()},
-                   {"batch", traced.batch},
-                   {"accumulate", parts}});
+                   {"parameters", parameters_},
+                   {"batch", batch_},
+                   {"accumulate", parts_}});
     for (const CurvePlan& p : plans) {
       curve.push_back(p.point);
       nlohmann::ordered_json row =
@@ -73,20 +75,48 @@ class Frontier : public Verb {
     write_file(out_ / "frontier.json", json_text(page.study(), 1) + "\n");
     write_file(out_ / "frontier.svg",
                to_svg(curve, fmt::format("{}, batch {}: less memory for more time", workload_.name,
-                                         traced.batch)));
+                                         batch_)));
     write_file(out_ / "report.html", page.html(fmt::format("ebb: frontier of {}", workload_.name)));
     if (json())
       std::cout << json_text(page.study()) << "\n";
     else
       fmt::print(
           "{}: {} parameters, batch {}, on {}\n{}\n{}; also frontier.svg and frontier.json there\n",
-          workload_.name, traced.task->model().parameter_count(), traced.batch, rates.name,
-          to_table(curve), (out_ / "report.html").string());
+          workload_.name, parameters_, batch_, rates.name, to_table(curve),
+          (out_ / "report.html").string());
     return success;
   }
 
  private:
+  std::vector<CurvePlan> plans_of_step(const Rates& rates) {
+    refuse_multilevel_options(app(), workload_.name);
+    check_workload_options(workload_);
+    const CompileOptions compile = compile_options(planning_, workload_.seed, rates, {});
+    parts_ = accumulation(workload_, planning_, compile);
+    const TracedWorkload traced = trace_workload(workload_, planning_, parts_);
+    parameters_ = traced.task->model().parameter_count(), batch_ = traced.batch;
+    std::vector<CurvePlan> plans = frontier_plans(traced.graph, compile, points_);
+    // Evaluation keeps its results beside the step, within the same budget.
+    const Bytes beside = evaluation_keeps(workload_, planning_);
+    for (CurvePlan& p : plans) p.point.budget += beside;
+    return plans;
+  }
+
+  std::vector<CurvePlan> plans_of_levels(const Rates& rates) {
+    multilevel_.common = workload_;
+    check_workload_options(multilevel_);
+    const auto task = workloads::make_multilevel(resolved(multilevel_, planning_, {}));
+    parameters_ = parameters_of(*task), batch_ = task->batch_size;
+    std::vector<CurvePlan> plans =
+        frontier_plans(plannable_levels(multilevel_, planning_, rates), points_);
+    const Bytes beside = kept_by_evaluation(multilevel_, planning_);
+    for (CurvePlan& p : plans) p.point.budget += beside;
+    return plans;
+  }
+
   workloads::Options workload_;
+  workloads::MultilevelOptions multilevel_;
+  std::int64_t parameters_ = 0, batch_ = 0, parts_ = 1;
   PlanningOptions planning_;
   int points_ = 8;
   fs::path out_ = "frontier";

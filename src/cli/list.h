@@ -9,10 +9,13 @@
   X(profile)         \
   X(train)           \
   X(launch)          \
+  X(compare)         \
   X(eval)            \
   X(export)          \
   X(generate)        \
   X(prune)           \
   X(tokenize)        \
   X(probe)           \
-  X(info)
+  X(info)            \
+  X(completion)      \
+  X(man)

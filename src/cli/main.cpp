@@ -1,15 +1,21 @@
 // The command line: `ebb VERB options`, `ebb help [VERB]`, `ebb --version`. Results go to standard
 // output, everything else to standard error; an error is one line and exit code 1, 2 when the
 // command itself is wrong, or 3 when a run took more memory than its budget.
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <new>
+#include <system_error>
+#include <typeinfo>
 
+#include "cli/did_you_mean.h"
+#include "cli/help_defaults.h"
 #include "cli/short_waits.h"
 #include "cli/verb.h"
 #include "ebb/version.h"
@@ -39,6 +45,8 @@ class Program {
     app_.get_formatter()->label("SUBCOMMAND", "VERB");
     CLI::App& help = *app_.add_subcommand("help", "Show what ebb, or one of its verbs, can do");
     help.add_option("verb", topic_, "The verb to explain")->type_name("VERB");
+    help.add_option("--workload", workload_, "Also tell the defaults of this workload")
+        ->type_name("NAME");
     help.group("Verbs");
     help_ = &help;
     for (const auto& verb : verbs_) verb_apps_.push_back(&verb->attach(app_));
@@ -49,16 +57,23 @@ class Program {
     try {
       app_.parse(argc, argv);
     } catch (const CLI::Success& wanted) {  // --help, --version
-      return app_.exit(wanted, std::cout, std::cerr);
+      const int code = app_.exit(wanted, std::cout, std::cerr);
+      if (const CLI::App* verb = typed_verb(argc, argv))
+        std::cout << defaults_text(*verb, typed_workload(argc, argv));
+      return code;
+    } catch (const CLI::ExtrasError&) {
+      throw UsageError(unexpected());
     } catch (const CLI::ParseError& e) {
       throw UsageError(located(e.what()));
     }
     for (std::size_t i = 0; i < verbs_.size(); ++i)
       if (verb_apps_[i]->parsed()) return verbs_[i]->start();
     // Asked for the program's help, CLI11 would give that of the verb that was parsed: `help`.
-    std::cout << (topic_.empty() ? app_.get_formatter()->make_help(&app_, app_.get_name(),
-                                                                   CLI::AppFormatMode::Normal)
-                                 : find(topic_)->help(app_.get_name()));
+    if (topic_.empty())
+      std::cout << app_.get_formatter()->make_help(&app_, app_.get_name(),
+                                                   CLI::AppFormatMode::Normal);
+    else
+      std::cout << find(topic_)->help(app_.get_name()) << defaults_text(*find(topic_), workload_);
     return success;
   }
 
@@ -70,18 +85,56 @@ class Program {
     return message;
   }
 
+  const CLI::App* typed_verb(int argc, char** argv) const {
+    for (const CLI::App* app : verb_apps_)
+      if (argc > 1 && app->get_name() == argv[1]) return app;
+    return nullptr;
+  }
+
+  // Help ends parsing before the options have their values.
+  static std::string typed_workload(int argc, char** argv) {
+    const std::string option = "--workload";
+    for (int i = 2; i < argc; ++i) {
+      const std::string word = argv[i];
+      if (word == option && i + 1 < argc) return argv[i + 1];
+      if (word.starts_with(option + "=")) return word.substr(option.size() + 1);
+    }
+    return {};
+  }
+
+  // What was typed and is no option or argument of the verb.
+  std::string unexpected() const {
+    const CLI::App* verb = &app_;
+    for (const CLI::App* app : verb_apps_)
+      if (app->parsed()) verb = app;
+    if (help_->parsed()) verb = help_;
+    const std::vector<std::string> words = app_.remaining(true);
+    if (words.empty()) return "the command has words that no option takes";
+    const std::string word = words.front(), name = word.substr(0, word.find('='));
+    if (!word.starts_with('-'))
+      return fmt::format("\"{}\" is no option of {}, and no option before it takes it", word,
+                         verb == &app_ ? "ebb" : "ebb " + verb->get_name());
+    std::vector<std::string> known;
+    for (const CLI::Option* option : verb->get_options())
+      for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
+    return fmt::format("there is no option {} of {}{}", name,
+                       verb == &app_ ? "ebb" : "ebb " + verb->get_name(),
+                       did_you_mean(name, known));
+  }
+
   CLI::App* find(const std::string& name) const {
     if (name == help_->get_name()) return help_;
     for (CLI::App* app : verb_apps_)
       if (app->get_name() == name) return app;
-    std::string names;
-    for (const CLI::App* app : verb_apps_) names += (names.empty() ? "" : ", ") + app->get_name();
-    throw UsageError(fmt::format("there is no verb \"{}\"; there are: {}", name, names));
+    std::vector<std::string> names;
+    for (const CLI::App* app : verb_apps_) names.push_back(app->get_name());
+    throw UsageError(fmt::format("there is no verb \"{}\"; there are: {}{}", name,
+                                 fmt::join(names, ", "), did_you_mean(name, names)));
   }
 
   CLI::App app_;
   CLI::App* help_ = nullptr;
-  std::string topic_;
+  std::string topic_, workload_;
   std::vector<std::unique_ptr<Verb>> verbs_ = all_verbs();
   std::vector<CLI::App*> verb_apps_;  // of each verb
 };
@@ -100,8 +153,19 @@ int run(int argc, char** argv) {
     return report(e.what(), wrong_usage);
   } catch (const std::bad_alloc&) {
     return report("out of memory", failure);
-  } catch (const std::exception& e) {
+  } catch (const Error& e) {
     return report(e.what(), failure);
+  } catch (const std::filesystem::filesystem_error& e) {
+    return report(fmt::format("{}: {}", e.path1().string(), e.code().message()), failure);
+  } catch (const std::system_error& e) {
+    return report(e.code().message(), failure);
+  } catch (const std::exception& e) {
+    // Readers name the file and the field of what they cannot read; what comes here is a mistake in
+    // ebb, and the texts of the standard library's exceptions say nothing to a user.
+    return report(fmt::format("a defect in ebb ended the command ({}); please report it, with the "
+                              "command and its files",
+                              typeid(e).name()),
+                  failure);
   }
 }
 

@@ -51,9 +51,7 @@ class SeveralLevels : public Trainee {
   Evaluation evaluation(std::int64_t batches) override {
     CompileOptions compile = config_.compile;
     compile.arena = engine_->arena();
-    return {task_->model(), [this](const Batch& b) { return task_->judge(b); },
-            task_->test,    task_->batch_size,
-            batches,        compile,
+    return {task_->model(), metrics_of(*task_), task_->test, task_->batch_size, batches, compile,
             memory()};
   }
   const Arena& arena() const override { return *engine_->arena(); }
@@ -72,8 +70,8 @@ class SeveralLevels : public Trainee {
   }
   void restore(const SavedRun& saved, const std::vector<std::string>& changed) override {
     std::map<std::string, io::SavedState> levels;
-    for (const std::string& name : workloads::level_names(command_.workload().name))
-      levels[name] = saved_state(changed, name);
+    for (const mlo::Problem* problem : task_->problems())
+      levels[problem->name()] = saved_state(changed, problem->name());
     engine_->load(saved.file, levels);
     step_ = engine_->global_step();
   }
@@ -102,7 +100,7 @@ class SeveralLevels : public Trainee {
     require_finite();
     const mlo::Problem& lowest = *task_->problems().front();
     if (lowest.count() % lowest.config().gradient_accumulation == 0)
-      taken.loss = lowest.last().at("loss");
+      taken.loss = lowest.last().at("loss"), taken.rate = lowest.optimizer().rate();
     for (const mlo::Problem* problem : task_->problems())
       for (const auto& [key, value] : problem->last())
         outputs.log(problem->name() + "/" + key, step_, value);
@@ -191,11 +189,10 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
   const mlo::EngineConfig config = engine_config(planning, all.common.seed, rates);
   mlo::Engine engine(task->problems(), task->dependencies(), config);
   const mlo::Engine::WholePlan plan = engine.plan();
-  const Evaluation evaluation(
-      task->model(), [&](const Batch& b) { return task->judge(b); }, task->test, task->batch_size,
-      1, config.compile,
-      TrainingMemory{plan.arena, plan.persistent, plan.together,
-                     whole_budget(all, planning, beside)});
+  const Evaluation evaluation(task->model(), metrics_of(*task), task->test, task->batch_size, 1,
+                              config.compile,
+                              TrainingMemory{plan.arena, plan.persistent, plan.together,
+                                             whole_budget(all, planning, beside)});
   const Bytes peak = std::max(plan.peak, evaluation.peak());
   Json memory;
   warn_if_too_large(peak + fixed, planning, rates, memory);

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/level_rules.h"
+#include "cli/member_of.h"
 #include "cli/numbers.h"
 #include "ebb/error.h"
 #include "ebb/optim/by_name.h"
@@ -33,7 +34,7 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
                        LevelSettings settings) {
   const std::string prefix = "--" + level + ".", group = std::string(level_group) + level;
   const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* help) {
-    app.add_option(prefix + name, value, help)->check(CLI::NonNegativeNumber)->group(group);
+    app.add_option(prefix + name, value, help)->check(WholeNumber(0))->group(group);
   };
   const auto number = [&](const char* name, std::optional<double>& value, const char* help) {
     app.add_option(prefix + name, value, help)->check(FiniteNumber::not_negative())->group(group);
@@ -77,7 +78,7 @@ void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options
   app.add_option("--classifier", options.classifier,
                  fmt::format("What is trained on weighted data: {}",
                              fmt::join(workloads::classifier_names(), ", ")))
-      ->check(CLI::IsMember(workloads::classifier_names()))
+      ->check(member_of(workloads::classifier_names()))
       ->group(group);
   app.add_option("--imbalance", options.imbalance,
                  "How many times fewer items the rarest class has")
@@ -85,9 +86,13 @@ void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options
       ->default_str(fmt::format("{}", workloads::usual_imbalance))
       ->group(group);
   app.add_option("--meta", options.meta, "Items of the balanced set")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeNumber(1))
       ->default_str(fmt::format("{}", workloads::usual_meta))
       ->group(group);
+  if (settings == LevelSettings::all)
+    app.add_flag("--unweighted", options.unweighted,
+                 "The baseline: train the classifier alone, every item with the same weight")
+        ->group(group);
   for (const std::string& workload : workloads::multilevel_names())
     for (const std::string& level : workloads::level_names(workload))
       add_level_options(app, level, options.levels[level], settings);

@@ -97,8 +97,7 @@ std::optional<Bytes> whole_budget(const workloads::MultilevelOptions& options,
 Bytes kept_by_evaluation(const workloads::MultilevelOptions& options,
                          const PlanningOptions& planning) {
   const auto task = workloads::make_multilevel(resolved(options, planning, Bytes{}));
-  return evaluation_keeps(
-      task->model(), [&](const Batch& b) { return task->judge(b); }, *task->test);
+  return evaluation_keeps(task->model(), metrics_of(*task), *task->test);
 }
 
 std::int64_t parameters_of(workloads::MultilevelWorkload& task) {

@@ -5,10 +5,41 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string>
 
 namespace ebb::cli {
+
+// For CLI::Option::check: a whole number from `least` to `most`.
+class WholeNumber {
+ public:
+  static constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
+  explicit WholeNumber(std::int64_t least, std::int64_t most = no_limit)
+      : least_(least), most_(most) {}
+
+  std::string operator()(const std::string& text) const {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool number = error == std::errc{} && end == text.data() + text.size();
+    if (number && value >= least_ && value <= most_) return {};
+    if (error == std::errc::result_out_of_range)
+      return fmt::format("the number {} is too large", shown(text));
+    return most_ == no_limit
+               ? fmt::format("a whole number of at least {} is expected, but \"{}\" came", least_,
+                             shown(text))
+               : fmt::format("a whole number from {} to {} is expected, but \"{}\" came", least_,
+                             most_, shown(text));
+  }
+
+ private:
+  static std::string shown(const std::string& text) {
+    constexpr std::size_t most = 40;
+    return text.size() <= most ? text : text.substr(0, most) + "...";
+  }
+
+  std::int64_t least_, most_;
+};
 
 // For CLI::Option::check: a finite number that is at least, or more than, `least` and at most
 // `most`.

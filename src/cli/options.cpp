@@ -1,21 +1,40 @@
 #include "cli/options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 
+#include "cli/did_you_mean.h"
+#include "cli/member_of.h"
+#include "cli/numbers.h"
+
 namespace ebb::cli {
+
+// The list is the description, so that help and completion show it.
+CLI::Validator member_of(const std::vector<std::string>& texts) {
+  return {[texts](std::string& text) -> std::string {
+            if (std::find(texts.begin(), texts.end(), text) != texts.end()) return {};
+            return fmt::format("\"{}\" is none of {}{}", text, fmt::join(texts, ", "),
+                               did_you_mean(text, texts));
+          },
+          fmt::format("{{{}}}", fmt::join(texts, ",")), "member"};
+}
 
 Option& Option::required() { return option_->required(), *this; }
 Option& Option::needs(const std::string& other) { return option_->needs(other), *this; }
 Option& Option::excludes(const std::string& other) { return option_->excludes(other), *this; }
-Option& Option::positive() { return option_->check(CLI::PositiveNumber), *this; }
+Option& Option::positive() { return option_->check(WholeNumber(1)), *this; }
+Option& Option::not_negative() { return option_->check(WholeNumber(0)), *this; }
 Option& Option::between(int least, int most) {
-  return option_->check(CLI::Range(least, most)), *this;
+  return option_->check(WholeNumber(least, most)), *this;
 }
 Option& Option::one_of(const std::vector<std::string>& texts) {
-  return option_->check(CLI::IsMember(texts)), *this;
+  return option_->check(member_of(texts)), *this;
 }
 Option& Option::existing_file() { return option_->check(CLI::ExistingFile), *this; }
 Option& Option::existing_folder() { return option_->check(CLI::ExistingDirectory), *this; }

@@ -23,7 +23,8 @@ class Option {
   Option& needs(const std::string& other);     // another option of the verb
   Option& excludes(const std::string& other);  // likewise
 
-  Option& positive();
+  Option& positive();      // a whole number
+  Option& not_negative();  // likewise
   Option& between(int least, int most);
   Option& one_of(const std::vector<std::string>& texts);
   Option& existing_file();

@@ -65,7 +65,9 @@ Outputs::Outputs(const TrainCommand& command)
   if (command.save && leads_) try_folder(*command.save);
   if (command.checkpoint) {
     if (leads_) try_folder(*command.checkpoint);
-    folder_.emplace(*command.checkpoint, command.keep);
+    folder_.emplace(
+        *command.checkpoint, command.keep,
+        command.keep_best ? CheckpointFolder::Best::of_test : CheckpointFolder::Best::of_training);
   }
   if (!command.log || !leads_) return;
   const fs::path log = *command.log;
@@ -122,6 +124,17 @@ bool Outputs::keep(std::int64_t step) {
 void Outputs::write(std::int64_t step, double loss, const io::Notes& notes) {
   if (!leads_) return write_({}, notes);  // it gives the first rank what it has
   folder_->keep(step, loss, [&](const fs::path& file) { write_(file, notes); });
+}
+
+void Outputs::keep_best(std::int64_t step, double test_loss) {
+  if (!folder_) return;
+  io::Notes notes = notes_;
+  notes["test_loss"] = fmt::format("{}", test_loss);
+  try {
+    folder_->keep_best([&](const fs::path& file) { write_(file, notes); });
+  } catch (const FileError& error) {
+    note("the best checkpoint", fmt::format("step {}: {}", step, error.what()));
+  }
 }
 
 bool Outputs::close() {

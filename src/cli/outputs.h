@@ -52,6 +52,10 @@ class Outputs {
   // Writes one now; does nothing if the newest is of this step, or none are kept. Gives whether the
   // newest checkpoint is of this step.
   bool keep(std::int64_t step);
+  // Writes the checkpoint of this step as the best; does nothing if none are kept.
+  void keep_best(std::int64_t step, double test_loss);
+  // Also a note of every checkpoint that is written from now on.
+  void add_note(const std::string& name, std::string text) { notes_[name] = std::move(text); }
   // The step of the newest checkpoint that this run has written or began from.
   std::optional<std::int64_t> kept() const { return kept_; }
   const std::filesystem::path& checkpoint_path() const { return folder_->path(); }
@@ -62,8 +66,10 @@ class Outputs {
   // Closes the logs. False: something could not be written since the first step.
   bool close();
 
- private:
+  // Says once that an output of this kind failed; the exit code tells it too.
   void note(std::string_view what, const std::string& failure);
+
+ private:
   void write(std::int64_t step, double loss, const io::Notes& notes);
 
   bool leads_;                  // of several ranks only the first writes and speaks

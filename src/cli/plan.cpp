@@ -14,6 +14,7 @@
 #include "cli/ranks.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
+#include "cli/waiting.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
 #include "ebb/io/atomic_file.h"
@@ -67,6 +68,7 @@ class PlanVerb : public Verb {
     if (save_ && planning_.ranks > 1)
       throw UsageError("--save: ranks plan for themselves, each the same; a file is of one rank");
     const Rates rates = rates_for(planning_);
+    std::optional<Waiting> waiting(std::in_place, "planning");
     const Bytes fixed = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
     const auto own = workloads::make_workload(placed(workload_, planning_));
     const Bytes beside = evaluation_keeps(own->model(), metrics_of(*own), *own->test);
@@ -90,6 +92,7 @@ class PlanVerb : public Verb {
     LeastBudgets smallest = least_budgets(traced.graph, compile);
     for (KeptBudget* budget : {&smallest.least, &smallest.fast})
       budget->bytes = std::min(peak, budget->bytes + beside);
+    waiting.reset();
     const report::MemoryProfile profile = report::profile(plan);
     if (profile_) {
       io::AtomicFile file(*profile_);

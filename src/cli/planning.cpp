@@ -13,6 +13,7 @@
 
 #include "cli/accepted_by.h"
 #include "cli/level_rules.h"
+#include "cli/member_of.h"
 #include "cli/numbers.h"
 #include "cli/process_memory.h"
 #include "cli/ranks.h"
@@ -64,7 +65,8 @@ CLI::Option* add_without_option(CLI::App& app, PlanningOptions& options) {
       .add_option("--without", options.without,
                   "Passes to leave out, joined by commas (ebb plan --passes lists them)")
       ->delimiter(',')
-      ->check(accepted_by([](const std::string& name) { passes_without({}, {name}); }))
+      ->check(accepted_by([](const std::string& name) { passes_without({}, {name}); },
+                          all_pass_names()))
       ->type_name("PASSES");
 }
 
@@ -84,11 +86,13 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
   app.add_option("--recompute", options.recompute,
                  "What is computed again instead of kept: none, marked, blocks, sqrt, segment=N, "
                  "segment=all, selective, greedy or auto; with a budget auto is the default")
-      ->check(accepted_by([](const std::string& text) { Recompute::parse(text); }))
+      ->check(accepted_by([](const std::string& text) { Recompute::parse(text); },
+                          std::vector<std::string>{"none", "marked", "blocks", "sqrt",
+                                                   "segment=all", "selective", "greedy", "auto"}))
       ->group(group);
   app.add_option("--optimizer", options.optimizer,
                  fmt::format("{}; default: the workload's own", fmt::join(optim::names(), ", ")))
-      ->check(accepted_by([](const std::string& text) { optim::by_name(text); }))
+      ->check(accepted_by([](const std::string& text) { optim::by_name(text); }, optim::names()))
       ->group(group);
   app.add_option("--accumulate", options.accumulate,
                  "Micro-batches a step is cut into, or auto: the fastest that keeps the budget")
@@ -104,7 +108,9 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
   app.add_option("--precision", options.precision,
                  "fp32, fp16 or bf16 with weights in float32, pure-bf16, or split-bf16: weights in "
                  "bfloat16 and the bits that complete them")
-      ->check(accepted_by([](const std::string& text) { precision_by_name(text); }))
+      ->check(
+          accepted_by([](const std::string& text) { precision_by_name(text); },
+                      std::vector<std::string>{"fp32", "fp16", "bf16", "pure-bf16", "split-bf16"}))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--tf32", options.tf32,
@@ -114,21 +120,21 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
          "--lanes", options.lanes,
          "On a GPU, 2: updates and what they alone read run beside the rest; 1: they do not; "
          "default: 2")
-      ->check(CLI::IsMember({1, 2}))
+      ->check(member_of({"1", "2"}))
       ->group(group);
   app.add_option("--loss-walks", options.loss_walks,
                  "On a GPU: times the logits of a fused loss are made; 1 is faster, 2 takes less "
                  "memory, auto, the default, is the fastest that keeps the budget")
-      ->check(CLI::IsMember({"auto", "1", "2"}))
+      ->check(member_of({"auto", "1", "2"}))
       ->group(group);
   add_without_option(app, options)->group(group);
   app.add_option("--rounding", options.rounding,
                  "How weights in pure-bf16 are rounded: stochastic, kahan or nearest")
-      ->check(CLI::IsMember({"stochastic", "kahan", "nearest"}))
+      ->check(member_of({"stochastic", "kahan", "nearest"}))
       ->group(group);
   app.add_option("--master-bits", options.master_bits,
                  "Bits kept beside each weight in split-bf16: 16 or 8")
-      ->check(CLI::IsMember({8, 16}))
+      ->check(member_of({"8", "16"}))
       ->group(group);
   app.add_option("--clip", options.clip, "Scale gradients down to this norm")
       ->check(FiniteNumber::positive())
@@ -136,14 +142,14 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
   app.add_option("--clip-by", options.clip_by,
                  "Whose norm: this-norm (gradients wait for it), two-backwards (backward is run "
                  "once more for it) or last-norm (of the step before)")
-      ->check(CLI::IsMember({"this-norm", "two-backwards", "last-norm"}))
+      ->check(member_of({"this-norm", "two-backwards", "last-norm"}))
       ->needs("--clip")
       ->group(group);
   app.add_option("--on-nan", options.on_nan,
                  "When a loss is infinite or NaN: stop, with the module where that begins and the "
                  "weights as they were; skip the step, also for its gradients, which then wait for "
                  "each other; or ignore it")
-      ->check(CLI::IsMember({"stop", "skip", "ignore"}))
+      ->check(member_of({"stop", "skip", "ignore"}))
       ->capture_default_str()
       ->group(group);
   app.add_option(

@@ -71,6 +71,7 @@ class Printer {
   static Json json_of(const std::optional<std::filesystem::path>& path) {
     return path ? Json(std::filesystem::absolute(*path).lexically_normal().string()) : Json();
   }
+  static Json json_of(const std::optional<std::int64_t>&) { return {}; }  // epochs: told as steps
   static Json json_of(const std::optional<std::string>& text) {
     return text ? Json(*text) : Json();
   }

@@ -8,13 +8,17 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "cli/level_rules.h"
 #include "cli/measure.h"
 #include "cli/memory_check.h"
+#include "cli/multilevel_options.h"
+#include "cli/multilevel_verbs.h"
 #include "cli/options.h"
 #include "cli/page_data.h"
 #include "cli/planning.h"
 #include "cli/run_facts.h"
 #include "cli/verb.h"
+#include "cli/waiting.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
 #include "ebb/arena.h"
@@ -41,7 +45,8 @@ class Profile : public Verb {
     config_.attach(app, [](const CLI::App&, const std::string& key) {
       return key == "steps";  // of training
     });
-    add_workload_options(app, workload_);
+    add_workload_options(app, workload_, Levels::several);
+    add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     add_option(app, "--steps", steps_, "Steps to take medians over, after two to warm up")
         .between(1, 10000)
@@ -56,9 +61,11 @@ class Profile : public Verb {
     if (!named_device(planning_.device))
       throw UsageError(
           "a profile runs the step: --device is cpu or cuda, not a file (see ebb plan)");
-    check_workload_options(workload_);
     std::optional<PinnedThreads> pinned;
     if (planning_.machine.pin_threads) pinned.emplace();
+    if (is_multilevel(workload_.name)) return run_levels();
+    refuse_multilevel_options(app(), workload_.name);
+    check_workload_options(workload_);
     const Rates rates = rates_for(planning_);
     const Bytes fixed = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
     TrainOptions train = step_options(planning_);
@@ -66,10 +73,12 @@ class Profile : public Verb {
     train.accumulate = accumulation(workload_, planning_, train.compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, train.accumulate);
     settle_budget(planning_, traced.graph, train.compile);
+    std::optional<Waiting> waiting(std::in_place, "planning");
     // Both refuse before anything is allocated: a budget that cannot be kept, and a plan larger
     // than the machine.
     const Plan plan = plan_or_explain(workload_, planning_, traced.graph, train.compile);
     require_memory(plan.peak, device_of(planning_), overcommit_);
+    waiting.reset();
     budget_ = train.compile.plan.budget;
     workloads::Workload& task = *traced.task;
     data::Loader loader(task.train, workloads::training_loader(task.batch_size, workload_.seed,
@@ -94,6 +103,54 @@ class Profile : public Verb {
   }
 
  private:
+  // The steps of all levels. Kernels are not timed one by one.
+  int run_levels() {
+    multilevel_.common = workload_;
+    check_workload_options(multilevel_);
+    const Rates rates = rates_for(planning_);
+    const LevelsProfile levels =
+        profile_levels(multilevel_, planning_, rates, warm_up, steps_, overcommit_);
+    step_ms_ = levels.step_ms;
+    const Plan& plan = levels.plan.together;
+    PageData page("profile", run_facts(rates.name),
+                  {{"workload", workload_.name},
+                   {"parameters", levels.parameters},
+                   {"batch", levels.batch},
+                   {"steps", steps_}});
+    nlohmann::ordered_json row = planned_fields(workload_.name, plan);
+    row["measured_peak_bytes"] = levels.measured.count;
+    row["measured_staying_by_category"] = by_category(levels.staying);
+    row["measured_transient_bytes"] = levels.transient.count;
+    row["step_ms"] = step_times();
+    page.add_row(std::move(row), report::timeline_json(plan));
+    write_files(page, report::chrome_trace(plan));
+    if (json())
+      std::cout << json_text(page.study()) << "\n";
+    else
+      fmt::print(
+          "{}: {} parameters, batch {}, on {}\npeak {} as planned, {} measured; {:.2f} ms a step "
+          "with the updates of all levels that follow from it, {:.2f} ms predicted\n\n{}\n{}; "
+          "times of kernels are predictions there\n",
+          workload_.name, levels.parameters, levels.batch, rates.name, to_string(levels.plan.peak),
+          to_string(levels.measured), median(step_ms_), plan.predicted_ms,
+          to_string(report::profile(plan)), (out_ / "report.html").string());
+    return success;
+  }
+
+  nlohmann::ordered_json step_times() const {
+    return {{"median", median(step_ms_)},
+            {"low", *std::min_element(step_ms_.begin(), step_ms_.end())},
+            {"high", *std::max_element(step_ms_.begin(), step_ms_.end())},
+            {"runs", step_ms_}};
+  }
+
+  void write_files(const PageData& page, const std::string& trace) const {
+    make_folder(out_);
+    write_file(out_ / "profile.json", json_text(page.study(), 1) + "\n");
+    write_file(out_ / "trace.json", trace);
+    write_file(out_ / "report.html", page.html(fmt::format("ebb: profile of {}", workload_.name)));
+  }
+
   // Whole steps, then as many with a clock around every kernel.
   void time_steps(TrainStep& step, data::Loader& loader) {
     std::vector<std::vector<double>> kernels;
@@ -123,16 +180,10 @@ class Profile : public Verb {
     row["measured_peak_bytes"] = measured.total.count;
     row["measured_staying_by_category"] = by_category(measured.staying);
     row["measured_transient_bytes"] = measured.transient().count;
-    row["step_ms"] = {{"median", median(step_ms_)},
-                      {"low", *std::min_element(step_ms_.begin(), step_ms_.end())},
-                      {"high", *std::max_element(step_ms_.begin(), step_ms_.end())},
-                      {"runs", step_ms_}};
+    row["step_ms"] = step_times();
     if (budget_) row["budget_bytes"] = budget_->count;
     page.add_row(std::move(row), report::timeline_json(plan, kernel_ms_));
-    make_folder(out_);
-    write_file(out_ / "profile.json", json_text(page.study(), 1) + "\n");
-    write_file(out_ / "trace.json", report::chrome_trace(plan, kernel_ms_));
-    write_file(out_ / "report.html", page.html(fmt::format("ebb: profile of {}", workload_.name)));
+    write_files(page, report::chrome_trace(plan, kernel_ms_));
     if (json()) {
       std::cout << json_text(page.study()) << "\n";
       return;
@@ -148,6 +199,7 @@ class Profile : public Verb {
   }
 
   workloads::Options workload_;
+  workloads::MultilevelOptions multilevel_;
   PlanningOptions planning_;
   std::optional<Bytes> budget_;
   int steps_ = 5;

@@ -137,6 +137,8 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
           command.checkpoint->string()));
     if (command.checkpoint_every && !command.checkpoint)
       throw UsageError("--checkpoint-every needs --checkpoint DIR or --resume DIR");
+    settle_epochs(command);
+    check_evaluation_options(command);
     return {};
   }
   command.checkpoint = folder;
@@ -159,6 +161,8 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
   command.planning.device = drivable_device(command.planning.device);
   check_change_names(command);
   check_files(saved, command);
+  settle_epochs(command);
+  check_evaluation_options(command);
   if (command.steps <= saved.step)
     throw UsageError(fmt::format("the checkpoint is at step {}; --steps {} leaves nothing to do",
                                  saved.step, command.steps));

@@ -21,6 +21,21 @@ double usual(const std::vector<double>& times) {
   return median({times.begin() + static_cast<std::ptrdiff_t>(warm), times.end()});
 }
 
+// Judges the state after a step, and keeps it if it is the best.
+void judge(Judging& judging, Trainee& trainee, Outputs& outputs, report::Progress& progress,
+           LoopResult& result) {
+  const std::int64_t step = trainee.step();
+  std::vector<double> metrics = judging.evaluate();
+  outputs.log("test_loss", step, metrics.at(0));
+  if (metrics.size() > 1) outputs.log("test_accuracy", step, metrics[1]);
+  progress.set_test_loss(metrics[0]);
+  const bool best = judging.stopping.add(step, metrics[0]);
+  outputs.add_note("evaluations", judging.stopping.note());
+  if (best && judging.keeps_best) outputs.keep_best(step, metrics[0]);
+  result.judged.push_back({step, std::move(metrics)});
+  result.stopped_early = judging.stopping.stops();
+}
+
 }  // namespace
 
 double Stopwatch::ms() const {
@@ -32,7 +47,8 @@ double Stopwatch::processor_ms() const {
   return 1e3 * static_cast<double>(std::clock() - processor_begin_) / CLOCKS_PER_SEC;
 }
 
-LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outputs) {
+LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outputs,
+                    Judging& judging) {
   const std::int64_t steps = command.steps;
   constexpr int standard_error = 2, nowhere = -1;
   report::Progress progress(steps,
@@ -45,7 +61,7 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
   const Interrupt interrupt;
   int asked = 0;  // a signal that some rank received
   try {
-    while (trainee.step() < steps &&
+    while (trainee.step() < steps && !result.stopped_early &&
            (asked = any_signal(command.planning, interrupt.signal())) == 0) {
       const StepTaken taken = trainee.advance(outputs);
       ms += taken.ms, processor_ms += taken.processor_ms;
@@ -53,8 +69,12 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
         times.push_back(std::exchange(ms, 0.0));
         processor_times.push_back(std::exchange(processor_ms, 0.0));
         result.losses.push_back(*taken.loss);
+        outputs.log("step_ms", trainee.step(), times.back());
+        if (taken.rate) progress.set_rate(*taken.rate);
         progress.update(trainee.step(), *taken.loss, peak);
       }
+      if (judging.every > 0 && trainee.step() % judging.every == 0)
+        judge(judging, trainee, outputs, progress, result);
       outputs.after_step(trainee.step(), result.losses.empty() ? 0.0 : result.losses.back());
     }
   } catch (const RankError&) {  // nothing can be gathered any more
@@ -78,6 +98,7 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
   }
   if (result.losses.empty())
     throw UsageError(fmt::format("--steps {} ends before the first update", steps));
+  result.step_times = times;
   result.step_ms = usual(times), result.processor_ms = usual(processor_times);
   return result;
 }

@@ -14,6 +14,17 @@ namespace {
 // Nine significant digits tell any two float32 losses apart.
 double nine_digits(double value) { return std::stod(fmt::format("{:.9g}", value)); }
 
+// The accuracy of each class, from MultilevelWorkload::judge_by_class after the first two metrics;
+// nothing for a class without items.
+std::vector<std::optional<double>> by_class(const std::vector<double>& metrics) {
+  std::vector<std::optional<double>> classes;
+  for (std::size_t i = 2; i + 1 < metrics.size(); i += 2) {
+    classes.emplace_back();
+    if (metrics[i] > 0.0) classes.back() = metrics[i + 1] / metrics[i];
+  }
+  return classes;
+}
+
 bool is_of_loss(const workloads::Limit& limit) {
   return limit.kind == workloads::Limit::Kind::loss;
 }
@@ -28,9 +39,24 @@ void print_run(const TrainCommand& command, const Trainee& trainee, const RunRes
   fmt::print("{}", trainee.data_text());
   fmt::print("loss {:.6g} at first, {:.6g} at last\n", losses.front(), losses.back());
   fmt::print("{}", trainee.steps_text());
+  if (result.loop.stopped_early)
+    fmt::print("stopped after step {} of {}: {} evaluations in a row without a lower test loss\n",
+               result.steps, command.steps, result.stopping.waited());
+  if (const auto best = result.stopping.best_step())
+    fmt::print("lowest test loss {:.6g}, after step {}{}\n", result.stopping.best_loss(), *best,
+               command.keep_best
+                   ? fmt::format("; best.safetensors in {} is of it", command.checkpoint->string())
+                   : "");
   if (!metrics.empty())
     fmt::print("test loss {:.6g}{}\n", metrics[0],
                metrics.size() > 1 ? fmt::format(", accuracy {:.2f}%", 100.0 * metrics[1]) : "");
+  if (const auto classes = by_class(metrics); !classes.empty()) {
+    std::string text;
+    for (std::size_t c = 0; c < classes.size(); ++c)
+      text += classes[c] ? fmt::format("  {}: {:.1f}%", c, 100.0 * *classes[c])
+                         : fmt::format("  {}: not tested", c);
+    fmt::print("accuracy by class, the most frequent in training first:{}\n", text);
+  }
   if (facts.limit)
     fmt::print("best possible {} {:.6g}\n", is_of_loss(*facts.limit) ? "loss" : "accuracy",
                facts.limit->value);
@@ -61,7 +87,7 @@ nlohmann::ordered_json run_fields(const TrainCommand& command, const Trainee& tr
                                 {"params", facts.parameters},
                                 {"batch", facts.batch},
                                 {"data", data_fields(facts.data)},
-                                {"steps", command.steps},
+                                {"steps", result.steps},
                                 {"losses", losses},
                                 {"step_ms", result.loop.step_ms},
                                 {"step_processor_ms", result.loop.processor_ms},
@@ -76,6 +102,24 @@ nlohmann::ordered_json run_fields(const TrainCommand& command, const Trainee& tr
   }
   if (!metrics.empty()) fields["eval_loss"] = nine_digits(metrics[0]);
   if (metrics.size() > 1) fields["eval_accuracy"] = metrics[1];
+  if (const auto classes = by_class(metrics); !classes.empty()) {
+    fields["eval_accuracy_by_class"] = nlohmann::ordered_json::array();
+    for (const auto& share : classes)
+      fields["eval_accuracy_by_class"].push_back(share ? nlohmann::ordered_json(*share) : nullptr);
+  }
+  if (command.eval_every) {
+    fields["evaluations"] = nlohmann::ordered_json::array();
+    for (const Judged& judged : result.loop.judged) {
+      nlohmann::ordered_json one{{"step", judged.step}, {"loss", nine_digits(judged.metrics[0])}};
+      if (judged.metrics.size() > 1) one["accuracy"] = judged.metrics[1];
+      fields["evaluations"].push_back(std::move(one));
+    }
+    fields["stopped_early"] = result.loop.stopped_early;
+    if (const auto best = result.stopping.best_step())
+      fields["best_step"] = *best, fields["best_eval_loss"] = result.stopping.best_loss();
+  }
+  if (command.checkpoint) fields["checkpoint"] = command.checkpoint->string();
+  if (result.kept.budget) fields["budget_bytes"] = result.kept.budget->count;
   if (facts.limit)
     fields[is_of_loss(*facts.limit) ? "best_loss" : "best_accuracy"] = facts.limit->value;
   if (result.kept.budget) fields["budget_exceeded"] = result.kept.exceeded();

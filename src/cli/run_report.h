@@ -20,6 +20,8 @@ struct RunResult {
   Bytes measured, fixed;  // of steps and evaluation; of the process beside them
   std::optional<Evaluation> evaluation = {};
   std::vector<double> metrics = {};  // of evaluation: the loss, then the accuracy if there is one
+  std::int64_t steps = 0;            // taken in all, with those before a resumed run began
+  EarlyStopping stopping = EarlyStopping();
   MachineReport machine = {};
   Kept kept = {};
   std::string per_rank = {};  // with several ranks: a JSON list of what each tells

@@ -122,6 +122,7 @@ class SingleLevel : public Trainee {
     const auto path = non_finite_variable(task_->model());
     return path ? std::optional(fmt::format("\"{}\"", *path)) : std::nullopt;
   }
+  std::string tokenizer_json() const override { return task_->tokenizer_json; }
   void save_model() override { task_->save(*command_.save); }
 
   // --- Steps
@@ -140,7 +141,7 @@ class SingleLevel : public Trainee {
     });
     require_finite(result, batch);
     feed_.done();
-    const StepTaken taken{result.loss, watch.ms(), watch.processor_ms()};
+    const StepTaken taken{result.loss, watch.ms(), watch.processor_ms(), result.rate};
     outputs.log("loss", step.step(), result.loss);
     outputs.log("rate", step.step(), result.rate);
     if (planning_.clip) outputs.log("gradient_norm", step.step(), result.gradient_norm);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/accepted_by.h"
+#include "cli/member_of.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "core/backend.h"
@@ -45,7 +46,7 @@ void add_tier_options(CLI::App& app, PlanningOptions& options) {
   app.add_option("--offload", options.offload,
                  "What may be moved, joined by commas: state, weights, activations; default: all")
       ->delimiter(',')
-      ->check(CLI::IsMember({"state", "weights", "activations"}))
+      ->check(member_of({"state", "weights", "activations"}))
       ->group(group);
 }
 

@@ -16,7 +16,9 @@ namespace {
 
 class Train : public Verb {
  public:
-  Train() : Verb("train", "Train a workload on the CPU", "ebb train --workload lm --steps 200") {}
+  Train()
+      : Verb("train", "Train a workload within a memory budget",
+             "ebb train --workload lm --steps 200") {}
 
  protected:
   void configure(CLI::App& app) override {
@@ -25,6 +27,8 @@ class Train : public Verb {
   }
 
   int run() override {
+    if (given(app(), "--steps") && given(app(), "--epochs"))
+      throw UsageError("--steps and --epochs both say how long the run is: give one of them");
     join_ranks(app(), planning_);
     // A resumed run has the saved options, but the ranks that there are now.
     const int ranks = planning_.ranks, rank = planning_.rank;
@@ -32,6 +36,7 @@ class Train : public Verb {
     const std::optional<SavedRun> saved = saved_run(app(), command_);
     planning_.ranks = ranks, planning_.rank = rank, planning_.communicator = communicator;
     if (saved && ranks == 1 && !typed(app(), "shard")) planning_.shard = 0;
+    if (command_.keep_best) refuse_ranks(planning_, "--keep-best keeps the state of one rank");
     const Output output = json() ? Output::json : Output::text;
     if (command_.several_levels()) {
       if (command_.plan)

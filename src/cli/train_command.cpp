@@ -4,10 +4,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/member_of.h"
 #include "cli/memory_check.h"
 #include "cli/multilevel_options.h"
 #include "cli/numbers.h"
 #include "cli/ranks.h"
+#include "cli/verb.h"
 #include "cli/workload_options.h"
 
 namespace ebb::cli {
@@ -29,20 +31,30 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
   add_multilevel_options(app, c.task);
   add_planning_options(app, c.planning);
   add_rank_options(app, c.planning);
-  app.add_option("--steps", c.steps, "Steps in all")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  app.add_option("--steps", c.steps, "Steps in all")->check(WholeNumber(1))->capture_default_str();
+  app.add_option("--epochs", c.epochs,
+                 "Steps in all, as times that training reads all of its data; in place of --steps")
+      ->check(WholeNumber(1, 1000000000))
+      ->type_name("N");
   app.add_option("--lr", c.rate, "Learning rate; default: the workload's own, 5e-5 with --model")
       ->check(FiniteNumber::not_negative());
   app.add_option("--warmup", c.warmup, "Steps over which the rate rises from 0")
-      ->check(CLI::NonNegativeNumber)
+      ->check(WholeNumber(0))
       ->capture_default_str();
   app.add_option("--schedule", c.schedule, "How the rate goes on")
-      ->check(CLI::IsMember({"constant", "cosine", "linear"}))
+      ->check(member_of({"constant", "cosine", "linear"}))
       ->capture_default_str();
   app.add_option("--eval-batches", c.eval_batches, "Test batches to judge the result by; 0: none")
-      ->check(CLI::NonNegativeNumber)
+      ->check(WholeNumber(0))
       ->capture_default_str();
+  app.add_option("--eval-every", c.eval_every,
+                 "Also judge every so many steps, within the same budget; training is not changed")
+      ->check(WholeNumber(1))
+      ->type_name("N");
+  app.add_option("--patience", c.patience,
+                 "End the run after so many evaluations in a row without a lower test loss")
+      ->check(WholeNumber(1))
+      ->type_name("N");
   add_overcommit_option(app, c.overcommit);
   CLI::Option* plan =
       app.add_option("--plan", c.plan,
@@ -63,15 +75,19 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
       ->type_name("DIR")
       ->group(outputs);
   app.add_option("--checkpoint-every", c.checkpoint_every, "Also every so many steps")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeNumber(1))
       ->group(outputs);
   app.add_option(
          "--keep", c.keep,
          "Checkpoints to keep, the newest; from 2 on also the best: that of the lowest mean "
          "training loss since the checkpoint before it. Evaluation does not count")
-      ->check(CLI::Range(1, 1000000).description(""))
+      ->check(WholeNumber(1, 1000000))
       ->capture_default_str()
       ->type_name("N")
+      ->group(outputs);
+  app.add_flag("--keep-best", c.keep_best,
+               "Keep the checkpoint of the lowest test loss too, as best.safetensors; --eval-every "
+               "says when it is judged")
       ->group(outputs);
   app.add_option("--resume", c.resume,
                  "Go on from the checkpoint in this folder, and keep it there; options that are "
@@ -90,9 +106,40 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
                  "Write the model as a Hugging Face folder (gpt2, bert, llama, --model)")
       ->type_name("DIR")
       ->group(outputs);
-  app.add_option("--log", c.log, "Folder for JSON lines and TensorBoard logs")
+  app.add_option("--log", c.log,
+                 "Folder for JSON lines and TensorBoard logs, and for the summary of the run: "
+                 "summary.html, and run.json for ebb compare")
       ->type_name("DIR")
       ->group(outputs);
+}
+
+void settle_epochs(TrainCommand& command) {
+  if (!command.epochs) return;
+  std::int64_t items = 0, batch = 1;
+  if (command.several_levels()) {
+    check_workload_options(command.task);
+    const auto task = workloads::make_multilevel(command.task);
+    items = task->parts.at("train").items, batch = task->batch_size;
+  } else {
+    check_workload_options(command.workload());
+    const auto task = workloads::make_workload(command.workload());
+    items = task->train->size(), batch = task->batch_size;
+  }
+  // The incomplete last batch of an epoch is left out (workloads::training_loader).
+  if (__builtin_mul_overflow(*command.epochs, items / batch, &command.steps))
+    throw UsageError(fmt::format("--epochs {} of {} batches are more steps than can be counted",
+                                 *command.epochs, items / batch));
+}
+
+void check_evaluation_options(const TrainCommand& c) {
+  if (c.eval_every && c.eval_batches == 0)
+    throw UsageError("--eval-every has no effect: --eval-batches 0 leaves evaluation out");
+  if (c.patience && !c.eval_every)
+    throw UsageError("--patience counts evaluations: it needs --eval-every N");
+  if (c.keep_best && !c.eval_every)
+    throw UsageError("--keep-best is of the lowest test loss: it needs --eval-every N");
+  if (c.keep_best && !c.checkpoint)
+    throw UsageError("--keep-best needs --checkpoint DIR or --resume DIR");
 }
 
 workloads::TrainSpec spec_of(const TrainCommand& command) {
@@ -135,7 +182,7 @@ bool typed(const CLI::App& app, const std::string& field) {
     const CLI::Option* option = app.get_option_no_throw("--" + name);
     return option && option->count() > 0;
   };
-  if (given(field)) return true;
+  if (given(field) || (field == "steps" && given("epochs"))) return true;
   const std::size_t dot = field.rfind('.');
   const std::string level = dot == std::string::npos ? "" : field.substr(0, dot + 1),
                     last = field.substr(dot == std::string::npos ? 0 : dot + 1);

@@ -16,6 +16,7 @@ namespace ebb::cli {
 
 // The run itself, where it is kept, and from where it goes on.
 struct TrainCommand : workloads::TrainSpec {
+  std::optional<std::int64_t> epochs;         // another way to say `steps`
   std::optional<std::filesystem::path> plan;  // a file of `ebb plan --save`
   std::optional<std::filesystem::path> checkpoint, save;
   std::optional<std::string> resume;  // a folder, or auto
@@ -25,6 +26,7 @@ struct TrainCommand : workloads::TrainSpec {
   // Calls field(name, value) for what is no part of the specification.
   template <class Self, class Field>
   static void visit_beside(Self& s, Field&& field) {
+    field("epochs", s.epochs);
     field("plan", s.plan);
     field("checkpoint", s.checkpoint);
     field("save", s.save);
@@ -39,6 +41,13 @@ struct TrainCommand : workloads::TrainSpec {
 
 // Adds every option of `ebb train`, bound to `command`.
 void add_train_options(CLI::App& app, TrainCommand& command);
+
+// Sets `steps` from `epochs`, if they are given: as many batches as training reads in that time. It
+// makes the workload to count them.
+void settle_epochs(TrainCommand& command);
+
+// A usage error for options of evaluation and checkpoints that need others.
+void check_evaluation_options(const TrainCommand& command);
 
 // The run as checkpoints hold it: with whole paths. What was not said is empty, until `fill_in`.
 workloads::TrainSpec spec_of(const TrainCommand& command);

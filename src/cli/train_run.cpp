@@ -8,10 +8,13 @@
 
 #include "cli/measure.h"
 #include "cli/memory_check.h"
+#include "cli/page_data.h"
 #include "cli/ranks.h"
 #include "cli/run_loop.h"
 #include "cli/run_report.h"
+#include "cli/run_summary.h"
 #include "cli/verb.h"
+#include "cli/waiting.h"
 #include "core/json.h"
 #include "ebb/communicator.h"
 #include "ebb/threads.h"
@@ -94,6 +97,25 @@ nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Rea
           {"bytes_sent", clock.sent}};
 }
 
+// Evaluation on the way, from where a saved run left it.
+Judging judging_of(const TrainCommand& command, const std::optional<SavedRun>& saved,
+                   RunResult& result) {
+  Judging judging;
+  judging.stopping = EarlyStopping(command.patience);
+  if (!command.eval_every) return judging;
+  judging.every = *command.eval_every, judging.keeps_best = command.keep_best;
+  judging.evaluate = [&result] { return result.evaluation->run(); };
+  if (!saved) return judging;
+  const auto note = saved->notes.find("evaluations");
+  if (note == saved->notes.end()) return judging;
+  try {
+    judging.stopping.restore(note->second);
+  } catch (const ValueError& error) {
+    throw FileError(fmt::format("{}: {}", saved->file.string(), error.what()));
+  }
+  return judging;
+}
+
 }  // namespace
 
 int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved, Output output,
@@ -103,7 +125,11 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   std::optional<PinnedThreads> pinned;
   if (planning.machine.pin_threads) pinned.emplace();
   const MemoryMeter meter(device);
-  const std::unique_ptr<Trainee> made = make();
+  std::unique_ptr<Trainee> made;
+  {
+    const Waiting waiting("planning");
+    made = make();
+  }
   Trainee& trainee = *made;
   io::Notes notes = resumed(trainee, command, saved);
 
@@ -131,12 +157,21 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
       },
       std::move(notes), trainee.checkpoint_bytes(), trainee.step());
 
+  if (command.checkpoint && leads(planning) && !trainee.tokenizer_json().empty())
+    write_file(*command.checkpoint / "tokenizer.json", trainee.tokenizer_json());
+
+  Judging judging = judging_of(command, saved, result);
   const RankClock clock(planning);
-  result.loop = run_loop(trainee, command, outputs);
+  result.loop = run_loop(trainee, command, outputs, judging);
   if (result.loop.signal != 0) return 128 + result.loop.signal;
   outputs.keep(trainee.step());
   const RankClock::Read waited = clock.read(result.loop.losses.size());
-  if (result.evaluation && leads(planning)) result.metrics = result.evaluation->run();
+  result.steps = trainee.step(), result.stopping = judging.stopping;
+  if (result.evaluation && leads(planning)) {
+    const std::vector<Judged>& judged = result.loop.judged;
+    const bool done = !judged.empty() && judged.back().step == trainee.step();
+    result.metrics = done ? judged.back().metrics : result.evaluation->run();
+  }
   measure(result, trainee, meter, device);
   result.machine = trainee.arena().report();
   if (pinned) result.machine.pinned_threads = pinned->grant();
@@ -148,8 +183,10 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   }
   result.kept = kept_budget(planning, trainee.memory().budget, result.measured);
   if (!leads(planning)) return outputs.close() ? result.kept.report() : failure;
+  const nlohmann::ordered_json fields = run_fields(command, trainee, result);
+  if (command.log) write_summary(*command.log, fields, outputs);
   if (output == Output::json)
-    std::cout << json_text(run_fields(command, trainee, result)) << "\n";
+    std::cout << json_text(fields) << "\n";
   else
     print_run(command, trainee, result);
   return outputs.close() ? result.kept.report() : failure;

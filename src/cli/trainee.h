@@ -22,8 +22,9 @@ namespace ebb::cli {
 
 // One step of a run.
 struct StepTaken {
-  std::optional<double> loss;  // of the update that the step completes, if it completes one
+  std::optional<double> loss = {};  // of the update that the step completes, if it completes one
   double ms = 0.0, processor_ms = 0.0;  // of the step alone, without waiting for data
+  std::optional<double> rate = {};      // the learning rate of that update
 };
 
 class Trainee {
@@ -58,6 +59,8 @@ class Trainee {
   virtual void save_checkpoint(const std::filesystem::path& file, const io::Notes& notes) = 0;
   // The first weight that is not finite, as an error calls it.
   virtual std::optional<std::string> non_finite_weight() const = 0;
+  // The vocabulary of the data, to be saved with checkpoints; see Workload::tokenizer_json.
+  virtual std::string tokenizer_json() const { return {}; }
   // Saves the trained model where the command asks for it.
   virtual void save_model() {}
 

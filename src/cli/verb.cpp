@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/list.h"
+#include "cli/numbers.h"
 #include "ebb/threads.h"
 
 namespace ebb::cli {
@@ -29,7 +30,7 @@ CLI::App& Verb::attach(CLI::App& program) {
   app.add_flag("--json", json_, "Print one JSON document instead of text")->group("Shared options");
   app.add_option("--threads", threads_,
                  fmt::format("Threads of CPU kernels (default: {}, one a core)", physical_cores()))
-      ->check(CLI::Range(1, 4096).description(""))
+      ->check(WholeNumber(1, 4096))
       ->type_name("N")
       ->group("Shared options");
   app.footer(fmt::format("Example:\n  {}", example_));

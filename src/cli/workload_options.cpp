@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -82,10 +81,11 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
       .type_name("DIR")
       .excludes("--workload");
   add_option(app, "--batch", options.batch, "Items in a batch").positive();
-  add_option(app, "--data", options.data,
-             "A folder or file in the real format; without it, data is generated. With --model: "
-             "text, .jsonl with \"text\" or \"prompt\" and \"answer\", or a .bin of ebb "
-             "tokenize; for classifiers .csv or .jsonl with labels")
+  add_option(
+      app, "--data", options.data,
+      "A folder or file (docs/training.md lists the formats); without it, data is generated. "
+      "With --model: text, .jsonl with \"text\" or \"prompt\" and \"answer\", or a .bin of "
+      "ebb tokenize; for classifiers .csv or .jsonl with labels")
       .existing_path();
   add_flag(app, "--pack", options.pack,
            "With --model and .jsonl: several short texts in one sequence; none sees another");
@@ -101,6 +101,18 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
   add_size(app, "--sequence", options.sequence, "Tokens in a sequence");
   add_size(app, "--classes", options.classes, "Classes");
   add_size(app, "--depth", options.depth, "Depth of a ResNet: 18, 32 or 50");
+  add_option(app, "--tokens", options.tokens,
+             "How files of text are read: bytes, or words split at white space; files .bin: uint16 "
+             "(nanoGPT's) or int32. Default: bytes, ptb.*.txt words, .bin by its first tokens")
+      .one_of({"bytes", "words", "uint16", "int32"});
+  add_option(app, "--labels-from", options.labels_from,
+             "The number of the first class in a file: 0 or 1. Default: 1 in .csv, 0 in .jsonl")
+      .between(0, 1)
+      .type_name("N");
+  add_option(app, "--image-size", options.image_size,
+             "Pixels of a side, that PNG and JPEG files are scaled to; default: 32")
+      .between(1, 1024)
+      .type_name("N");
   const std::string first(name(ImageLayout::channels_first)),
       last(name(ImageLayout::channels_last));
   add_option(

@@ -38,7 +38,7 @@ Json parse(std::string_view text) {
   try {
     return Json::parse(text, watch);
   } catch (const typename Json::exception& e) {
-    throw ValueError(fmt::format("not JSON: {}", shortened(e.what(), 2 * max_excerpt)));
+    throw ValueError(fmt::format("not JSON: {}", shortened(plain_text(e), 2 * max_excerpt)));
   }
 }
 
@@ -56,6 +56,13 @@ std::string json_text(const nlohmann::json& value, int indent) {
 
 std::string json_text(const nlohmann::ordered_json& value, int indent) {
   return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string plain_text(const std::exception& json_exception) {
+  std::string text = json_exception.what();
+  if (!text.starts_with("[json.exception.")) return text;
+  const std::size_t end = text.find("] ");
+  return end == std::string::npos ? text : text.substr(end + 2);
 }
 
 std::string json_excerpt(const nlohmann::json& value) {

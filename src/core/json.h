@@ -3,6 +3,7 @@
 // values would be ignored. Output is valid UTF-8 for any bytes in a path or name.
 #pragma once
 
+#include <exception>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -21,5 +22,8 @@ std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 
 // For error messages: at most about a hundred characters of the value's text.
 std::string json_excerpt(const nlohmann::json& value);
+
+// What an exception of the JSON library says, without its number: "key 'rows' not found".
+std::string plain_text(const std::exception& json_exception);
 
 }  // namespace ebb

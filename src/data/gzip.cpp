@@ -23,7 +23,7 @@ gzFile zlib(void* handle) { return static_cast<gzFile>(handle); }
 GzipFile::GzipFile(std::filesystem::path path) : path_(std::move(path)) {
   const File plain(path_);  // a regular file, or an error that says why not
   if (__builtin_mul_overflow(plain.size(), most_expansion, &most_bytes_))
-    fail_file(path_, "{} bytes are more than a file of images has", plain.size());
+    fail_file(path_, "{} bytes are more than a compressed file here may have", plain.size());
   const int descriptor = fcntl(plain.descriptor(), F_DUPFD_CLOEXEC, 0);
   if (descriptor < 0) fail_file(path_, "cannot open the file: {}", std::strerror(errno));
   handle_ = gzdopen(descriptor, "rb");
@@ -64,6 +64,29 @@ void GzipFile::expect_end() {
   std::byte extra{};
   if (some({&extra, 1}) != 0)
     fail_file(path_, "the data should end at offset {}, but more follow", offset_ - 1);
+}
+
+bool is_gzip(const std::filesystem::path& path) { return path.extension() == ".gz"; }
+
+std::filesystem::path without_gzip(const std::filesystem::path& path) {
+  return is_gzip(path) ? path.parent_path() / path.stem() : path;
+}
+
+// Memory grows with the data that are read: a compressed file may claim a thousand times its size.
+std::string whole_text(const std::filesystem::path& path, std::int64_t most) {
+  if (!is_gzip(path)) return File(path).text(most);
+  GzipFile file(path);
+  constexpr std::size_t piece = 1 << 20;
+  std::string text;
+  for (;;) {
+    const std::size_t at = text.size();
+    text.resize(at + piece);
+    const std::size_t got = file.some(std::as_writable_bytes(std::span(text)).subspan(at));
+    text.resize(at + got);
+    if (got == 0) return text;
+    if (static_cast<std::int64_t>(text.size()) > most)
+      fail_file(path, "at most {} bytes of text are read, but more are in it", most);
+  }
 }
 
 }  // namespace ebb::data

@@ -7,13 +7,24 @@
 #include "core/json.h"
 #include "data/csv.h"
 #include "data/file.h"
+#include "data/gzip.h"
 #include "data/items.h"
 #include "ebb/data/labelled_text.h"
 
 namespace ebb::data {
 namespace {
 
-void check_classes(std::int64_t classes) {
+// What to type for labels that were meant to count from the other number.
+std::string hint(std::int64_t label, std::int64_t classes, std::int64_t first) {
+  const bool other = first == 1 ? label == 0 : label == classes;
+  return other ? fmt::format("; labels that count from {} are read with labels-from {}", 1 - first,
+                             1 - first)
+               : "";
+}
+
+void check_classes(std::int64_t classes, std::int64_t first_label) {
+  require(first_label == 0 || first_label == 1, "LabelledTexts",
+          fmt::format("labels count from 0 or 1, but {} came", first_label));
   require(classes > 0 && classes <= std::numeric_limits<std::int32_t>::max(), "LabelledTexts",
           fmt::format("at least one class is expected, but {} came", classes));
 }
@@ -32,9 +43,10 @@ std::string shown(std::string_view field) {
 
 }  // namespace
 
-LabelledTextsPtr read_labelled_csv(const std::filesystem::path& path, std::int64_t classes) {
-  check_classes(classes);
-  const std::string text = File(path).text();
+LabelledTextsPtr read_labelled_csv(const std::filesystem::path& path, std::int64_t classes,
+                                   std::int64_t first_label) {
+  check_classes(classes, first_label);
+  const std::string text = whole_text(path);
   CsvReader reader(text, path);
   LabelledTexts result{classes, {}, {}};
   std::vector<std::string> fields;
@@ -52,22 +64,24 @@ LabelledTextsPtr read_labelled_csv(const std::filesystem::path& path, std::int64
     if (first && label.find_first_of("0123456789") == std::string::npos) continue;
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), number);
-    if (error != std::errc() || end != label.data() + label.size() || number < 1 ||
-        number > classes)
-      fail_file(path, "line {}: a label of 1 to {} is expected, but \"{}\" came", reader.line(),
-                classes, shown(label));
+    const bool whole = error == std::errc() && end == label.data() + label.size();
+    if (!whole || number < first_label || number >= first_label + classes)
+      fail_file(path, "line {}: a label of {} to {} is expected, but \"{}\" came{}", reader.line(),
+                first_label, first_label + classes - 1, shown(label),
+                whole ? hint(number, classes, first_label) : "");
     std::string joined = std::move(fields[1]);
     for (std::size_t i = 2; i < fields.size(); ++i) joined += ' ' + fields[i];
     result.texts.push_back(std::move(joined));
-    result.labels.push_back(static_cast<std::int32_t>(number - 1));
+    result.labels.push_back(static_cast<std::int32_t>(number - first_label));
   }
   return finished(path, std::move(result));
 }
 
-LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int64_t classes) {
+LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int64_t classes,
+                                     std::int64_t first_label) {
   using Json = nlohmann::json;
-  check_classes(classes);
-  const std::string text = File(path).text();
+  check_classes(classes, first_label);
+  const std::string text = whole_text(path);
   LabelledTexts result{classes, {}, {}};
   std::int64_t line = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -98,11 +112,13 @@ LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int
     const bool whole = label.is_number_integer() &&
                        !(label.is_number_unsigned() &&
                          label.get<std::uint64_t>() > static_cast<std::uint64_t>(classes));
-    if (!whole || label.get<std::int64_t>() < 0 || label.get<std::int64_t>() >= classes)
-      fail_file(path, "line {}: a label of 0 to {} is expected, but {} came", line, classes - 1,
-                json_excerpt(label));
+    const std::int64_t number = whole ? label.get<std::int64_t>() : -1;
+    if (number < first_label || number >= first_label + classes)
+      fail_file(path, "line {}: a label of {} to {} is expected, but {} came{}", line, first_label,
+                first_label + classes - 1, json_excerpt(label),
+                whole ? hint(number, classes, first_label) : "");
     result.texts.push_back(words.get<std::string>());
-    result.labels.push_back(label.get<std::int32_t>());
+    result.labels.push_back(static_cast<std::int32_t>(number - first_label));
   }
   return finished(path, std::move(result));
 }

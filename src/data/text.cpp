@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "data/file.h"
+#include "data/gzip.h"
 #include "data/items.h"
 #include "data/windows.h"
 
@@ -16,19 +17,28 @@ constexpr std::string_view end_of_line = "<eos>", unknown_word = "<unk>";
 constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t longest_word = 1 << 16;  // bytes; a file with longer ones is no text
 
+// The text of a file, plain or compressed, in pieces.
+template <class Take>
+void each_piece(const std::filesystem::path& path, Take&& take) {
+  if (!is_gzip(path)) return File(path).each_piece(take);
+  GzipFile file(path);
+  std::vector<char> piece(1 << 20);
+  while (const std::size_t got = file.some(std::as_writable_bytes(std::span(piece))))
+    take(std::string_view(piece.data(), got));
+}
+
 // Every word of a text and "<eos>" after every line; a last line without a line end counts too.
 template <class Take>
-void each_word(const File& file, Take&& take) {
+void each_word(const std::filesystem::path& path, Take&& take) {
   std::string word;
   bool open_line = false;
-  file.each_piece([&](std::string_view piece) {
+  each_piece(path, [&](std::string_view piece) {
     for (char c : piece) {
       if (c != ' ' && c != '\t' && c != '\r' && c != '\v' && c != '\f' && c != '\n') {
         word += c;
         open_line = true;
         if (word.size() > longest_word)
-          fail_file(file.path(), "words are expected, but one is longer than {} bytes",
-                    longest_word);
+          fail_file(path, "words are expected, but one is longer than {} bytes", longest_word);
         continue;
       }
       if (!word.empty()) take(word);
@@ -68,9 +78,8 @@ Vocabulary Vocabulary::of_text(const std::filesystem::path& path, std::int64_t l
     }
     counts[found->second] += times;
   };
-  const File file(path);
   std::int64_t left = tokens;
-  each_word(file, [&](std::string_view word) {
+  each_word(path, [&](std::string_view word) {
     if (left-- > 0) count(word, 1);
   });
   if (words.empty() || (words.size() == 1 && words[0] == end_of_line))
@@ -111,7 +120,8 @@ std::int32_t Vocabulary::token(std::string_view word) const {
 struct TokenStream::Source {
   std::string name;
   std::int64_t size = 0, vocabulary = 0;
-  std::vector<std::int32_t> memory;  // or a file
+  std::vector<std::int32_t> memory;  // or a compressed file's bytes, or a file
+  std::string bytes;
   std::optional<File> file;
   TokenWidth width = TokenWidth::int32;
 };
@@ -121,7 +131,7 @@ TokenStream::TokenStream(std::shared_ptr<const Source> source)
 
 std::int64_t count_words(const std::filesystem::path& path) {
   std::int64_t count = 0;
-  each_word(File(path), [&](std::string_view) { ++count; });
+  each_word(path, [&](std::string_view) { ++count; });
   return count;
 }
 
@@ -136,15 +146,21 @@ TokenStream TokenStream::part(std::int64_t begin, std::int64_t end) const {
 
 TokenStream TokenStream::words(const std::filesystem::path& path, const Vocabulary& vocabulary) {
   std::vector<std::int32_t> tokens;
-  const File file(path);
-  each_word(file, [&](std::string_view word) { tokens.push_back(vocabulary.token(word)); });
+  each_word(path, [&](std::string_view word) { tokens.push_back(vocabulary.token(word)); });
   if (tokens.empty()) fail_file(path, "words are expected, but the file has none");
   tokens.shrink_to_fit();
   return of(std::move(tokens), vocabulary.size(), path.string());
 }
 
 TokenStream TokenStream::bytes(const std::filesystem::path& path) {
-  return file(path, TokenWidth::uint8, 256);
+  if (!is_gzip(path)) return file(path, TokenWidth::uint8, 256);
+  auto source = std::make_shared<Source>();
+  source->bytes = whole_text(path);
+  if (source->bytes.empty()) fail_file(path, "text is expected, but the file is empty");
+  source->name = path.string();
+  source->size = static_cast<std::int64_t>(source->bytes.size());
+  source->vocabulary = 256;
+  return TokenStream(std::move(source));
 }
 
 TokenStream TokenStream::file(const std::filesystem::path& path, TokenWidth width,
@@ -189,6 +205,11 @@ void TokenStream::read(std::int64_t begin, std::span<std::int32_t> out) const {
           fmt::format("{}: tokens [{}, {} + {}) were asked for, but there are {}", s.name, begin,
                       begin, count, size()));
   begin += begin_;
+  if (!s.bytes.empty()) {
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<unsigned char>(s.bytes[static_cast<std::size_t>(begin) + i]);
+    return;
+  }
   if (!s.file) {
     std::copy_n(s.memory.begin() + begin, count, out.begin());
     return;

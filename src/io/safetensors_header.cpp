@@ -49,7 +49,7 @@ class Parser {
             return keep(depth, event, value);
           });
     } catch (const Json::exception& e) {
-      fail(fmt::format("the header is not JSON: {:.200}", e.what()));
+      fail(fmt::format("the header is not JSON: {:.200}", plain_text(e)));
     }
     check_coverage();
     header_.data_begin = data_begin_;

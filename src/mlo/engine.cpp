@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "ebb/arena.h"
 #include "ebb/error.h"
+#include "ebb/report/progress.h"
 #include "mlo/engine_state.h"
 
 namespace ebb::mlo {
@@ -126,8 +128,15 @@ void Engine::train_step() {
 
 void Engine::run() {
   State& s = *state_;
+  std::optional<report::Progress> progress;
+  if (config_.progress) progress.emplace(config_.train_iters);
   while (s.global_step < config_.train_iters && !s.stopped) {
     train_step();
+    if (progress) {
+      const Stats& last = s.leaves.front()->problem().last();
+      const auto loss = last.find("loss");
+      if (loss != last.end()) progress->update(s.global_step, loss->second, resident());
+    }
     if (config_.valid_step < 1 || s.global_step % config_.valid_step != 0) continue;
     const Stats stats = validation();
     for (const auto& [key, value] : stats) s.log->scalar("validation/" + key, s.global_step, value);

@@ -92,7 +92,7 @@ bool Progress::due(Clock::time_point now) const {
 }
 
 void Progress::draw(Clock::time_point now) {
-  ProgressState state{options_.label, step_, total_, loss_, memory_, {}, {}, {}};
+  ProgressState state{options_.label, step_, total_, loss_, memory_, {}, {}, {}, rate_, test_loss_};
   if (recent_steps_ > 0.0) state.seconds_a_step = recent_seconds_ / recent_steps_;
   if (finished_ || at_end()) {
     state.seconds_in_all = seconds(now - start_);

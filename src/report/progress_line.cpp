@@ -40,6 +40,8 @@ void append_figures(std::string& text, const ProgressState& state) {
   const auto add = [&](std::string_view before, std::string_view figure, std::string_view after) {
     text += before, text += figure, text += after;
   };
+  if (state.test_loss) add("  test ", fmt::format("{:#.5g}", *state.test_loss), "");
+  if (state.rate) add("  rate ", fmt::format("{:.3g}", *state.rate), "");
   if (state.seconds_a_step) add("  ", step_time_text(*state.seconds_a_step), "");
   if (state.memory > 0_B) add("  ", to_string(state.memory), "");
   if (state.seconds_left) add("  ", duration_text(*state.seconds_left), " left");

@@ -1,7 +1,9 @@
 // Classification workloads: bert on labelled text, resnet and mlp on images.
 #include <fmt/core.h>
 
+#include "data/gzip.h"
 #include "ebb/data/generated.h"
+#include "ebb/data/image_folder.h"
 #include "ebb/data/images.h"
 #include "ebb/data/labelled_text.h"
 #include "ebb/error.h"
@@ -42,9 +44,67 @@ data::ImageSetPtr part_of(const data::ImageSet& whole, std::int64_t begin, std::
   return part;
 }
 
-// Reads a folder with CIFAR-10 or MNIST. If only one of training and test set is there (MNIST's
-// training files are often left out), its last images are held out for testing.
-ImageShape images_from(Workload& workload, const fs::path& folder, bool augment) {
+// The sets as the workload reads them.
+ImageShape use_sets(Workload& workload, const data::ImageSetPtr& train,
+                    const data::ImageSetPtr& test, std::int64_t padding, bool flip) {
+  data::ImageOptions plain{.normalise = data::channel_statistics(*train)}, varied = plain;
+  varied.crop_padding = padding, varied.flip = flip;
+  workload.train = std::make_shared<data::ImageDataset>(train, varied);
+  workload.test = std::make_shared<data::ImageDataset>(test, plain);
+  return {train->channels, train->height, train->width, train->classes};
+}
+
+// One image in ten of each class is held out: images are in order of class.
+void hold_out(const data::ImageSet& whole, const std::string& name, data::ImageSetPtr& train,
+              data::ImageSetPtr& test) {
+  auto some = std::make_shared<data::ImageSet>(
+      data::ImageSet{whole.channels, whole.height, whole.width, whole.classes, {}, {}});
+  auto rest = std::make_shared<data::ImageSet>(*some);
+  const std::int64_t each = whole.image_bytes();
+  std::vector<std::int64_t> seen(static_cast<std::size_t>(whole.classes));
+  for (std::int64_t i = 0; i < whole.size(); ++i) {
+    const std::uint8_t label = whole.labels[static_cast<std::size_t>(i)];
+    data::ImageSet& to = ++seen[label] % 10 == 0 ? *rest : *some;
+    to.pixels.insert(to.pixels.end(), whole.pixels.begin() + i * each,
+                     whole.pixels.begin() + (i + 1) * each);
+    to.labels.push_back(label);
+  }
+  if (rest->labels.empty())
+    throw ValueError(fmt::format(
+        "{}: one image in ten of each class is held out for testing, but no class has ten; a "
+        "folder test/ beside train/ can hold the images to test with",
+        name));
+  train = some, test = rest;
+}
+
+// A folder of PNG and JPEG files, with a folder for each class.
+ImageShape pictures_from(Workload& workload, const fs::path& folder,
+                         std::optional<std::int64_t> image_size, bool augment) {
+  const std::int64_t size = image_size.value_or(32);
+  const data::ImageFolders parts = data::image_folders(folder);
+  const data::ImageFolder whole = data::read_image_folder(parts.train, size);
+  const std::string read_as =
+      fmt::format("{} classes, scaled to {} × {}", whole.images->classes, size, size);
+  data::ImageSetPtr train = whole.images, test;
+  if (parts.test.empty()) {
+    hold_out(*whole.images, folder.string(), train, test);
+    workload.train_part.source =
+        fmt::format("{}, {}, without every tenth image", parts.train.string(), read_as);
+    workload.test_part.source = fmt::format("{}, every tenth image of a class", folder.string());
+  } else {
+    test = data::read_image_folder(parts.test, size, &whole).images;
+    workload.train_part.source = fmt::format("{}, {}", parts.train.string(), read_as);
+    workload.test_part.source = parts.test.string();
+  }
+  workload.settings.image_size = size;
+  const std::int64_t padding = augment ? std::min<std::int64_t>(4, size / 8) : 0;
+  return use_sets(workload, train, test, padding, augment);
+}
+
+// Reads a folder with CIFAR-10, MNIST or image files. If only one of training and test set is there
+// (MNIST's training files are often left out), its last images are held out for testing.
+ImageShape images_from(Workload& workload, const fs::path& folder,
+                       std::optional<std::int64_t> image_size, bool augment) {
   const auto has = [&](const char* name) {
     return fs::exists(folder / name) || fs::exists(folder / (std::string(name) + ".gz"));
   };
@@ -55,6 +115,8 @@ ImageShape images_from(Workload& workload, const fs::path& folder, bool augment)
     return cifar ? data::read_cifar10(folder, split) : data::read_mnist(folder, split);
   };
   data::ImageSetPtr train, test;
+  if (!cifar && !has_train && !has_test && data::is_image_folder(folder))
+    return pictures_from(workload, folder, image_size, augment);
   if (has_train == has_test) {  // both; or neither, and reading throws an error naming the file
     train = read(data::Split::train), test = read(data::Split::test);
     workload.train_part.source = fmt::format("{}, the training set", folder.string());
@@ -68,16 +130,12 @@ ImageShape images_from(Workload& workload, const fs::path& folder, bool augment)
     workload.train_part.source = fmt::format("{}, images 0 to {}", name, cut);
     workload.test_part.source = fmt::format("{}, images {} to {}", name, cut, count);
   }
-  data::ImageOptions plain{.normalise = data::channel_statistics(*train)}, varied = plain;
-  if (augment) varied.crop_padding = 4, varied.flip = cifar;
-  workload.train = std::make_shared<data::ImageDataset>(train, varied);
-  workload.test = std::make_shared<data::ImageDataset>(test, plain);
-  return {train->channels, train->height, train->width, train->classes};
+  return use_sets(workload, train, test, augment ? 4 : 0, augment && cifar);
 }
 
 // Images from files, or generated images whose best possible accuracy is known.
 ImageShape image_data(Workload& workload, const Options& options, bool augment) {
-  if (options.data) return images_from(workload, *options.data, augment);
+  if (options.data) return images_from(workload, *options.data, options.image_size, augment);
   data::GaussianImageOptions source;
   source.classes = options.classes.value_or(10);
   source.separation = 8.0;
@@ -105,14 +163,18 @@ class BertWorkload : public Workload {
     batch_size = o.batch.value_or(8);
     saves = true;
     if (o.data) {
-      const bool csv = o.data->extension() == ".csv";
-      const auto texts = csv ? data::read_labelled_csv(*o.data, c.classes)
-                             : data::read_labelled_jsonl(*o.data, c.classes);
+      const bool csv = data::without_gzip(*o.data).extension() == ".csv";
+      const std::int64_t first = o.labels_from.value_or(csv ? 1 : 0);
+      if (first != 0 && first != 1)
+        throw ValueError(fmt::format("the option labels_from is 0 or 1, but is {}", first));
+      const auto texts = csv ? data::read_labelled_csv(*o.data, c.classes, first)
+                             : data::read_labelled_jsonl(*o.data, c.classes, first);
+      settings.labels_from = first;
       split_source(
           *this,
           std::make_shared<data::LabelledTextDataset>(
               texts, data::LabelledTextOptions{.sequence = sequence, .vocabulary = c.vocabulary}),
-          o.data->string());
+          fmt::format("{}, labels {} to {}", o.data->string(), first, first + c.classes - 1));
     } else {
       data::LabelledSequenceOptions source;
       source.classes = c.classes;

@@ -5,8 +5,8 @@
 
 namespace ebb::workloads {
 
-// Whether each byte of this file is a token.
-bool read_as_bytes(const std::filesystem::path& file);
+// Whether each byte of Options::data is a token.
+bool read_as_bytes(const Options& options);
 
 // How many of `count` items are held out for testing: a tenth, at least 1 and at most 2000. Throws
 // an error that names `source` if nothing would be left to train on.

@@ -7,6 +7,7 @@
 #include "ebb/data/generated.h"
 #include "ebb/data/text.h"
 #include "ebb/error.h"
+#include "ebb/io/atomic_file.h"
 #include "ebb/io/hugging_face.h"
 #include "ebb/models/gpt2.h"
 #include "ebb/models/language_model.h"
@@ -14,19 +15,12 @@
 #include "ebb/workloads/settings.h"
 #include "workloads/families.h"
 #include "workloads/text_data.h"
+#include "workloads/text_files.h"
 
 namespace ebb::workloads {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The first of these files that exists in the folder.
-std::optional<fs::path> first_existing(const fs::path& folder,
-                                       std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    if (fs::exists(folder / name)) return folder / name;
-  return {};
-}
 
 TextData windows(const data::TokenStream& train, const data::TokenStream& test,
                  std::int64_t sequence, const std::string& train_source,
@@ -62,44 +56,86 @@ TextData divided(const data::TokenStream& text, std::int64_t cut, std::int64_t s
                  source(cut, text.size()));
 }
 
-TextData from_folder(const fs::path& folder, std::int64_t sequence, std::int64_t limit) {
-  const auto train = first_existing(
-                 folder, {"train.txt", "ptb.train.txt", "input.txt", "valid.txt", "ptb.valid.txt"}),
-             test =
-                 first_existing(folder, {"test.txt", "ptb.test.txt", "valid.txt", "ptb.valid.txt"});
-  if (!train)
-    throw FileError(
-        fmt::format("{}: expected train.txt, ptb.train.txt, input.txt or valid.txt in the folder",
-                    folder.string()));
-  if (!test || fs::equivalent(*train, *test)) {
-    const std::int64_t cut = cut_of(train->string(), data::count_words(*train), sequence);
-    const data::Vocabulary words = data::Vocabulary::of_text(*train, limit, cut);
-    return divided(data::TokenStream::words(*train, words), cut, sequence);
-  }
-  const data::Vocabulary words = data::Vocabulary::of_text(*train, limit);
-  return windows(data::TokenStream::words(*train, words), data::TokenStream::words(*test, words),
-                 sequence, train->string(), test->string());
-}
+// The tokens of text: a stream for each file, and the vocabulary as a tokenizer.
+class TextReader {
+ public:
+  TextReader(const Options& options, std::int64_t sequence)
+      : options_(options), sequence_(sequence), files_(text_files(*options.data)) {}
 
-// Reads a folder of text files in the format of the Penn Treebank (a token per word), a token file
-// (.bin, little-endian int32), or any other file (a token per byte).
-TextData from_files(const fs::path& path, std::int64_t sequence,
-                    std::optional<std::int64_t> vocabulary) {
+  TextData read() {
+    TextData data = files_.test ? two_files() : one_file();
+    data.tokens = std::string(name(kind_));
+    data.tokenizer_json = tokenizer_json_;
+    // What no one has said is said here, in the line that tells what is trained on.
+    for (DataPart* part : {&data.train_part, &data.test_part})
+      part->source += fmt::format(", read as {}", name(kind_));
+    return data;
+  }
+
+ private:
+  TextData two_files() {
+    const std::optional<TokenKind> kinds[] = {token_kind(options_, files_.train),
+                                              token_kind(options_, *files_.test)};
+    if (kinds[0] != kinds[1])
+      throw ValueError(fmt::format(
+          "{} and {} would be read as different tokens; the option tokens says as which",
+          files_.train.string(), files_.test->string()));
+    const data::TokenStream train = stream(files_.train, data::Vocabulary::whole_text);
+    const TokenKind kind = kind_;
+    const data::TokenStream test = stream(*files_.test, data::Vocabulary::whole_text);
+    if (kind != kind_)
+      throw ValueError(fmt::format("{} looks like {}, but {} like {}; the option tokens says which",
+                                   files_.train.string(), name(kind), files_.test->string(),
+                                   name(kind_)));
+    return windows(train, test, sequence_, files_.train.string(), files_.test->string());
+  }
+
+  TextData one_file() {
+    if (token_kind(options_, files_.train) != TokenKind::words) {
+      const data::TokenStream whole = stream(files_.train, data::Vocabulary::whole_text);
+      return workloads::divided(whole, sequence_);
+    }
+    const std::int64_t cut =
+        cut_of(files_.train.string(), data::count_words(files_.train), sequence_);
+    return divided(stream(files_.train, cut), cut, sequence_);
+  }
+
+  // Words are those of the first text, and of its first `seen` tokens.
+  data::TokenStream stream(const fs::path& file, std::int64_t seen) {
+    const std::optional<TokenKind> kind = token_kind(options_, file);
+    if (kind == TokenKind::bytes) {
+      kind_ = *kind, tokenizer_json_ = byte_tokenizer_json();
+      return data::TokenStream::bytes(file);
+    }
+    if (kind != TokenKind::words)
+      return token_file(options_, file, options_.vocabulary.value_or(50257), kind_);
+    kind_ = *kind;
+    if (!words_) {
+      words_ = data::Vocabulary::of_text(
+          file, options_.vocabulary.value_or(data::Vocabulary::no_limit), seen);
+      tokenizer_json_ = word_tokenizer_json(*words_);
+    }
+    return data::TokenStream::words(file, *words_);
+  }
+
+  const Options& options_;
+  const std::int64_t sequence_;
+  const TextFiles files_;
+  TokenKind kind_ = TokenKind::bytes;
+  std::optional<data::Vocabulary> words_;
+  std::string tokenizer_json_;
+};
+
+TextData from_files(const Options& options, std::int64_t sequence) {
   constexpr std::int64_t longest = std::numeric_limits<std::int32_t>::max();
   if (sequence < 1 || sequence > longest)
     throw ValueError(
         fmt::format("the option sequence must be between 1 and {}, but is {}", longest, sequence));
-  if (fs::is_directory(path))
-    return from_folder(path, sequence, vocabulary.value_or(data::Vocabulary::no_limit));
-  const data::TokenStream stream =
-      read_as_bytes(path)
-          ? data::TokenStream::bytes(path)
-          : data::TokenStream::file(path, data::TokenWidth::int32, vocabulary.value_or(50257));
-  return workloads::divided(stream, sequence);
+  return TextReader(options, sequence).read();
 }
 
 TextData text_data(const Options& options, std::int64_t sequence, std::int64_t vocabulary) {
-  return options.data ? from_files(*options.data, sequence, options.vocabulary)
+  return options.data ? from_files(options, sequence)
                       : generated_text(sequence, vocabulary, options.seed);
 }
 
@@ -119,6 +155,7 @@ class LanguageWorkload : public Workload {
         fused_loss_(options.fused_loss) {
     train = text.train, test = text.test, limit = text.limit;
     train_part = text.train_part, test_part = text.test_part;
+    tokenizer_json = text.tokenizer_json, settings.tokens = text.tokens;
     fuses_loss = true;
     saves = requires { io::save(model_, fs::path()); };
     batch_size = options.batch.value_or(default_batch);
@@ -140,10 +177,16 @@ class LanguageWorkload : public Workload {
     return optim::Optimizer(optim::AdamW{.lr = rate_}).with(optim::no_decay_for_vectors());
   }
   bool save(const fs::path& folder) const override {
-    if constexpr (requires { io::save(model_, folder); })
-      return io::save(model_, folder), true;
-    else
+    if constexpr (requires { io::save(model_, folder); }) {
+      io::save(model_, folder);
+      if (tokenizer_json.empty()) return true;
+      io::AtomicFile file(folder / "tokenizer.json");
+      file.write(tokenizer_json);
+      file.commit();
+      return true;
+    } else {
       return false;
+    }
   }
 
  private:
@@ -175,8 +218,12 @@ TextData divided(const data::TokenStream& text, std::int64_t sequence) {
   return divided(text, cut_of(text.name(), text.size(), sequence), sequence);
 }
 
-bool read_as_bytes(const fs::path& file) {
-  return !fs::is_directory(file) && file.extension() != ".bin";
+bool read_as_bytes(const Options& options) {
+  try {
+    return token_kind(options, text_files(*options.data).train) == TokenKind::bytes;
+  } catch (const Error&) {
+    return false;  // reading says what is wrong
+  }
 }
 
 std::unique_ptr<Workload> make_lm(const Options& o) {

@@ -142,6 +142,7 @@ std::unique_ptr<MultilevelWorkload> make_multilevel(const MultilevelOptions& opt
   used.classifier = classifier_of(options);
   used.imbalance = options.imbalance.value_or(usual_imbalance);
   used.meta = options.meta.value_or(usual_meta);
+  used.unweighted = options.unweighted;
   for (const mlo::Problem* problem : made->problems())
     used.levels[problem->name()] = used_by(*problem, options);
   return made;

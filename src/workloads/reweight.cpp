@@ -143,6 +143,19 @@ struct ClassifierProblem : mlo::Problem {
   models::MetaWeightNet& weights_;
 };
 
+// The baseline: every item has the weight 1, and there is no level above.
+struct UnweightedProblem : mlo::Problem {
+  UnweightedProblem(Classifier& classifier, const optim::Optimizer& optimizer,
+                    const mlo::ProblemOptions& options)
+      : Problem("classifier", *classifier.module, optimizer, options), classifier_(classifier) {}
+  mlo::StepOutput training_step(const Batch& b) override {
+    return cast(cross_entropy(classifier_.logits(b.x()), b.y()), f32);
+  }
+
+ private:
+  Classifier& classifier_;
+};
+
 struct ReweightProblem : mlo::Problem {
   ReweightProblem(Classifier& classifier, models::MetaWeightNet& weights,
                   const optim::Optimizer& optimizer, const mlo::ProblemOptions& options)
@@ -168,9 +181,13 @@ class Reweight : public MultilevelWorkload {
              {"meta", {images.source + ", balanced", images.meta->size()}},
              {"test", {images.test_source, images.test->size()}}};
     require_items(parts["train"], batch_size, "a batch of the level classifier");
-    require_items(parts["meta"], batch_size, "a batch of the level reweight");
+    if (o.unweighted)
+      parts.erase("meta");
+    else
+      require_items(parts["meta"], batch_size, "a batch of the level reweight");
     require_items(parts["test"], 1, "testing");
     classifier_ = classifier_for(o, images, level(o, "classifier").dtype());
+    classes_ = images.classes;
     settings.common = used(o, images, batch_size);
     {
       const nn::MakeScope scope(o.common.device, level(o, "reweight").dtype());
@@ -181,16 +198,24 @@ class Reweight : public MultilevelWorkload {
           std::make_shared<data::Loader>(data, training_loader(batch_size, seed, o.common.device));
       return mlo::ProblemOptions{level(o, name).over(mlo::Config{}), optim::constant(), {loader}};
     };
-    lower_ = std::make_unique<ClassifierProblem>(
-        classifier_, *weights_,
-        level(o, "classifier").over(optim::SGD{.lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4}),
-        options("classifier", images.train, o.common.seed));
+    const optim::Optimizer lower_rule =
+        level(o, "classifier").over(optim::SGD{.lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4});
+    const mlo::ProblemOptions lower_options = options("classifier", images.train, o.common.seed);
+    if (o.unweighted) {
+      lower_ = std::make_unique<UnweightedProblem>(classifier_, lower_rule, lower_options);
+      return;
+    }
+    lower_ = std::make_unique<ClassifierProblem>(classifier_, *weights_, lower_rule, lower_options);
     upper_ = std::make_unique<ReweightProblem>(classifier_, *weights_,
                                                level(o, "reweight").over(optim::Adam{.lr = 1e-5}),
                                                options("reweight", images.meta, o.common.seed + 1));
   }
-  std::vector<mlo::Problem*> problems() override { return {lower_.get(), upper_.get()}; }
+  std::vector<mlo::Problem*> problems() override {
+    return upper_ ? std::vector<mlo::Problem*>{lower_.get(), upper_.get()}
+                  : std::vector<mlo::Problem*>{lower_.get()};
+  }
   mlo::Dependencies dependencies() const override {
+    if (!upper_) return {};
     return {.u2l = {{"reweight", {"classifier"}}}, .l2u = {{"classifier", {"reweight"}}}};
   }
   nn::ModuleBase& model() override { return *classifier_.module; }
@@ -198,6 +223,18 @@ class Reweight : public MultilevelWorkload {
     const Tensor logits = classifier_.logits(b.x());
     return {cross_entropy(logits, b.y()), share_right(logits, b.y())};
   }
+  std::vector<Tensor> judge_by_class(const Batch& b) override {
+    const Tensor labels = cast(b.y(), i64), answers = argmax(classifier_.logits(b.x()), -1);
+    const Tensor right = cast(equal(answers, labels), f32);
+    std::vector<Tensor> shares;
+    for (std::int64_t c = 0; c < classes_; ++c) {
+      const Tensor mine = cast(equal(labels, full_like(labels, static_cast<double>(c))), f32);
+      shares.push_back(mean(mine));
+      shares.push_back(mean(mine * right));
+    }
+    return shares;
+  }
+  std::int64_t classes() const override { return classes_; }
 
  private:
   static LevelOptions level(const MultilevelOptions& o, const char* name) {
@@ -206,8 +243,9 @@ class Reweight : public MultilevelWorkload {
   }
 
   Classifier classifier_;
+  std::int64_t classes_ = 0;
   std::unique_ptr<models::MetaWeightNet> weights_;
-  std::unique_ptr<ClassifierProblem> lower_;
+  std::unique_ptr<mlo::Problem> lower_;
   std::unique_ptr<ReweightProblem> upper_;
 };
 

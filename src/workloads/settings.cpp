@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ebb/data/image_folder.h"
 #include "ebb/error.h"
 #include "ebb/io/hugging_face.h"
 #include "workloads/families.h"
@@ -19,6 +20,8 @@ enum class When : std::uint8_t {
   generated,      // only with generated data: files determine it
   not_bytes,      // not with a file read as bytes, which has 256 tokens
   hidden_layers,  // only if the perceptron has hidden layers: one layer has none
+  files,          // only with data from files
+  images,         // only with a folder of PNG and JPEG files
   no_hidden,      // as hidden_layers, and only if `hidden`, the same size, is not given too
   next_token,     // only if the folder's model predicts the next token
   lora,           // only with new adapters
@@ -43,6 +46,11 @@ const std::vector<Row>& rows() {
                                            {width, When::no_hidden},
                                            {hidden, When::hidden_layers},
                                            {classes, When::generated}};
+  static const std::vector<Use> image_perceptron{{layers},
+                                                 {width, When::no_hidden},
+                                                 {hidden, When::hidden_layers},
+                                                 {classes, When::generated},
+                                                 {image_size, When::images}};
   static const std::vector<Use> residual{{classes, When::generated}, {layout}};
   static const std::vector<Row> all{
       {"lm",
@@ -59,7 +67,8 @@ const std::vector<Row>& rows() {
         {lora_dropout, When::lora},
         {lora_modules, When::lora},
         {base, When::adapters},
-        {fused_loss}}},
+        {fused_loss},
+        {tokens, When::files}}},
       {"gpt2",
        "",
        {{layers},
@@ -73,7 +82,8 @@ const std::vector<Row>& rows() {
         {lora_dropout, When::lora},
         {lora_modules, When::lora},
         {base, When::adapters},
-        {fused_loss}}},
+        {fused_loss},
+        {tokens, When::files}}},
       {"llama",
        "",
        {{layers},
@@ -89,7 +99,8 @@ const std::vector<Row>& rows() {
         {lora_dropout, When::lora},
         {lora_modules, When::lora},
         {base, When::adapters},
-        {fused_loss}}},
+        {fused_loss},
+        {tokens, When::files}}},
       {"bert",
        "",
        {{layers},
@@ -104,7 +115,8 @@ const std::vector<Row>& rows() {
         {lora_alpha, When::lora},
         {lora_dropout, When::lora},
         {lora_modules, When::lora},
-        {base, When::adapters}}},
+        {base, When::adapters},
+        {labels_from, When::files}}},
       {folder_workload,
        "",
        {{sequence},
@@ -117,8 +129,8 @@ const std::vector<Row>& rows() {
         {base, When::adapters},
         {merge, When::adapters},
         {fused_loss, When::next_token}}},
-      {"resnet", "", {{classes, When::generated}, {depth}, {layout}}},
-      {"mlp", "", perceptron},
+      {"resnet", "", {{classes, When::generated}, {depth}, {layout}, {image_size, When::images}}},
+      {"mlp", "", image_perceptron},
       {"reweight", "mlp", perceptron},
       {"reweight", "resnet32", residual},
       {"reweight", "resnet50", residual},
@@ -168,6 +180,12 @@ bool given(const Options& o, Setting setting) {
       return o.merge;
     case Setting::fused_loss:
       return !o.fused_loss;
+    case Setting::tokens:
+      return o.tokens.has_value();
+    case Setting::labels_from:
+      return o.labels_from.has_value();
+    case Setting::image_size:
+      return o.image_size.has_value();
   }
   return false;
 }
@@ -180,10 +198,18 @@ std::string unmet(When when, const Options& o) {
     case When::generated:
       return o.data ? "is of generated data; files say it themselves" : "";
     case When::not_bytes:
-      return o.data && read_as_bytes(*o.data)
-                 ? fmt::format("does not apply to {}, which is read as bytes: 256 tokens",
-                               o.data->string())
+      return o.data && read_as_bytes(o)
+                 ? fmt::format(
+                       "does not apply to {}, which is read as bytes: 256 tokens; with the "
+                       "option tokens as words it would",
+                       o.data->string())
                  : "";
+    case When::files:
+      return o.data ? "" : "says how files are read, and generated data is not from files";
+    case When::images:
+      return o.data && data::is_image_folder(*o.data)
+                 ? ""
+                 : "is for a folder of PNG and JPEG files with a folder for each class";
     case When::hidden_layers:
       return o.layers == 1 ? "does not apply to a perceptron of one layer" : "";
     case When::no_hidden:
@@ -248,10 +274,10 @@ std::optional<Misfit> misfit(const Options& options, const Row& row) {
 
 std::string_view name(Setting setting) {
   constexpr std::array<std::string_view, setting_count> names{
-      "layers",       "width",    "hidden",  "heads",      "key_value_heads",
-      "vocabulary",   "sequence", "classes", "depth",      "dropout",
-      "layout",       "pack",     "lora",    "lora_alpha", "lora_dropout",
-      "lora_modules", "adapter",  "base",    "merge",      "fused_loss"};
+      "layers",   "width",      "hidden",       "heads",        "key_value_heads", "vocabulary",
+      "sequence", "classes",    "depth",        "dropout",      "layout",          "pack",
+      "lora",     "lora_alpha", "lora_dropout", "lora_modules", "adapter",         "base",
+      "merge",    "fused_loss", "tokens",       "labels_from",  "image_size"};
   return names[static_cast<std::size_t>(setting)];
 }
 
@@ -286,6 +312,19 @@ std::optional<std::string> level_misfit(const MultilevelOptions& options) {
     if (std::find(names.begin(), names.end(), level) == names.end())
       return fmt::format("{} has no level \"{}\"; there are: {}", options.common.name, level,
                          fmt::join(names, ", "));
+    if (options.unweighted)
+      for (const auto& [set, field] : {std::pair{o.method.has_value(), "method"},
+                                       {o.unroll.has_value(), "unroll"},
+                                       {o.warmup.has_value(), "warmup"},
+                                       {o.iterations.has_value(), "iterations"},
+                                       {o.alpha.has_value(), "alpha"},
+                                       {level == names.back() && o.rate, "lr"},
+                                       {level == names.back() && o.clip, "clip"},
+                                       {level == names.back() && o.optimizer, "optimizer"},
+                                       {level == names.back() && o.accumulate, "accumulate"}})
+        if (set)
+          return fmt::format("{}.{} has no effect: unweighted trains the level {} alone", level,
+                             field, names.front());
     const mlo::Method method = o.method.value_or(mlo::Config{}.type);
     const bool iterates = method == mlo::Method::neumann || method == mlo::Method::cg;
     if (level == names.back())  // no level above differentiates through it or waits for it

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "ebb/data/text.h"
 #include "ebb/workloads/workload.h"
@@ -14,6 +15,8 @@ struct TextData {
   DataPart train_part, test_part;
   std::int64_t vocabulary = 0;
   std::optional<Limit> limit = {};
+  std::optional<std::string> tokens = {};  // Options::tokens, as used
+  std::string tokenizer_json = {};         // of the data's own vocabulary
 };
 
 // Markov text with tokens below `vocabulary`.

@@ -2,10 +2,12 @@
 #include <algorithm>
 
 #include "data/prompts.h"
+#include "ebb/data/image_folder.h"
 #include "ebb/data/images.h"
 #include "ebb/data/labelled_text.h"
 #include "ebb/data/sequences.h"
 #include "ebb/data/text.h"
+#include "ebb/report/log_reader.h"
 #include "ebb/text/tokenizer.h"
 #include "fuzz/readers.h"
 
@@ -67,6 +69,14 @@ void read_tokens(std::string_view bytes, const Folder& folder) {
   const data::TokenStream stream = data::TokenStream::file(path, width, 1000);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(stream.size()));
   stream.read(0, tokens);
+}
+
+void read_picture(std::string_view bytes, const Folder& folder) {
+  (void)data::read_picture(write_file(folder, "picture", bytes));
+}
+
+void read_run_log(std::string_view bytes, const Folder& folder) {
+  (void)report::read_json_lines(write_file(folder, "log.jsonl", bytes));
 }
 
 // Encodes and decodes with what could be read, too.

@@ -1,4 +1,10 @@
+// jpeglib.h needs the types of stdio.
+#include <jpeglib.h>
+#include <png.h>
 #include <zlib.h>
+
+#include <cstdio>
+#include <cstdlib>
 
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/device_file.h"
@@ -51,6 +57,37 @@ std::string plan(const Folder& folder) {
   const Graph graph = small_graph();
   io::save_plan(plan_program(graph), graph, folder / "x");
   return file_bytes(folder / "x");
+}
+
+// A PNG and a JPEG file of 3 × 2 pixels.
+std::vector<std::string> pictures() {
+  const std::vector<unsigned char> rgb(18, 100);
+  png_image image = {};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = 3, image.height = 2, image.format = PNG_FORMAT_RGB;
+  png_alloc_size_t size = 1 << 12;
+  std::string png(size, '\0');
+  png_image_write_to_memory(&image, png.data(), &size, 0, rgb.data(), 0, nullptr);
+  png.resize(size);
+  jpeg_compress_struct info = {};
+  jpeg_error_mgr errors = {};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* bytes = nullptr;
+  unsigned long count = 0;
+  jpeg_mem_dest(&info, &bytes, &count);
+  info.image_width = 3, info.image_height = 2;
+  info.input_components = 3, info.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&info);
+  jpeg_start_compress(&info, TRUE);
+  std::vector<unsigned char> line(rgb.begin(), rgb.begin() + 9);
+  JSAMPROW row = line.data();
+  while (info.next_scanline < info.image_height) jpeg_write_scanlines(&info, &row, 1);
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  std::string jpeg(reinterpret_cast<char*>(bytes), count);
+  std::free(bytes);
+  return {png, jpeg};
 }
 
 // One for each model, with many of the other parts.
@@ -119,6 +156,10 @@ std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder
       {"words", {"a b a\nc d e f g h i a\n\n \tend"}},
       {"tokens", {"\0\x01\x02"s, "\x01\x01\0\x02\0"s, "\x02\x01\0\0\0\xe7\x03\0\0"s}},
       {"tokenizer", tokenizers()},
+      {"picture", pictures()},
+      {"run_log",
+       {"{\"step\":1,\"tag\":\"loss\",\"value\":2.5}\n{\"step\":2,\"tag\":\"loss\",\"value\":null,"
+        "\"note\":\"nan\"}\n{\"step\":2,\"tag\":\"sample\",\"text\":\"x\"}\n{\"step\":3"}},
   };
 }
 

@@ -16,7 +16,7 @@
   X(gpt2_config) X(llama_config) X(bert_config) X(adapter_config)          \
   X(device_file) X(tuning) X(plan) X(toml)                                 \
   X(cifar) X(idx) X(idx_gzip) X(labelled_csv) X(labelled_jsonl) X(documents) X(words) X(tokens) \
-  X(tokenizer) X(prompts)
+  X(tokenizer) X(prompts) X(picture) X(run_log)
 // clang-format on
 
 namespace ebb::fuzz {

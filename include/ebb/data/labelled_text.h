@@ -19,14 +19,18 @@ struct LabelledTexts {
 
 using LabelledTextsPtr = std::shared_ptr<const LabelledTexts>;
 
-// CSV quoted as RFC 4180 says, in AG News's layout: a label of 1 to `classes`, then fields that are
-// joined by spaces. A first record whose label has no digit is a header and left out. Every record
-// must have as many fields as the first.
-LabelledTextsPtr read_labelled_csv(const std::filesystem::path& path, std::int64_t classes);
+// Files may be compressed (.gz). Labels count from `first_label`, 0 or 1: other labels are errors.
 
-// One object a line, {"text": "...", "label": 0 to classes - 1}; other keys are passed over, and so
+// CSV quoted as RFC 4180 says, in AG News's layout: a label, then fields that are joined by spaces.
+// A first record whose label has no digit is a header and left out. Every record must have as many
+// fields as the first.
+LabelledTextsPtr read_labelled_csv(const std::filesystem::path& path, std::int64_t classes,
+                                   std::int64_t first_label = 1);
+
+// One object a line, {"text": "...", "label": 0}; other keys are passed over, and so
 // are empty lines.
-LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int64_t classes);
+LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int64_t classes,
+                                     std::int64_t first_label = 0);
 
 // In both, ids 0 (padding) and 1 (start of text) are reserved.
 enum class TextTokens {

@@ -16,8 +16,8 @@
 
 namespace ebb::data {
 
-// The words of a training text, split at white space. "<eos>", which ends every line, and "<unk>",
-// which stands for words that are not there, are always among them.
+// The words of a training text, plain or compressed (.gz), split at white space. "<eos>", which
+// ends every line, and "<unk>", which stands for words that are not there, are always among them.
 class Vocabulary {
  public:
   static constexpr std::int64_t no_limit = 0;
@@ -54,7 +54,8 @@ class TokenStream {
   // Words in memory, 4 bytes each.
   static TokenStream words(const std::filesystem::path& path, const Vocabulary& vocabulary);
 
-  // The bytes of a file, read when they are needed; 256 different tokens.
+  // The bytes of a file; 256 different tokens. They are read when they are needed; those of a
+  // compressed file (.gz) are kept in memory.
   static TokenStream bytes(const std::filesystem::path& path);
 
   // Tokens made elsewhere, read when they are needed; each must be below `vocabulary`.

@@ -41,6 +41,7 @@ struct EngineConfig {
   // Only "default" exists: this process, one device.
   std::string strategy = "default";
   Logger logger = Logger::none;
+  bool progress = false;  // a line on standard error (ebb/report/progress.h), of the lowest level
   std::filesystem::path log_folder = "log";  // log.jsonl, or TensorBoard's event files
 
   std::uint64_t seed = 0;  // problem i draws its weights and masks with seed + i

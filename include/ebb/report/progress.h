@@ -4,7 +4,7 @@
 //   for (std::int64_t step = 1; step <= steps; ++step) progress.update(step, loss, memory);
 //
 // On a terminal it is one line, redrawn at most ten times a second and cut to the terminal's width:
-//   step 120/1000 ▕█▉              ▏ loss 2.3026  210 ms/step  1.50 GiB  3 min 05 s left
+//   step 120/1000 ▕█▉        ▏ loss 2.3026  rate 3e-04  210 ms/step  1.50 GiB  3 min 05 s left
 // Elsewhere it is plain lines, each complete in itself: at the first update, at every tenth of the
 // way, after a minute without one, and at the end.
 //
@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,6 +44,12 @@ class Progress {
   // does not count.
   void update(std::int64_t step, double loss, Bytes memory, Clock::time_point now = Clock::now());
 
+  // The learning rate, shown from the next update on.
+  void set_rate(double rate) { rate_ = rate; }
+
+  // The test loss, shown from the next update on.
+  void set_test_loss(double loss) { test_loss_ = loss; }
+
   // Another label from the next update on.
   void relabel(std::string label) { options_.label = std::move(label); }
 
@@ -65,6 +72,7 @@ class Progress {
   std::int64_t step_ = 0;
   double loss_ = 0.0;
   Bytes memory_;
+  std::optional<double> rate_, test_loss_;
   double recent_seconds_ = 0.0, recent_steps_ = 0.0;  // weighted by age; their ratio is the average
   Clock::time_point start_, updated_, drawn_;
   std::int64_t drawn_step_ = 0;

@@ -34,9 +34,10 @@ inline constexpr std::int64_t usual_meta = 1000;
 
 struct MultilevelOptions {
   Options common;  // name, batch, data, device, seed, sizes of the classifier
-  std::optional<std::string> classifier;       // of classifier_names(); the first of them without
-  std::optional<double> imbalance;             // how many times fewer items the rarest class has
-  std::optional<std::int64_t> meta;            // items of the balanced set
+  std::optional<std::string> classifier;  // of classifier_names(); the first of them without
+  std::optional<double> imbalance;        // how many times fewer items the rarest class has
+  std::optional<std::int64_t> meta;       // items of the balanced set
+  bool unweighted = false;  // the baseline: the lowest level alone, every item with the same weight
   std::map<std::string, LevelOptions> levels;  // by the names of problems
 };
 
@@ -49,6 +50,10 @@ class MultilevelWorkload {
   // The model that is judged, and by what: the mean loss and the share of right answers.
   virtual nn::ModuleBase& model() = 0;
   virtual std::vector<Tensor> judge(const Batch& batch) = 0;
+  // For each class, the share of the batch's items that are of it, and of those the share of the
+  // batch that is answered right: 2 · classes() scalars.
+  virtual std::vector<Tensor> judge_by_class(const Batch& batch) = 0;
+  virtual std::int64_t classes() const = 0;
 
   data::DatasetPtr test;
   std::map<std::string, DataPart> parts;  // "train", "meta", "test"

@@ -34,8 +34,11 @@ enum class Setting : std::uint8_t {
   base,
   merge,
   fused_loss,  // false: the loss is computed from all logits
+  tokens,
+  labels_from,
+  image_size,
 };
-inline constexpr int setting_count = 20;
+inline constexpr int setting_count = 23;
 std::string_view name(Setting setting);  // that of the field of Options
 
 // Whether the workload, with these options and this data, reads the setting.

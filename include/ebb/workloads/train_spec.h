@@ -75,10 +75,14 @@ struct TrainSpec {
   std::optional<double> rate;
   std::string schedule = "constant";
   std::int64_t steps = 100, warmup = 0, eval_batches = 8;
+  // Evaluation on the way, every so many steps; after `patience` of them in a row without a lower
+  // test loss the run ends.
+  std::optional<std::int64_t> eval_every, patience;
   bool overcommit = false;  // start with a plan larger than the memory that is available
   // What is kept on the way.
   std::optional<std::int64_t> checkpoint_every;
-  std::int64_t keep = 1;  // checkpoints
+  std::int64_t keep = 1;   // checkpoints
+  bool keep_best = false;  // also the one of the lowest test loss
   std::optional<std::filesystem::path> log;
   // Optimizer::description(), of the whole and of each level: known once they are made.
   std::string rule;
@@ -118,6 +122,10 @@ struct TrainSpec {
     field("batch", common.batch, OnResume::by_name);
     field("meta", s.task.meta, OnResume::by_name);
     field("imbalance", s.task.imbalance, OnResume::by_name);
+    field("unweighted", s.task.unweighted, OnResume::never);
+    field("tokens", common.tokens, OnResume::by_name);
+    field("labels-from", common.labels_from, OnResume::by_name);
+    field("image-size", common.image_size, OnResume::by_name);
     field("seed", common.seed, OnResume::never);
     // How.
     field("optimizer", planning.optimizer, OnResume::free);
@@ -152,9 +160,12 @@ struct TrainSpec {
     field("lock-memory", planning.machine.lock_memory, OnResume::free);
     field("pin-threads", planning.machine.pin_threads, OnResume::free);
     field("eval-batches", s.eval_batches, OnResume::free);
+    field("eval-every", s.eval_every, OnResume::free);
+    field("patience", s.patience, OnResume::free);
     field("on-nan", planning.on_nan, OnResume::free);
     field("checkpoint-every", s.checkpoint_every, OnResume::free);
     field("keep", s.keep, OnResume::free);
+    field("keep-best", s.keep_best, OnResume::free);
     field("log", s.log, OnResume::free);
   }
 

@@ -27,6 +27,10 @@ struct Options {
   std::optional<std::int64_t> layers, width, hidden, heads, key_value_heads, vocabulary, sequence,
       classes, depth, batch;
   std::optional<double> dropout;
+  // How files are read, where nothing in them says it. All have defaults (docs/training.md).
+  std::optional<std::string> tokens;        // of text: bytes, words; of .bin files: uint16, int32
+  std::optional<std::int64_t> labels_from;  // the number of the first class in a file: 0 or 1
+  std::optional<std::int64_t> image_size;   // pixels of a side, that PNG and JPEG are scaled to
   std::optional<std::filesystem::path>
       data;  // a folder or file in the real format; without one, data is generated
   // A Hugging Face folder to go on training from, with `name` folder_workload: `data` is then text
@@ -89,6 +93,9 @@ class Workload {
   bool fuses_loss = false;  // whether Options::fused_loss makes a difference
   // TrainOptions::weight: the number of targets, where parts of a batch may differ in it.
   std::function<Tensor(const Batch&)> weight = {};
+  // The data's vocabulary as a tokenizer.json; empty where the data has none of its own. It is
+  // saved beside the model, so that ids can be turned back into text.
+  std::string tokenizer_json;
 };
 
 // Data that is too small for one batch, or for something to be held out for testing, is an error.

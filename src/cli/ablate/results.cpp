@@ -168,7 +168,7 @@ std::vector<Row> load_rows(const fs::path& folder, const Json& settings) {
         rows.back().planned.timeline = json_text(timelines.at(rows.back().name));
     }
   } catch (const Json::exception& error) {
-    throw FileError(fmt::format("{}: not a study's results: {}", path.string(), error.what()));
+    throw FileError(fmt::format("{}: not a study's results: {}", path.string(), plain_text(error)));
   }
   return rows;
 }

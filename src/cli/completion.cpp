@@ -1,0 +1,182 @@
+// `ebb completion`: a script that lets a shell complete verbs, options and their values. It is made
+// from the options themselves.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "cli/verb.h"
+
+namespace ebb::cli {
+namespace {
+
+struct Choice {
+  std::string name, help;           // "--workload"
+  std::vector<std::string> values;  // that it takes, where there is a list
+  bool takes_value = false;
+};
+
+struct VerbChoices {
+  std::string name, help;
+  std::vector<Choice> options;
+};
+
+// Between the braces of a list: "TEXT:{lm,gpt2}".
+std::vector<std::string> listed(const std::string& type) {
+  const std::size_t begin = type.find('{'), end = type.find('}');
+  std::vector<std::string> values;
+  if (begin == std::string::npos || end == std::string::npos) return values;
+  std::string rest = type.substr(begin + 1, end - begin - 1);
+  for (std::size_t at = 0; at <= rest.size();) {
+    const std::size_t comma = std::min(rest.find(',', at), rest.size());
+    values.push_back(rest.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return values;
+}
+
+// One line without the characters that shells read.
+std::string plain(const std::string& text) {
+  std::string result;
+  for (const char c : text.substr(0, text.find('\n')))
+    result += c == '\'' || c == '"' || c == '`' || c == '\\' || c == '$' ? ' '
+              : c == '[' || c == ']' || c == ':'                         ? ' '
+                                                                         : c;
+  return result;
+}
+
+std::vector<VerbChoices> choices(const CLI::App& program) {
+  std::vector<VerbChoices> all;
+  for (const CLI::App* app : program.get_subcommands([](const CLI::App*) { return true; })) {
+    VerbChoices verb{app->get_name(), plain(app->get_description()), {}};
+    for (const CLI::Option* option : app->get_options())
+      for (const std::string& name : option->get_lnames())
+        verb.options.push_back(
+            {"--" + name, plain(option->get_description()), listed(option->get_type_name()),
+             option->get_type_size() > 0 || option->get_items_expected_max() > 0});
+    all.push_back(std::move(verb));
+  }
+  return all;
+}
+
+std::string names_of(const std::vector<VerbChoices>& verbs) {
+  std::vector<std::string> names;
+  for (const VerbChoices& verb : verbs) names.push_back(verb.name);
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
+std::string names_of(const VerbChoices& verb) {
+  std::vector<std::string> names;
+  for (const Choice& option : verb.options) names.push_back(option.name);
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
+std::string bash(const std::vector<VerbChoices>& verbs) {
+  std::string values, options;
+  for (const VerbChoices& verb : verbs) {
+    options += fmt::format("    {}) words='{}' ;;\n", verb.name, names_of(verb));
+    for (const Choice& option : verb.options)
+      if (!option.values.empty())
+        values += fmt::format("    '{} {}') words='{}' ;;\n", verb.name, option.name,
+                              fmt::join(option.values, " "));
+  }
+  return fmt::format(R"(# Completion of ebb for bash: . <(ebb completion bash)
+_ebb() {{
+  local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} verb=${{COMP_WORDS[1]}} words=
+  COMPREPLY=()
+  if ((COMP_CWORD == 1)) || [[ $verb == help && COMP_CWORD -eq 2 ]]; then
+    COMPREPLY=($(compgen -W '{} --help --version' -- "$current"))
+    return
+  fi
+  case "$verb $previous" in
+{}  esac
+  if [[ -z $words && $current == -* ]]; then
+    case "$verb" in
+{}    esac
+  fi
+  [[ -n $words ]] && COMPREPLY=($(compgen -W "$words" -- "$current"))
+}}
+complete -o default -F _ebb ebb
+)",
+                     names_of(verbs), values, options);
+}
+
+std::string zsh(const std::vector<VerbChoices>& verbs) {
+  std::string described, cases;
+  for (const VerbChoices& verb : verbs) {
+    described += fmt::format("    '{}:{}'\n", verb.name, verb.help);
+    cases += fmt::format("    {}) _arguments '*:file:_files'", verb.name);
+    for (const Choice& option : verb.options)
+      cases += fmt::format(" \\\n        '{}[{}]{}'", option.name, option.help,
+                           !option.values.empty()
+                               ? fmt::format(":value:({})", fmt::join(option.values, " "))
+                           : option.takes_value ? ":value:_files"
+                                                : "");
+    cases += " ;;\n";
+  }
+  return fmt::format(R"(#compdef ebb
+# Completion of ebb for zsh: ebb completion zsh > a folder of $fpath/_ebb
+_ebb() {{
+  local -a verbs
+  verbs=(
+{}  )
+  if ((CURRENT == 2)); then
+    _describe verb verbs
+    return
+  fi
+  local verb=$words[2]
+  shift words
+  ((CURRENT--))
+  case $verb in
+{}  esac
+}}
+compdef _ebb ebb
+)",
+                     described, cases);
+}
+
+std::string fish(const std::vector<VerbChoices>& verbs) {
+  std::string text = "# Completion of ebb for fish: ebb completion fish | source\n";
+  for (const VerbChoices& verb : verbs) {
+    text += fmt::format("complete -c ebb -n __fish_use_subcommand -f -a {} -d '{}'\n", verb.name,
+                        verb.help);
+    for (const Choice& option : verb.options) {
+      text += fmt::format("complete -c ebb -n '__fish_seen_subcommand_from {}' -l {} -d '{}'",
+                          verb.name, option.name.substr(2), option.help);
+      if (!option.values.empty())
+        text += fmt::format(" -x -a '{}'", fmt::join(option.values, " "));
+      else if (option.takes_value)
+        text += " -r";
+      text += '\n';
+    }
+  }
+  return text;
+}
+
+class Completion : public Verb {
+ public:
+  Completion()
+      : Verb("completion", "Print a script that completes ebb's words in a shell",
+             "ebb completion bash > ~/.local/share/bash-completion/completions/ebb") {}
+
+ protected:
+  void configure(CLI::App& app) override {
+    add_option(app, "shell", shell_, "Which shell").required().one_of({"bash", "zsh", "fish"});
+  }
+
+  int run() override {
+    const std::vector<VerbChoices> verbs = choices(*app().get_parent());
+    std::cout << (shell_ == "bash" ? bash(verbs) : shell_ == "zsh" ? zsh(verbs) : fish(verbs));
+    return success;
+  }
+
+ private:
+  std::string shell_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> completion_verb() { return std::make_unique<Completion>(); }
+
+}  // namespace ebb::cli

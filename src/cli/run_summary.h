@@ -1,0 +1,44 @@
+// The summary of a training run in its log folder, and what `ebb compare` reads of it.
+//
+//   log.jsonl      numbers by step (report/log_reader.h)
+//   run.json       what `ebb train --json` prints, with the command and the date
+//   summary.html   a page that shows both
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/outputs.h"
+#include "ebb/report/log_reader.h"
+
+namespace ebb::cli {
+
+// A run as its log folder tells it.
+struct LoggedSummary {
+  std::string name;               // the folder's
+  report::LoggedRun log;          // may be empty of a run that has not begun
+  nlohmann::ordered_json fields;  // an empty object of a run that is not over
+
+  const std::vector<report::LoggedValue>* find(const std::string& tag) const;
+  // The losses: "loss", or of several levels that of the lowest.
+  const std::vector<report::LoggedValue>* losses() const;
+};
+
+// A folder with log.jsonl, and run.json if the run is over; a FileError for anything else.
+LoggedSummary read_summary(const std::filesystem::path& folder);
+
+// Writes run.json and summary.html. What fails is told, and does not end the run.
+void write_summary(const std::filesystem::path& folder, nlohmann::ordered_json fields,
+                   Outputs& outputs);
+
+// What is told of runs side by side: the name of a row, and its text for each run.
+using SummaryRows = std::vector<std::pair<std::string, std::vector<std::string>>>;
+SummaryRows summary_rows(const std::vector<LoggedSummary>& runs);
+
+// One page with the curves of one run or of several over each other, and a table.
+std::string summary_page(const std::string& title, const std::vector<LoggedSummary>& runs);
+
+}  // namespace ebb::cli

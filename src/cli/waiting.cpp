@@ -1,0 +1,86 @@
+#include "cli/waiting.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+#include <thread>
+
+namespace ebb::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void put(std::string_view text) {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+// Ends the line that was drawn, and the process by the same signal. It was restored to its default
+// when this was called.
+void interrupted(int signal) {
+  constexpr std::string_view text =
+      "\r\x1b[Kebb: interrupted before the first step; nothing was written\n";
+  put(text);
+  raise(signal);
+}
+
+}  // namespace
+
+struct Waiting::State {
+  std::string what, detail;
+  Clock::time_point begin = Clock::now();
+  bool over = false, drawn = false;
+  std::mutex mutex;
+  std::condition_variable ended;
+  struct sigaction before = {};
+  std::thread thread;
+
+  void draw() {
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begin).count();
+    put(fmt::format("\r\x1b[K{}{}{}: {} s (Ctrl-C ends it)", what, detail.empty() ? "" : ", ",
+                    detail, seconds));
+    drawn = true;
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (!ended.wait_for(lock, std::chrono::seconds(1), [&] { return over; })) draw();
+    if (drawn) put("\r\x1b[K");
+  }
+};
+
+Waiting::Waiting(std::string what) {
+  const char* kind = std::getenv("TERM");
+  if (isatty(STDERR_FILENO) != 1 || (kind && std::string_view(kind) == "dumb")) return;
+  state_ = std::make_unique<State>();
+  state_->what = std::move(what);
+  struct sigaction action = {};
+  action.sa_handler = interrupted;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+  sigaction(SIGINT, &action, &state_->before);
+  state_->thread = std::thread([state = state_.get()] { state->run(); });
+}
+
+Waiting::~Waiting() {
+  if (!state_) return;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->over = true;
+  }
+  state_->ended.notify_one();
+  state_->thread.join();
+  sigaction(SIGINT, &state_->before, nullptr);
+}
+
+void Waiting::say(std::string detail) {
+  if (!state_) return;
+  const std::lock_guard lock(state_->mutex);
+  state_->detail = std::move(detail);
+}
+
+}  // namespace ebb::cli

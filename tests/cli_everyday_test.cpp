@@ -1,0 +1,234 @@
+// The command line and the training loop in everyday use: errors that help, help that tells the
+// defaults, completion, evaluation on the way, early stopping, and runs side by side.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/command_line.h"
+#include "support/sanitizers.h"
+#include "support/temporary_folder.h"
+#include "support/text_file.h"
+
+namespace ebb::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+Json result_of(const std::string& arguments) {
+  const Outcome outcome = run(arguments + " --json 2>/dev/null");
+  EXPECT_EQ(outcome.code, 0) << arguments << outcome.output;
+  return Json::parse(outcome.output, nullptr, false);
+}
+
+const std::string tiny = "train --workload mlp --hidden 8 --batch 16 --threads 1 ";
+
+// --- Errors
+
+TEST(Everyday, NumbersAreToldInWords) {
+  expect_usage_error("train --steps 0", "a whole number of at least 1 is expected, but \"0\" came");
+  expect_usage_error("train --steps 2.5", "a whole number of at least 1");
+  expect_usage_error("train --batch -3", "a whole number of at least 1");
+  expect_usage_error("train --batch 99999999999999999999", "too large");
+  expect_usage_error("profile --steps 0", "from 1 to 10000");
+  expect_usage_error("info --threads 0", "from 1 to 4096");
+  expect_usage_error("train --warmup -1", "at least 0");
+}
+
+TEST(Everyday, MistypedWordsAreToldWhatIsNear) {
+  expect_usage_error("train --stpes 3",
+                     "there is no option --stpes of ebb train; did you mean --steps?");
+  expect_usage_error("plan --worklod lm", "did you mean --workload?");
+  expect_usage_error("trian", "did you mean train?");
+  expect_usage_error("train --workload gtp2", "did you mean gpt2?");
+  expect_usage_error("train --optimizer adma", "did you mean adam");
+  expect_usage_error("train --precision bf61", "did you mean bf16?");
+  expect_usage_error("train --schedule cosin", "did you mean cosine?");
+  expect_usage_error("help train --workload restnet", "did you mean resnet?");
+  expect_usage_error("train --config " + TemporaryFolder().path().string() + "/none.toml",
+                     "none.toml");
+  const TemporaryFolder folder;
+  expect_usage_error("train --config " + folder.write("run.toml", "bacth = 3\n").string(),
+                     "did you mean batch?");
+  // Nothing is near.
+  const Outcome far = run("train --xyzzy");
+  EXPECT_EQ(far.output.find("did you mean"), std::string::npos) << far.output;
+}
+
+TEST(Everyday, DamagedResultsAreNoRawExceptions) {
+  const TemporaryFolder folder;
+  folder.write("results.json", "{\"format\": 1");
+  const Outcome outcome = run("ablate --workload mlp --resume --out " + folder.path().string());
+  EXPECT_NE(outcome.code, 0);
+  for (const char* raw : {"json.exception", "map::at", "_M_range_check"})
+    EXPECT_EQ(outcome.output.find(raw), std::string::npos) << outcome.output;
+}
+
+TEST(Everyday, AnAddressSpaceThatIsTooSmallIsToldAtOnce) {
+  if (sanitized) GTEST_SKIP() << "sanitizers need address space of their own";
+  const Outcome outcome = run("info 2>&1; ulimit -v 300000; '" EBB_PROGRAM "' info");
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_NE(outcome.output.find("ulimit -v"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("300000 KiB"), std::string::npos) << outcome.output;
+}
+
+// --- Help
+
+TEST(Everyday, HelpTellsTheDefaultsOfAWorkload) {
+  const std::string help = run("help train --workload gpt2").output;
+  for (const char* part : {"Defaults of the workload gpt2", "--layers                 12",
+                           "--width                  768", "--lr                     0.0003"})
+    EXPECT_NE(help.find(part), std::string::npos) << part << help;
+  EXPECT_EQ(help.find("on the CPU"), std::string::npos);
+  EXPECT_EQ(run("train --workload gpt2 --help").output, help);
+  const std::string levels = run("help plan --workload reweight").output;
+  EXPECT_NE(levels.find("--classifier.lr"), std::string::npos) << levels;
+  EXPECT_EQ(run("help info").output.find("Defaults"), std::string::npos);
+}
+
+TEST(Everyday, CompletionKnowsVerbsOptionsAndValues) {
+  const TemporaryFolder folder;
+  const fs::path script = folder / "ebb.bash";
+  ASSERT_EQ(run("completion bash > " + script.string()).code, 0);
+  const auto completed = [&](const std::string& words) {
+    const Outcome outcome =
+        run("info >/dev/null; bash -c '. " + script.string() + "; COMP_WORDS=(" + words +
+            "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _ebb; echo \"${COMPREPLY[@]}\"'");
+    return outcome.output;
+  };
+  EXPECT_EQ(completed("ebb tra"), "train\n");
+  EXPECT_NE(completed("ebb train --ep").find("--epochs"), std::string::npos);
+  EXPECT_EQ(completed("ebb train --workload gp"), "gpt2\n");
+  EXPECT_EQ(completed("ebb train --schedule c"), "constant cosine\n");
+  for (const char* shell : {"zsh", "fish"})
+    EXPECT_NE(run(std::string("completion ") + shell).output.find("eval-every"), std::string::npos);
+  expect_usage_error("completion powershell", "none of bash, zsh, fish");
+}
+
+TEST(Everyday, TheManualHasEveryVerb) {
+  const std::string manual = run("man").output;
+  for (const char* verb : {"ablate", "train", "compare", "completion"})
+    EXPECT_NE(manual.find(std::string("\n.B ") + verb + "\n"), std::string::npos) << verb;
+  EXPECT_NE(manual.find("\\-\\-eval\\-every"), std::string::npos);
+}
+
+// --- The training loop
+
+TEST(Everyday, EpochsAreCountedInBatches) {
+  const TemporaryFolder folder;
+  std::string rows;
+  for (int i = 0; i < 20; ++i)
+    rows += "{\"text\":\"a b\",\"label\":" + std::to_string(i % 2) + "}\n";
+  const std::string data = folder.write("texts.jsonl", rows).string(),
+                    bert =
+                        "train --workload bert --layers 1 --width 8 --heads 1 --sequence 4 "
+                        "--vocabulary 16 --classes 2 --batch 4 --data " +
+                        data;
+  // 18 items to train on: 4 whole batches.
+  EXPECT_EQ(result_of(bert + " --epochs 2")["steps"], 8);
+  expect_usage_error(bert + " --epochs 2 --steps 3", "--steps and --epochs");
+  const std::string config = folder.write("run.toml", "steps = 3\n").string();
+  EXPECT_EQ(result_of(bert + " --epochs 1 --config " + config)["steps"], 4);
+}
+
+TEST(Everyday, EvaluationOnTheWayChangesNoBitAndKeepsTheBudget) {
+  for (const std::string workload :
+       {"--workload gpt2 --layers 1 --width 16 --heads 2 --sequence 16 --vocabulary 64 --batch 4 "
+        "--dropout 0.1",
+        "--workload reweight --hidden 8 --batch 20 --meta 100"}) {
+    const TemporaryFolder folder;
+    const auto with = [&](const std::string& name, const std::string& options) {
+      return result_of("train --steps 6 --threads 1 --eval-batches 2 --budget least " + workload +
+                       " --checkpoint " + (folder / name).string() + options);
+    };
+    const Json plain = with("plain", ""), judged = with("judged", " --eval-every 2");
+    EXPECT_EQ(plain["losses"], judged["losses"]);
+    EXPECT_EQ(plain["eval_loss"], judged["eval_loss"]);
+    EXPECT_EQ(plain["planned_peak_bytes"], judged["planned_peak_bytes"]);
+    EXPECT_EQ(judged["budget_exceeded"], false);
+    ASSERT_EQ(judged["evaluations"].size(), 3u);
+    EXPECT_EQ(judged["evaluations"][2]["loss"], judged["eval_loss"]);
+  }
+}
+
+TEST(Everyday, RunsEndWithoutProgressAndKeepTheBest) {
+  const TemporaryFolder folder;
+  const std::string run_folder = (folder / "run").string();
+  // A rate of 0 never lowers the loss: the first evaluation stays the best.
+  const std::string flat = tiny + "--lr 0 --steps 50 --eval-every 2 --eval-batches 1 ";
+  const Json stopped = result_of(flat + "--patience 3 --keep-best --checkpoint " + run_folder);
+  EXPECT_EQ(stopped["stopped_early"], true);
+  EXPECT_EQ(stopped["best_step"], 2);
+  EXPECT_EQ(stopped["steps"], 8);  // the best, and three that are no better
+  EXPECT_TRUE(fs::exists(folder / "run/best.safetensors"));
+  // What was counted is counted on.
+  const std::string halves = (folder / "halves").string();
+  const Json first = result_of(tiny +
+                               "--lr 0 --steps 4 --eval-every 2 --eval-batches 1 --patience "
+                               "3 --checkpoint " +
+                               halves);
+  EXPECT_EQ(first["stopped_early"], false);
+  const Json second = result_of("train --threads 1 --steps 50 --resume " + halves);
+  EXPECT_EQ(second["stopped_early"], true);
+  EXPECT_EQ(second["steps"], 8);
+  expect_usage_error(tiny + "--patience 2", "--eval-every");
+  expect_usage_error(tiny + "--eval-every 2 --keep-best", "--checkpoint");
+  expect_usage_error(tiny + "--eval-every 2 --eval-batches 0", "--eval-batches 0");
+}
+
+TEST(Everyday, RunsSideBySide) {
+  const TemporaryFolder folder;
+  const auto train = [&](const std::string& name, const std::string& options) {
+    return result_of(tiny + "--steps 4 --eval-every 2 --eval-batches 1 --log " +
+                     (folder / name).string() + options);
+  };
+  const Json a = train("a", ""), b = train("b", " --lr 0.01");
+  const std::string both = (folder / "a").string() + " " + (folder / "b").string();
+  const Json compared = result_of("compare " + both);
+  ASSERT_EQ(compared.size(), 2u);
+  EXPECT_EQ(compared[0]["test_loss"], a["eval_loss"]);
+  EXPECT_EQ(compared[1]["test_loss"], b["eval_loss"]);
+  EXPECT_EQ(compared[0]["steps"], 4);
+  EXPECT_EQ(compared[0]["planned_peak_bytes"], a["planned_peak_bytes"]);
+  const std::string table = run("compare " + both).output;
+  EXPECT_NE(table.find("last loss"), std::string::npos) << table;
+  const std::string page = contents(folder / "a/summary.html");
+  for (const char* part : {"<svg", "Learning rate", "peak, planned", "class=\"curve test\""})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  ASSERT_EQ(run("compare " + both + " --page " + (folder / "both.html").string()).code, 0);
+  EXPECT_NE(contents(folder / "both.html").find("swatch"), std::string::npos);
+  // A run that is still going on has a log, and no more.
+  fs::remove(folder / "b/run.json");
+  EXPECT_EQ(result_of("compare " + both)[1]["over"], false);
+  folder.write("b/log.jsonl", "{\"step\":1,\"tag\":\"loss\"}\n");
+  expect_failure("compare " + both, 1, "log.jsonl: line 1");
+  expect_failure("compare " + folder.path().string(), 1, "log.jsonl");
+}
+
+TEST(Everyday, ReweightTellsEveryClassAndItsBaseline) {
+  const std::string reweight =
+      "train --workload reweight --hidden 8 --batch 20 --meta 100 --steps 5 --eval-batches 4 "
+      "--threads 1 ";
+  const Json weighted = result_of(reweight), plain = result_of(reweight + "--unweighted");
+  ASSERT_EQ(weighted["eval_accuracy_by_class"].size(), 10u);
+  EXPECT_EQ(plain["eval_accuracy_by_class"].size(), 10u);
+  EXPECT_NE(weighted["losses"], plain["losses"]);
+  EXPECT_EQ(plain["levels"].size(), 1u);
+  expect_usage_error(reweight + "--unweighted --reweight.lr 1", "unweighted");
+  expect_usage_error(tiny + "--unweighted", "reweight");
+}
+
+TEST(Everyday, TheVocabularyIsKeptBesideCheckpoints) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("input.txt", std::string(4000, 'x')).string();
+  result_of(
+      "train --workload gpt2 --layers 1 --width 8 --heads 1 --sequence 8 --batch 2 --steps 1 "
+      "--eval-batches 0 --data " +
+      text + " --checkpoint " + (folder / "run").string());
+  EXPECT_TRUE(fs::exists(folder / "run/tokenizer.json"));
+}
+
+}  // namespace
+}  // namespace ebb::test
