@@ -46,12 +46,14 @@ V load_part(const T* from, std::int64_t count) {
   return load_wide(parts);
 }
 
+// The sum of a vector's elements, by halves.
 float total(const V& v) {
-  float parts[width];
-  simd::store(parts, v);
-  for (std::int64_t half = width / 2; half > 0; half /= 2)
-    for (std::int64_t i = 0; i < half; ++i) parts[i] += parts[i + half];
-  return parts[0];
+  typedef float Four __attribute__((vector_size(16)));
+  Four fours[width / 4];
+  std::memcpy(fours, &v, sizeof(v));
+  for (std::int64_t half = width / 8; half > 0; half /= 2)
+    for (std::int64_t i = 0; i < half; ++i) fours[i] += fours[i + half];
+  return (fours[0][0] + fours[0][2]) + (fours[0][1] + fours[0][3]);
 }
 
 struct Factors {
@@ -70,7 +72,10 @@ void scalar_products(const Factors& f, const T* matrix, std::int64_t stride, std
   for (int n = 0; n < N; ++n) lines[n] = matrix + (column + n) * stride;
   const auto add = [&](std::int64_t k, auto&& load) {
     V w[N];
-    for (int n = 0; n < N; ++n) w[n] = load(lines[n] + k);
+    for (int n = 0; n < N; ++n) {
+      w[n] = load(lines[n] + k);
+      __builtin_prefetch(lines[n] + N * stride + k);  // of the next columns
+    }
     for (int m = 0; m < M; ++m) {
       const V x = load(f.x + m * f.x_stride + k);
       for (int n = 0; n < N; ++n) sums[m][n] += x * w[n];
@@ -117,6 +122,7 @@ void add_rows(const Factors& f, std::int64_t rows, const T* matrix, std::int64_t
         for (int i = 0; i < count; ++i) {
           const T* from = matrix + (k + i) * stride + c;
           w[i] = left >= width ? load_wide(from) : load_part(from, left);
+          __builtin_prefetch(from + 8 * stride);  // of the rows after the next four
         }
         for (std::int64_t m = 0; m < rows; ++m) {
           float* to = f.out + m * f.columns + c;

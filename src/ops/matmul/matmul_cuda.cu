@@ -7,6 +7,7 @@
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
+#include "ops/matmul/few_rows_cuda.h"
 #include "ops/matmul/gemm_cuda.h"
 #include "ops/matmul/matmul_then.h"
 
@@ -171,6 +172,14 @@ struct ProductThen {
 }  // namespace
 
 Kernel bind_matmul_then_cuda(const KernelRequest& request, const MatmulThenAttributes& a) {
+  if (a.function == AfterProduct::add) {
+    const int factors = a.bias ? 3 : 2;
+    const MatmulProblem problem(
+        {matmul_op(), request.inputs.first(static_cast<std::size_t>(factors)), request.outputs,
+         request.target},
+        a.product);
+    if (auto few = few_rows_kernel(request, problem, a.bias ? 2 : -1, factors)) return *few;
+  }
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     const auto joined = ProductThen<S>::find(request, a);
@@ -181,6 +190,7 @@ Kernel bind_matmul_then_cuda(const KernelRequest& request, const MatmulThenAttri
 
 Kernel bind_matmul_cuda(const KernelRequest& request, const MatmulAttributes& a) {
   const MatmulProblem problem(request, a);
+  if (auto few = few_rows_kernel(request, problem, problem.bias ? 2 : -1, -1)) return *few;
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     const Product<S> product(request, problem);

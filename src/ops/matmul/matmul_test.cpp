@@ -123,6 +123,22 @@ TEST(Matmul, FewRows) {
   }
 }
 
+// Sizes that whole packs divide, which a GPU reads directly, with a bias and a residual.
+TEST(Matmul, FewRowsInWholePacks) {
+  for (const std::int64_t rows : {1, 2, 3, 7}) {
+    check_cuda({"columns in one piece",
+                {SampleInput::real({rows, 264}), SampleInput::real({264, 328}),
+                 SampleInput::real({328}), SampleInput::real({rows, 328})},
+                [](const auto& x) {
+                  return std::vector{linear(x[0], x[1], x[2], WeightLayout::in_out) + x[3]};
+                }});
+    check_cuda({"inner axis in one piece",
+                {SampleInput::real({rows, 264}), SampleInput::real({331, 264}),
+                 SampleInput::real({rows, 331})},
+                [](const auto& x) { return std::vector{linear(x[0], x[1]) + x[2]}; }});
+  }
+}
+
 TEST(Matmul, OtherRowsChangeNoBitOfARow) {
   for (const DType dtype : {f32, f16, bf16}) {
     const Tensor x = eval(random_normal({8, 301}, 0.0, 1.0, dtype)),
