@@ -271,6 +271,38 @@ TEST(PruneStructure, TrainingGoesOnWithSlicedState) {
   EXPECT_THROW(copy_state(s, removal, step, other), ValueError);
 }
 
+// Removes the last groups of every dimension of a model without values, and plans training steps.
+template <class Model, class Config>
+double planned_share_left(const Config& config, const std::vector<TensorType>& types,
+                          const StructuredOptions& options) {
+  auto dense = made<Model>(config);
+  const Structure s = find_structure(dense, loss_of(dense), types);
+  Scores scores;
+  for (const Dimension& d : s.dimensions) {
+    std::vector<double>& row = scores.groups.emplace_back();
+    for (std::size_t g = 0; g < d.groups.size(); ++g) row.push_back(-static_cast<double>(g));
+  }
+  auto left = made<Model>(smaller(config, s, choose(s, scores, options)));
+  const auto bytes = [&](Model& model) {
+    TrainStep step(model, optim::AdamW{}, loss_of(model));
+    const CategoryBytes& peak = step.plan(types).at_peak;
+    return static_cast<double>(
+        (peak[Category::weights] + peak[Category::gradients] + peak[Category::optimizer]).count);
+  };
+  return bytes(left) / bytes(dense);
+}
+
+TEST(PruneStructure, PlansOfRealSizesShrink) {
+  const std::vector<TensorType> images{{{8, 3, 32, 32}, f32}, {{8}, i32}},
+      tokens{{{1, 64}, i32}, {{1, 64}, i32}};
+  const double resnet = planned_share_left<models::ResNet>(models::ResNetConfig::resnet50(), images,
+                                                           {.keep = 0.7, .multiple = 8});
+  EXPECT_LT(resnet, 0.55);
+  models::LlamaConfig llama;  // grouped heads, with fewer layers for a short test
+  llama.layers = 4;
+  EXPECT_LT(planned_share_left<models::Llama>(llama, tokens, {.keep = 0.7, .multiple = 64}), 0.85);
+}
+
 TEST(PruneStructure, CommonPathsAreWholeNames) {
   EXPECT_EQ(common_path({"h.1.mlp.fc", "h.1.mlp.proj"}), "h.1.mlp");
   EXPECT_EQ(common_path({"h.1.a", "h.12.a"}), "h");
