@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 Json result_of(const std::string& arguments) {
-  const Outcome outcome = run(arguments + " --json 2>/dev/null");
+  const Outcome outcome = run(arguments + " --json 2>/dev/null | tail -n 1");
   EXPECT_EQ(outcome.code, 0) << arguments << outcome.output;
   return Json::parse(outcome.output, nullptr, false);
 }

@@ -24,7 +24,7 @@ TEST(Print, SmallTensorsAreComputed) {
 
 TEST(Print, LargeTensorsAreElided) {
   const std::string text = to_string(cast(arange(100, i64), f32));
-  EXPECT_EQ(text, "float32 (100) [0, 1, 2, ..., 97, 98, 99]");
+  EXPECT_EQ(text, "float32 (100,) [0, 1, 2, ..., 97, 98, 99]");
   EXPECT_EQ(to_string(zeros({2048, 1024})), to_string(zeros({2048, 1024}).type()) + " ...");
 }
 

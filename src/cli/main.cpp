@@ -56,10 +56,12 @@ class Program {
     if (argc > 1 && argv[1][0] != '-') find(argv[1]);  // a better message than the parser's
     try {
       app_.parse(argc, argv);
-    } catch (const CLI::Success& wanted) {  // --help, --version
+    } catch (const CLI::Success& wanted) {            // --help, --version
+      const CLI::App* verb = typed_verb(argc, argv);  // none for --version
+      const std::string defaults =
+          verb ? defaults_text(*verb, typed_workload(argc, argv)) : std::string();
       const int code = app_.exit(wanted, std::cout, std::cerr);
-      if (const CLI::App* verb = typed_verb(argc, argv))
-        std::cout << defaults_text(*verb, typed_workload(argc, argv));
+      std::cout << defaults;
       return code;
     } catch (const CLI::ExtrasError&) {
       throw UsageError(unexpected());
@@ -69,11 +71,12 @@ class Program {
     for (std::size_t i = 0; i < verbs_.size(); ++i)
       if (verb_apps_[i]->parsed()) return verbs_[i]->start();
     // Asked for the program's help, CLI11 would give that of the verb that was parsed: `help`.
+    const std::string defaults = topic_.empty() ? "" : defaults_text(*find(topic_), workload_);
     if (topic_.empty())
       std::cout << app_.get_formatter()->make_help(&app_, app_.get_name(),
                                                    CLI::AppFormatMode::Normal);
     else
-      std::cout << find(topic_)->help(app_.get_name()) << defaults_text(*find(topic_), workload_);
+      std::cout << find(topic_)->help(app_.get_name()) << defaults;
     return success;
   }
 

@@ -1,12 +1,14 @@
 // One PNG or JPEG file, decoded by libpng and libjpeg.
 #include <fmt/core.h>
-// jpeglib.h needs the types of stdio.
-#include <jpeglib.h>
 #include <png.h>
 
 #include <csetjmp>
-#include <cstdio>
 #include <cstring>
+// jpeglib.h needs the types of stdio.
+// clang-format off
+#include <cstdio>
+#include <jpeglib.h>
+// clang-format on
 
 #include "data/file.h"
 #include "ebb/data/image_folder.h"

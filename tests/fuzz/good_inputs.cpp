@@ -1,9 +1,11 @@
 // jpeglib.h needs the types of stdio.
+// clang-format off
+#include <cstdio>
 #include <jpeglib.h>
+// clang-format on
 #include <png.h>
 #include <zlib.h>
 
-#include <cstdio>
 #include <cstdlib>
 
 #include "ebb/io/checkpoint.h"
