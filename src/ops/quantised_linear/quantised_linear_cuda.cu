@@ -152,6 +152,8 @@ __global__ void __launch_bounds__(32 * warps)
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x % 32);
   C sums[count] = {};
+  // Several reads of codes are under way at once: one alone would not use the memory's bandwidth.
+#pragma unroll 4
   for (std::int64_t at = lane * run; at < w.columns; at += 32 * run) {
     const int size = static_cast<int>(w.columns - at < run ? w.columns - at : run);
     int codes[run];

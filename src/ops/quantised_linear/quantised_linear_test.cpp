@@ -80,6 +80,16 @@ TEST(QuantisedLinear, TilesAgreeWithFloat64) {
   }
 }
 
+// In float64 this weight is unpacked in two parts on a GPU, of unequal size in one orientation.
+TEST(QuantisedLinear, PartsOnAGpu) {
+  const Encoding e = Encoding::usual(LowBits::nf4, 2100, 4096);
+  const Tensor w = packed(e);
+  check_cuda({.name = "parts",
+              .inputs = {SampleInput::real({9, 4096})},
+              .function = [=](const auto& x) { return std::vector{quantised_linear(x[0], w, e)}; },
+              .low_precision = false});
+}
+
 TEST(QuantisedLinear, FewRowsGiveTheSameBitsInEveryBatch) {
   for (const LowBits kind : all_kinds) {
     const Encoding e = Encoding::usual(kind, 37, 300);
