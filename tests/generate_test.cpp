@@ -17,6 +17,7 @@
 #include "support/allocation_count.h"
 #include "support/model_folders.h"
 #include "support/op_check.h"
+#include "support/other_device.h"
 
 namespace ebb::test {
 namespace {
@@ -138,6 +139,54 @@ TEST(Generate, HalfPrecisions) {
     for (const Result& result : results) EXPECT_FALSE(result.ids.empty());
     EXPECT_EQ(generator.resident(), generator.footprint().peak) << name(dtype);
   }
+}
+
+// Without a GPU, planning alone.
+template <class Model, class Config>
+void expect_on_cuda_as_on_cpu(const Config& config, DType dtype) {
+  auto there = make<Model>(device::cuda(0), dtype, config);
+  const generate::Options options{.sequences = 3, .chunk = 8};
+  Generator generator(there, there, options);
+  EXPECT_GT(generator.footprint().peak, generator.footprint().cache);
+  if (!cuda_present()) return;
+  auto here = make<Model>(device::cpu, dtype, config);
+  spread(here);
+  const auto from = here.parameters(), to = there.parameters();
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    from[i].variable.materialise();
+    Variable(to[i].variable).assign(from[i].variable);
+  }
+  const auto requests = unequal_requests(here.vocabulary());
+  const auto results = generator.run(requests);
+  EXPECT_EQ(generator.resident(), generator.footprint().peak);
+  if (dtype != f32) return;  // roundings differ, and with them the most likely tokens
+  const auto expected = Generator(here, here, options).run(requests);
+  for (std::size_t r = 0; r < requests.size(); ++r) EXPECT_EQ(results[r].ids, expected[r].ids);
+}
+
+TEST(Generate, CudaGivesTheIdsOfTheCpu) {
+  if (!built_with_cuda()) GTEST_SKIP() << "built without CUDA";
+  const models::Gpt2Config gpt2{
+      .vocabulary = 300, .context = 32, .layers = 2, .heads = 4, .width = 128, .tied = false};
+  for (const DType dtype : {f32, bf16, f16}) {
+    expect_on_cuda_as_on_cpu<models::Gpt2>(gpt2, dtype);
+    expect_on_cuda_as_on_cpu<models::Llama>(small_llama, dtype);
+  }
+}
+
+// A GPU multiplies up to eight rows in the same order as a single one, if rows are whole packs.
+TEST(Generate, OnCudaIdsDoNotDependOnWhatRunsBeside) {
+  if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
+  auto model = make<models::Gpt2>(
+      device::cuda(0), bf16,
+      models::Gpt2Config{.vocabulary = 304, .context = 32, .layers = 2, .heads = 4, .width = 128});
+  generate::Options options{.sequences = 1, .chunk = 8};
+  options.sampling = {.temperature = 0.9, .top_k = 40, .top_p = 0.95};
+  const auto requests = unequal_requests(model.vocabulary());
+  const auto alone = Generator(model, model, options).run(requests);
+  options.sequences = 4;
+  const auto beside = Generator(model, model, options).run(requests);
+  for (std::size_t r = 0; r < requests.size(); ++r) EXPECT_EQ(beside[r].ids, alone[r].ids);
 }
 
 std::vector<Result> sampled(models::Gpt2& model, const generate::Options& options) {

@@ -251,6 +251,9 @@ std::int64_t sequences_that_fit(nn::ModuleBase& module, models::CausalLm& lm,
   const auto fits = [&](std::int64_t count) {
     Options tried = options;
     tried.sequences = count, tried.budget.reset();
+    // Libraries are not measured for sizes that are only tried: what is not known is planned with
+    // the largest workspace.
+    if (!tried.compile.plan.tuning) tried.compile.plan.tuning = std::make_shared<const Tuning>();
     return Generator(module, lm, tried).footprint().peak <= budget;
   };
   std::int64_t fit = 0, step = 1;
