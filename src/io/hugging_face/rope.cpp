@@ -112,9 +112,11 @@ class RopeObject {
   }
 
   void yarn(Rope& r, std::int64_t context) {
-    r.factor =
-        number("factor", static_cast<double>(context) / static_cast<double>(r.original_context),
-               Above::zero);
+    if (!object_.contains("factor")) required("factor");
+    // null stands for the growth of the context.
+    const double growth_of_context =
+        static_cast<double>(context) / static_cast<double>(r.original_context);
+    r.factor = number("factor", growth_of_context, Above::zero);
     // As in transformers, 0 stands for the usual value.
     const double fast = number("beta_fast", 0.0, Above::nothing),
                  slow = number("beta_slow", 0.0, Above::nothing);
