@@ -103,10 +103,15 @@ TEST(Config, HoldsAdapters) {
 // Keys that print-config shows for some workload.
 std::set<std::string> printed_keys() {
   std::set<std::string> keys;
+  const fs::path text = folder() / "keys.txt", table = folder() / "keys.csv";
+  std::ofstream(text) << std::string(100, 'x');
+  std::ofstream(table) << "1,a\n2,b\n";
   for (const std::string& arguments :
        {std::string("--workload llama --layers 1 --width 8 --heads 2 --sequence 8"),
         std::string("--workload resnet"), std::string("--workload bert --layers 1"),
-        std::string(small_reweight), adapter_run()}) {
+        std::string(small_reweight), adapter_run(),
+        "--workload lm --sequence 4 --batch 2 --data " + text.string(),
+        "--workload bert --layers 1 --classes 2 --batch 1 --data " + table.string()}) {
     std::istringstream lines(printed(arguments));
     std::string level;
     for (std::string line; std::getline(lines, line);) {
@@ -136,6 +141,7 @@ TEST(Config, EveryOptionIsAKey) {
   std::set<std::string> keys = printed_keys();
   for (const char* of_levels_above : {"method", "unroll", "warmup", "iterations", "alpha"})
     keys.insert(std::string("reweight.") + of_levels_above);  // known, but always refused
+  keys.insert("image-size");  // of a folder of images, which data_formats_test.cpp makes
   for (const std::string& option : options_of("train"))
     EXPECT_TRUE(keys.contains(option) || option == "help" || option == "config" ||
                 option == "print-config")
@@ -172,6 +178,12 @@ TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
                                             {"on-nan", "ignore"},
                                             {"device", "nowhere"},
                                             {"steps", "7"},
+                                            {"epochs", "2"},
+                                            {"eval-every", "5"},
+                                            {"patience", "2"},
+                                            {"tokens", "bytes"},
+                                            {"labels-from", "1"},
+                                            {"image-size", "16"},
                                             {"lr", "0.5"},
                                             {"warmup", "3"},
                                             {"schedule", "linear"},
@@ -199,7 +211,7 @@ TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
                            "sequence", "classes", "depth"})
     values[size] = "5";
   for (const char* flag : {"whole-process", "tf32", "huge-pages", "lock-memory", "pin-threads",
-                           "overcommit", "merge", "json"})
+                           "overcommit", "merge", "json", "keep-best", "unweighted"})
     values[flag] = "";
   for (const char* level : {"classifier.", "reweight."})
     for (const auto& [name, value] : {std::pair{"method", "cg"},

@@ -36,7 +36,6 @@ PRELUDE = """\
 #include <iostream>
 {includes}
 using namespace ebb;
-using LossFunction = std::function<Tensor(const Batch&)>;
 
 struct FourBlocks : nn::Module<FourBlocks> {{
   nn::Linear blocks[4] = {{{{at("0"), 8, 8}}, {{at("1"), 8, 8}}, {{at("2"), 8, 8}}, {{at("3"), 8, 8}}}};

@@ -19,6 +19,15 @@
 
 namespace ebb {
 
+const Tensor& Batch::at(std::size_t i) const {
+  if (i < tensors.size()) return tensors[i];
+  throw ValueError(fmt::format("[Batch] {} was asked for, but the batch has {} tensor{}",
+                               i == 0   ? "x(), the inputs,"
+                               : i == 1 ? "y(), the targets,"
+                                        : fmt::format("tensor {}", i),
+                               tensors.size(), tensors.size() == 1 ? ": it has no targets" : "s"));
+}
+
 std::vector<TensorType> Batch::types() const {
   std::vector<TensorType> result;
   for (const Tensor& t : tensors) result.push_back(t.type());

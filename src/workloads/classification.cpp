@@ -193,10 +193,8 @@ class BertWorkload : public Workload {
     model_ = std::make_unique<models::BertClassifier>(c);
   }
   nn::ModuleBase& model() override { return *model_; }
-  Tensor loss(const Batch& b) override { return model_->loss(b.x(), b.y(), b.tensors.at(2)); }
-  Tensor accuracy(const Batch& b) override {
-    return share_right((*model_)(b.x(), b.tensors.at(2)), b.y());
-  }
+  Tensor loss(const Batch& b) override { return model_->loss(b.x(), b.y(), b.at(2)); }
+  Tensor accuracy(const Batch& b) override { return share_right((*model_)(b.x(), b.at(2)), b.y()); }
   optim::Optimizer optimizer() const override {
     return optim::Optimizer(optim::AdamW{.lr = 5e-5}).with(optim::no_decay_for_vectors());
   }

@@ -21,8 +21,10 @@ namespace ebb {
 struct Batch {
   std::vector<Tensor> tensors;
 
-  const Tensor& x() const { return tensors.at(0); }
-  const Tensor& y() const { return tensors.at(1); }
+  const Tensor& x() const { return at(0); }
+  const Tensor& y() const { return at(1); }
+  // One that the batch does not have is an error that tells how many it has.
+  const Tensor& at(std::size_t i) const;
   std::vector<TensorType> types() const;
 };
 
