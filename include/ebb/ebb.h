@@ -2,13 +2,16 @@
 #pragma once
 
 #include "ebb/bytes.h"
+#include "ebb/communicator.h"
 #include "ebb/data/generated.h"
 #include "ebb/data/image_folder.h"
 #include "ebb/data/images.h"
 #include "ebb/data/labelled_text.h"
 #include "ebb/data/loader.h"
+#include "ebb/data/part.h"
 #include "ebb/data/text.h"
 #include "ebb/device.h"
+#include "ebb/dist/ranks.h"
 #include "ebb/dtype.h"
 #include "ebb/error.h"
 #include "ebb/grad.h"
@@ -49,5 +52,6 @@
 #include "ebb/threads.h"
 #include "ebb/train/eval_step.h"
 #include "ebb/train/loss_scale.h"
+#include "ebb/train/ranks.h"
 #include "ebb/train/train_step.h"
 #include "ebb/variable.h"

@@ -66,10 +66,12 @@ void print_run(const TrainCommand& command, const Trainee& trainee, const RunRes
   fmt::print("{}", trainee.plan_text());
   if (!result.per_rank.empty())
     for (const auto& rank : parse_ordered_json(result.per_rank))
-      fmt::print("rank {}: {} resident, {:.1f} ms a step, {:.1f} ms of it in exchanges\n",
-                 rank["rank"].get<int>(),
-                 to_string(Bytes{rank["measured_peak_bytes"].get<std::int64_t>()}),
-                 rank["step_ms"].get<double>(), rank["waited_ms"].get<double>());
+      fmt::print(
+          "rank {}: {} resident, {:.1f} ms a step in the median, {:.1f} ms in exchanges on "
+          "average\n",
+          rank["rank"].get<int>(),
+          to_string(Bytes{rank["measured_peak_bytes"].get<std::int64_t>()}),
+          rank["step_ms"].get<double>(), rank["waited_ms"].get<double>());
   const MachineOptions& asked = command.planning.machine;
   if (asked.huge_pages || asked.lock_memory || asked.pin_threads)
     fmt::print("{}", to_string(result.machine));

@@ -57,7 +57,9 @@ class EarlyUpdates {
     eager_.resize(order_.size());
     for (std::size_t i = order_.size(); i-- > 0;) {
       const bool serves_one =
-          (users_[i].size() == 1 || (!users_[i].empty() && serves_many(*order_[i]))) &&
+          (std::count_if(users_[i].begin(), users_[i].end(),
+                         [&](std::size_t u) { return reads(u, i); }) == 1 ||
+           (!users_[i].empty() && serves_many(*order_[i]))) &&
           std::all_of(users_[i].begin(), users_[i].end(), [&](std::size_t u) { return eager_[u]; });
       // A number that all ranks agree on, such as the loss, which updates wait for: other readers
       // do not delay it.
@@ -67,6 +69,12 @@ class EarlyUpdates {
       eager_[i] =
           !wanted_[i] && (serves_one || agreed || (updates.contains(i) && users_[i].empty()));
     }
+  }
+
+  // Whether a user of node i reads it; `own_range` only waits for its second input.
+  bool reads(std::size_t user, std::size_t i) const {
+    const Node& node = *order_[user];
+    return &node.op() != &own_range_op() || node.inputs()[0].node() == order_[i];
   }
 
   static bool serves_many(const Node& node) {

@@ -49,7 +49,8 @@ std::vector<Update> sharded_updates(const optim::Optimizer& optimizer,
     const TraceScope scope(parameters[i].path);
     const Variable& range = ranges[i].variable;
     gradients.push_back(reshape(gradient_ranges[i], range.shape()));
-    own[range] = reshape(own_range(parameters[i].variable, options.count), range.shape());
+    own[range] = reshape(own_range(parameters[i].variable, options.count, gradient_ranges[i]),
+                         range.shape());
     whole[range] = parameters[i].variable;
   }
   std::vector<Update> updates =

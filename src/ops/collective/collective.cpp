@@ -134,7 +134,8 @@ const Op& own_range_op() {
     auto spec = collective("own_range", "this rank's range of a tensor that every rank has");
     spec.infer = [](const Call& call, const CollectiveAttributes& a) {
       check_ranks(call, a);
-      if (call.count() != 1) call.fail_shape("takes one tensor");
+      if (call.count() != 1 && call.count() != 2)
+        call.fail_shape("takes a tensor, and one that must exist first");
       return std::vector<TensorType>{{range_shape(call, a), call.dtype(0)}};
     };
     spec.gradient = [](const GradientCall&, const CollectiveAttributes&) -> std::vector<Tensor> {
@@ -158,8 +159,9 @@ Tensor reduce_scatter(const std::vector<Tensor>& own_blocks, std::int64_t ranks,
 Tensor all_gather(const Tensor& range, const Shape& shape, std::int64_t ranks) {
   return apply1(all_gather_op(), {range}, CollectiveAttributes{ranks, 1, shape});
 }
-Tensor own_range(const Tensor& x, std::int64_t ranks) {
-  return apply1(own_range_op(), {x}, CollectiveAttributes{ranks, 1, {}});
+Tensor own_range(const Tensor& x, std::int64_t ranks, const Tensor& after) {
+  return apply1(own_range_op(), after ? std::vector{x, after} : std::vector{x},
+                CollectiveAttributes{ranks, 1, {}});
 }
 
 bool is_collective(const Op& op) {

@@ -46,7 +46,9 @@ Tensor all_reduce(const std::vector<Tensor>& own_blocks, std::int64_t ranks, std
 Tensor reduce_scatter(const std::vector<Tensor>& own_blocks, std::int64_t ranks,
                       std::int64_t blocks);
 Tensor all_gather(const Tensor& range, const Shape& shape, std::int64_t ranks);
-Tensor own_range(const Tensor& x, std::int64_t ranks);
+// `after` is not read: it delays the copy until that tensor exists, where it would otherwise be
+// made at the beginning of a step and kept until it is used.
+Tensor own_range(const Tensor& x, std::int64_t ranks, const Tensor& after = {});
 
 bool is_collective(const Op& op);
 
