@@ -12,6 +12,7 @@
 #include "ebb/models/gpt2.h"
 #include "ebb/models/language_model.h"
 #include "ebb/models/llama.h"
+#include "ebb/nn/decode_scope.h"
 #include "ebb/storage.h"
 #include "ebb/threads.h"
 #include "support/allocation_count.h"
@@ -216,6 +217,25 @@ TEST(Generate, SampledIdsDoNotDependOnWhatRunsBeside) {
   const std::vector<Result> other = sampled(model, options);
   for (std::size_t r = 0; r < alone.size(); ++r) differs |= other[r].ids != alone[r].ids;
   EXPECT_TRUE(differs);
+}
+
+// A layer with a sliding window, token by token over a cache and as a whole.
+TEST(Generate, WindowsOverACacheAreThoseOfAWholePass) {
+  const std::int64_t length = 9, window = 4;
+  const Tensor q = eval(random_normal({1, 4, length, 6}, 0.0, 1.0, f64)),
+               k = eval(random_normal({1, 2, length, 6}, 0.0, 1.0, f64)),
+               v = eval(random_normal({1, 2, length, 6}, 0.0, 1.0, f64));
+  const auto whole =
+      contiguous(nn::self_attention(q, k, v, {.causal = true}, window)).to_vector<double>();
+  nn::KeyValueCache cache(1, length);
+  const Tensor positions = arange(length, i32);
+  const nn::DecodeScope scope(cache, unsqueeze(positions, 0), zeros({1}, i32));
+  const auto cached =
+      contiguous(nn::self_attention(q, k, v, {.causal = true}, window)).to_vector<double>();
+  ASSERT_EQ(cached.size(), whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(cached[i], whole[i], 1e-13);
+  expect_error([&] { nn::self_attention(q, k, v, {}, 0); }, {"causal"});
+  expect_error([&] { nn::self_attention(q, k, v, {.causal = true}, -1); }, {"-1"});
 }
 
 TEST(Generate, SequencesEndByTokenAndByTheCaller) {

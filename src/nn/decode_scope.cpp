@@ -55,8 +55,25 @@ Tensor DecodeScope::attend(const Tensor& q, const Tensor& k, const Tensor& v,
 
 Tensor self_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                       const AttentionOptions& options, std::int64_t window) {
+  if (window < 0 || (window > 0 && !options.causal))
+    throw ValueError(fmt::format(
+        "attention at \"{}\": a window of {} tokens needs a number above 0 and causal attention",
+        q.path(), window));
   if (DecodeScope* scope = DecodeScope::current()) return scope->attend(q, k, v, options, window);
-  return scaled_dot_product_attention(q, k, v, options);
+  const std::int64_t length = q.shape()[2];
+  if (window == 0 || window >= length) return scaled_dot_product_attention(q, k, v, options);
+  const Tensor token = arange(length, i64, q.device());
+  const Tensor near = greater(token, unsqueeze(token, -1) - static_cast<double>(window));  // (T, T)
+  AttentionOptions masked = options;
+  masked.mask =
+      options.mask ? logical_and(options.mask, near) : reshape(near, {1, 1, length, length});
+  return scaled_dot_product_attention(q, k, v, masked);
+}
+
+Tensor decode_positions() {
+  const DecodeScope* scope = DecodeScope::current();
+  if (!scope) return {};
+  return maximum(scope->positions(), scalar_like(scope->positions(), 0.0));
 }
 
 Tensor rotate(const Tensor& x, double base) {
@@ -65,8 +82,7 @@ Tensor rotate(const Tensor& x, double base) {
 }
 
 Tensor position_rows(const Tensor& table, const Tensor& ids) {
-  if (DecodeScope* scope = DecodeScope::current())
-    return embedding(table, maximum(scope->positions(), scalar_like(scope->positions(), 0.0)));
+  if (const Tensor positions = decode_positions()) return embedding(table, positions);
   return slice(table, 0, 0, ids.shape().back());
 }
 
