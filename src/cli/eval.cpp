@@ -76,9 +76,9 @@ class Eval : public Verb {
     if (base_) nn::adapt(*folder_.module, {.base = low_bits_by_name(*base_)});
     if (adapter_) io::load_adapter(*adapter_, *folder_.module);
     if (!folder_.lm && !tokens_.empty())
-      throw UsageError(fmt::format(
-          "--tokens is for models that predict the next token; {} is a classifier, which takes "
-          "labelled texts: --text FILE",
+      throw FileError(fmt::format(
+          "{}: a classifier does not predict the next token, so that --tokens is not for it; it "
+          "takes labelled texts: --text FILE",
           model_.string()));
     const std::int64_t context = folder_.lm ? folder_.lm->context() : folder_.classifier->context();
     if (sequence_ && *sequence_ > context)

@@ -18,7 +18,8 @@ models::LlamaConfig read_llama(Fields& fields, models::DecoderFamily family);
 struct RopeFields {
   double base = 10000.0;
   models::Rope rope = {};
-  double share = 1.0;  // of a head that is turned
+  double share = 1.0;                                 // of a head that is turned
+  std::string share_field = "partial_rotary_factor";  // where it is said
 };
 RopeFields read_rope(Fields& fields, std::int64_t context, const RopeFields& usual);
 nlohmann::json write_rope(const models::LlamaConfig& config);

@@ -135,7 +135,7 @@ void read_rotary(Fields& f, LlamaConfig& c) {
   if (!neox) {
     f.only("partial_rotary_factor", {1.0, nullptr});
     if (rope.share != 1.0)
-      f.fail(fmt::format("\"partial_rotary_factor\" is {}, but ebb supports only 1.0 for {}",
+      f.fail(fmt::format("\"{}\" is {}, but ebb supports only 1.0 for {}", rope.share_field,
                          rope.share, f.file().text("model_type")));
     return;
   }

@@ -37,6 +37,7 @@ class RopeObject {
     if (!object_.is_object()) return result;
     result.base = number("rope_theta", result.base, Above::zero);
     result.share = number("partial_rotary_factor", result.share, Above::zero);
+    if (find("partial_rotary_factor")) result.share_field = field_ + ".partial_rotary_factor";
     result.rope = scaled(context);
     for (const auto& [key, value] : object_.items())
       if (!known_.contains(key))
