@@ -100,6 +100,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
     write_file(*command.checkpoint / "tokenizer.json", trainee.tokenizer_json());
 
   Judging judging = judging_of(command, saved, result);
+  if (command.eval_every) outputs.add_note("evaluations", judging.stopping.note());
   result.loop = run_loop(trainee, command.workload().name, command.steps, outputs, judging);
   if (result.loop.signal != 0) return 128 + result.loop.signal;
   outputs.keep(trainee.step());
