@@ -170,6 +170,8 @@ TEST(Everyday, RunsEndWithoutProgressAndKeepTheBest) {
                                "3 --checkpoint " +
                                halves);
   EXPECT_EQ(first["stopped_early"], false);
+  // A checkpoint before the next evaluation knows it too.
+  result_of("train --threads 1 --steps 5 --resume " + halves);
   const Json second = result_of("train --threads 1 --steps 50 --resume " + halves);
   EXPECT_EQ(second["stopped_early"], true);
   EXPECT_EQ(second["steps"], 8);

@@ -161,6 +161,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
     write_file(*command.checkpoint / "tokenizer.json", trainee.tokenizer_json());
 
   Judging judging = judging_of(command, saved, result);
+  if (command.eval_every) outputs.add_note("evaluations", judging.stopping.note());
   const RankClock clock(planning);
   result.loop = run_loop(trainee, command, outputs, judging);
   if (result.loop.signal != 0) return 128 + result.loop.signal;

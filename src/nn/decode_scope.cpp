@@ -55,19 +55,8 @@ Tensor DecodeScope::attend(const Tensor& q, const Tensor& k, const Tensor& v,
 
 Tensor self_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                       const AttentionOptions& options, std::int64_t window) {
-  if (window < 0 || (window > 0 && !options.causal))
-    throw ValueError(fmt::format(
-        "attention at \"{}\": a window of {} tokens needs a number above 0 and causal attention",
-        q.path(), window));
   if (DecodeScope* scope = DecodeScope::current()) return scope->attend(q, k, v, options, window);
-  const std::int64_t length = q.shape()[2];
-  if (window == 0 || window >= length) return scaled_dot_product_attention(q, k, v, options);
-  const Tensor token = arange(length, i64, q.device());
-  const Tensor near = greater(token, unsqueeze(token, -1) - static_cast<double>(window));  // (T, T)
-  AttentionOptions masked = options;
-  masked.mask =
-      options.mask ? logical_and(options.mask, near) : reshape(near, {1, 1, length, length});
-  return scaled_dot_product_attention(q, k, v, masked);
+  return scaled_dot_product_attention(q, k, v, options);
 }
 
 Tensor decode_positions() {

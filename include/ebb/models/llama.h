@@ -53,10 +53,10 @@ struct LlamaConfig {
 };
 
 // What the layers of a decoder share: the angles of the tokens, unless the op `rotary` has them,
-// and who sees whom beside causality and windows.
+// and who sees whom beside causality.
 struct DecoderPlaces {
   Turns turns = {};
-  Tensor seen = {};  // boolean, or empty: all
+  Tensor seen = {}, seen_in_window = {};  // boolean, or empty: all
 };
 
 // Of RMS or, with a bias, of mean and variance.

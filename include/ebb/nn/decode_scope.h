@@ -63,9 +63,9 @@ class DecodeScope {
 };
 
 // Attention of tokens over tokens of the same sequence: q (B, H, T, D), k (B, Hkv, T, D), v (B,
-// Hkv, T, Dv). In a DecodeScope it must be causal and without a mask. `window`: a token sees itself
-// and at most window - 1 tokens before it; 0: all before it. A mask beside a window must be
-// boolean.
+// Hkv, T, Dv). In a DecodeScope it must be causal and without a mask, and a token sees itself and
+// at most `window` - 1 tokens before it (0: all before it). Without one, the mask of the options
+// has to say that: all layers can then share it.
 Tensor self_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                       const AttentionOptions& options, std::int64_t window = 0);
 // int32 (B, T): the positions of the tokens of a call in a DecodeScope, 0 for padding; empty

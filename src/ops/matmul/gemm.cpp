@@ -1,12 +1,15 @@
 // A multithreaded BLAS divides the result by the number of threads. Elements at the edges of a part
 // are computed by other instructions than those in the middle, and so have other bits. Here parts
 // begin at multiples of `step`, which is a multiple of all kernels' block sizes, and each part is
-// computed by one thread: every element is computed as in the undivided product.
+// computed by one thread: every element is computed as in the undivided product. Kernels of float64
+// also depend on the size of a part, on some processors; there the parts are always the same.
 #include "ops/matmul/gemm.h"
 
 #include <cblas.h>
 
 #include <algorithm>
+#include <optional>
+#include <type_traits>
 
 #include "core/parallel.h"
 #include "ops/library_size.h"
@@ -80,8 +83,10 @@ void shared(const MatrixLayout& a, const T* x, const MatrixLayout& b, const T* y
             std::int64_t out_lead, int workers) {
   const double inner = static_cast<double>(a.columns);
   const double work = static_cast<double>(a.rows) * static_cast<double>(b.columns) * inner;
+  constexpr int parts_of_doubles = 8;
+  const int most = std::is_same_v<T, double> ? parts_of_doubles : workers;
   const auto parts =
-      static_cast<std::int64_t>(std::min(static_cast<double>(workers), work / least_work));
+      static_cast<std::int64_t>(std::min(static_cast<double>(most), work / least_work));
   const Grid grid = parts > 1 ? grid_of(a.rows, b.columns, inner, parts) : Grid{};
   if (grid.rows * grid.columns == 1) {
     const LibraryThreads alone(1);
@@ -89,6 +94,8 @@ void shared(const MatrixLayout& a, const T* x, const MatrixLayout& b, const T* y
   }
   const std::int64_t height = Cut(a.rows, grid.rows).most,
                      width = Cut(b.columns, grid.columns).most;
+  std::optional<LibraryThreads> alone;  // inside a parallel region, OpenBLAS takes one thread
+  if (workers == 1) alone.emplace(1);
   parallel_for_workers(
       grid.rows * grid.columns, 1, workers, [&](int, std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
