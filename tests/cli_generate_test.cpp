@@ -1,6 +1,7 @@
 // `ebb generate` and `ebb fit --generate` as a user starts them.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "ebb/io/hugging_face.h"
@@ -56,6 +57,23 @@ TEST_F(CliGenerate, GivesIdsAndTheirMemory) {
   EXPECT_EQ(many.at("planned_peak_bytes"), many.at("measured_peak_bytes"));
 }
 
+TEST_F(CliGenerate, FewerBitsTakeLessMemory) {
+  models::Gpt2Config config{.vocabulary = 6, .context = 24, .layers = 1, .heads = 2, .width = 256};
+  const nn::MakeScope scope(device::cpu, f32);
+  io::save(models::Gpt2(config), folder / "wide");
+  const std::string start =
+      "--model " + (folder / "wide").string() + " --prompt-ids 1,2 --max-tokens 4 --ignore-end";
+  std::int64_t before = std::numeric_limits<std::int64_t>::max();
+  for (const char* bits : {"", " --bits 8", " --bits 4"}) {
+    const auto done = report(start + bits);
+    EXPECT_EQ(done.at("ids")[0].size(), 4u);
+    EXPECT_EQ(done.at("planned_peak_bytes"), done.at("measured_peak_bytes"));
+    EXPECT_LT(done.at("planned_peak_bytes").get<std::int64_t>(), before) << bits;
+    before = done["planned_peak_bytes"];
+  }
+  expect_usage_error("generate " + start + " --bits 3", "--bits");
+}
+
 TEST_F(CliGenerate, ReadsAndWritesText) {
   add_tokenizer();
   const std::string file = folder.write("p.txt", "to be\r\nor not to\n").string();
@@ -103,6 +121,7 @@ TEST_F(CliGenerate, FitTellsHowManySequences) {
   EXPECT_LE(fit.at("planned_peak_bytes"), 2 << 20);
   EXPECT_EQ(fit.at("tokens"), 24);
   expect_usage_error("fit --generate --budget 1MiB", "--model");
+  expect_usage_error("fit --generate " + model() + "--budget 1MiB --layers 2", "--layers");
   expect_failure("fit --generate " + model() + "--budget 8KiB", 1, "not even one");
 }
 

@@ -1,9 +1,11 @@
 // `ebb fit`: how large a step fits into a budget, and what less memory costs in time.
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/curve.h"
 #include "cli/evaluation.h"
@@ -84,10 +86,13 @@ class Fit : public Verb {
     if (model.empty()) throw UsageError("--generate needs --model FOLDER");
     if (planning_.budget == "least")
       throw UsageError("fit needs a size for --budget: the least of every step would fit");
-    for (const char* option : {"--workload", "--vary", "--points"})
-      if (given(app(), option))
-        throw UsageError(
-            fmt::format("{} is of training steps: leave it out with --generate", option));
+    static const std::set<std::string> used{"--generate",   "--model",  "--budget",
+                                            "--max-tokens", "--device", "--precision",
+                                            "--most",       "--json",   "--config"};
+    for (const CLI::Option* option : app().get_options())
+      if (option->count() > 0 && !used.contains(option->get_name()))
+        throw UsageError(fmt::format("{} is of training steps: leave it out with --generate",
+                                     option->get_name()));
     if (!named_device(planning_.device))
       throw UsageError(fmt::format("--generate takes --device cpu, cuda or cuda:N, but {} came",
                                    planning_.device));

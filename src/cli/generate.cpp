@@ -19,6 +19,7 @@
 #include "ebb/error.h"
 #include "ebb/generate/generator.h"
 #include "ebb/io/open_lm.h"
+#include "ebb/nn/adapt.h"
 #include "ebb/text/tokenizer.h"
 
 namespace ebb::cli {
@@ -49,7 +50,8 @@ class Generate : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    add_option(app, "--model", model_, "A Hugging Face folder of a GPT-2 or Llama model")
+    add_option(app, "--model", model_,
+               "A Hugging Face folder of a model that predicts the next token")
         .required()
         .existing_folder();
     add_option(app, "--prompt", prompt_, "The text to continue (needs the folder's tokenizer.json)")
@@ -109,6 +111,10 @@ class Generate : public Verb {
     add_option(app, "--precision", precision_, "Of weights, keys and values")
         .one_of({"fp32", "bf16", "fp16"})
         .show_default();
+    add_option(app, "--bits", bits_,
+               "Store the weights of linear layers as integers of 8 or 4 bits; default: as "
+               "--precision says")
+        .one_of({"8", "4"});
     add_option(app, "--device", device_, "cpu, cuda or cuda:N")
         .check([](const std::string& text) -> std::string {
           return named_device(text) ? "" : fmt::format("there is no device \"{}\"", text);
@@ -121,6 +127,8 @@ class Generate : public Verb {
     check_options();
     const Device device = *named_device(drivable_device(device_));
     const io::OpenLm open = io::open_causal_lm(model_, device, generation_dtype(precision_));
+    if (bits_)
+      nn::adapt(*open.model.module, {.base = *bits_ == "8" ? LowBits::int8 : LowBits::int4});
     read_tokenizer(open.model.lm->vocabulary());
     const std::vector<generate::Request> requests = read_requests(*open.model.lm);
     const generate::Options options = choose_options(open.model, requests, device);
@@ -292,7 +300,7 @@ class Generate : public Verb {
   }
 
   fs::path model_;
-  std::optional<std::string> prompt_, prompt_ids_, stop_, budget_text_;
+  std::optional<std::string> prompt_, prompt_ids_, stop_, budget_text_, bits_;
   std::optional<fs::path> batch_;
   std::int64_t max_tokens_ = 0;
   std::optional<std::int64_t> top_k_, sequences_;
