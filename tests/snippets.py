@@ -14,6 +14,7 @@ import sys
 # By page, for each of its blocks in order: "" for declarations, or else the parameters of a function that has the block as
 # its body.
 CONTEXTS = {
+    "docs/generation.md": ["int"],
     "docs/hugging-face.md": ["int"],
     "docs/multilevel.md": [""],
     "docs/onnx.md": ["models::Mlp& model"],
@@ -21,14 +22,26 @@ CONTEXTS = {
         "FourBlocks& model, nn::Linear& block, const Tensor& x, const LossFunction& loss, "
         "const std::vector<TensorType>& types"
     ],
+    "docs/techniques/lora.md": ["int"],
+    "docs/techniques/low-bits.md": ["int"],
     "docs/techniques/offload.md": ["int"],
+    "docs/techniques/pruning.md": [
+        "models::ResNet& model, const LossFunction& loss, const TensorType& images, const TensorType& labels, "
+        "const std::vector<Batch>& batches"
+    ],
     "docs/tokenizers.md": ["int"],
 }
 
 PRELUDE = """\
 #include <ebb/ebb.h>
+#include <ebb/generate/generator.h>
+#include <ebb/io/adapter.h>
+#include <ebb/io/open_lm.h>
 #include <ebb/models/meta_weight_net.h>
 #include <ebb/models/mlp.h>
+#include <ebb/models/resnet.h>
+#include <ebb/nn/adapt.h>
+#include <ebb/prune/score.h>
 #include <ebb/recompute.h>
 #include <ebb/text/tokenizer.h>
 
