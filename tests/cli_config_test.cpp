@@ -211,7 +211,7 @@ TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
                            "sequence", "classes", "depth"})
     values[size] = "5";
   for (const char* flag : {"whole-process", "tf32", "huge-pages", "lock-memory", "pin-threads",
-                           "overcommit", "merge", "json", "keep-best", "unweighted"})
+                           "overcommit", "merge", "pack", "json", "keep-best", "unweighted"})
     values[flag] = "";
   for (const char* level : {"classifier.", "reweight."})
     for (const auto& [name, value] : {std::pair{"method", "cg"},

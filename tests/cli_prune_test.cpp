@@ -24,7 +24,7 @@ nlohmann::json prune(const std::string& arguments) {
 // transformers loads the folders that `ebb prune` writes and gives the same losses, in float64.
 TEST(CommandLinePrune, LossesOfPrunedFoldersAreThoseOfTransformers) {
   const TemporaryFolder folder;
-  const auto golden = read_json(fs::path(EBB_GOLDEN_FOLDER) / "pruning.json").at("folders");
+  const auto golden = read_json(fs::path(EBB_GOLDEN_FOLDER) / "pruning/weights.json").at("folders");
   for (const auto& row : golden) {
     const std::string options = row.at("options").get<std::string>();
     const auto result = prune(model(row.at("model").get<std::string>().c_str()) + " " + options +

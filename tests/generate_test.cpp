@@ -225,8 +225,10 @@ TEST(Generate, WindowsOverACacheAreThoseOfAWholePass) {
   const Tensor q = eval(random_normal({1, 4, length, 6}, 0.0, 1.0, f64)),
                k = eval(random_normal({1, 2, length, 6}, 0.0, 1.0, f64)),
                v = eval(random_normal({1, 2, length, 6}, 0.0, 1.0, f64));
-  const auto whole =
-      contiguous(nn::self_attention(q, k, v, {.causal = true}, window)).to_vector<double>();
+  const Tensor token = arange(length, i64);
+  const Tensor near = greater(token, unsqueeze(token, -1) - static_cast<double>(window));
+  const auto whole = contiguous(nn::self_attention(q, k, v, {.causal = true, .mask = near}, window))
+                         .to_vector<double>();
   nn::KeyValueCache cache(1, length);
   const Tensor positions = arange(length, i32);
   const nn::DecodeScope scope(cache, unsqueeze(positions, 0), zeros({1}, i32));
@@ -235,7 +237,7 @@ TEST(Generate, WindowsOverACacheAreThoseOfAWholePass) {
   ASSERT_EQ(cached.size(), whole.size());
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(cached[i], whole[i], 1e-13);
   expect_error([&] { nn::self_attention(q, k, v, {}, 0); }, {"causal"});
-  expect_error([&] { nn::self_attention(q, k, v, {.causal = true}, -1); }, {"-1"});
+  expect_error([&] { nn::self_attention(q, k, v, {.causal = true, .mask = near}, 0); }, {"mask"});
 }
 
 TEST(Generate, SequencesEndByTokenAndByTheCaller) {

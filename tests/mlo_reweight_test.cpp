@@ -206,7 +206,7 @@ TEST(MloReweight, CommandLineErrors) {
   expect_usage_error("train --workload reweight --lr 0.1", "--lr");
   expect_usage_error("train --workload reweight --accumulate 4", "--LEVEL.accumulate");
   expect_usage_error("plan --workload reweight --classifier.optimizer none", "none");
-  expect_usage_error("fit --workload reweight", "reweight");
+  expect_usage_error("fit --workload reweight", "--budget");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ using Numbers = std::vector<double>;
 
 const nlohmann::json& golden() {
   static const nlohmann::json file =
-      test::read_json(std::filesystem::path(EBB_GOLDEN_FOLDER) / "pruning.json");
+      test::read_json(std::filesystem::path(EBB_GOLDEN_FOLDER) / "pruning/weights.json");
   return file;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reference values for pruning: small matrices by numpy, and losses of pruned folders by transformers.
 
-  tools/make_golden_pruning.py build/release/ebb    writes tests/golden/pruning.json
+  tools/make_golden_pruning.py build/release/ebb    writes tests/golden/pruning/weights.json
 
 Run by a developer, never by CI. The matrices are pruned by straightforward float64 versions of Wanda and of SparseGPT's
 Algorithm 1. The folders are those of tests/golden/models, pruned by `ebb prune` and loaded in transformers."""
@@ -99,7 +99,7 @@ def main():
                             "--json", *options.split()], check=True, stdout=subprocess.DEVNULL)
             folders.append({"model": model, "options": options, "loss": folder_loss(made)})
     text = json.dumps({"matrices": list(matrices()), "folders": folders})
-    (GOLDEN / "pruning.json").write_text(text + "\n")
+    (GOLDEN / "pruning/weights.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

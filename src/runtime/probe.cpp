@@ -202,8 +202,8 @@ void find_factors(Rates& rates, const Numbers& number, Stopwatch& watch) {
   add({sum(rows, {0})});
   add_with_gradient(layer_norm(rows, weight, bias), {rows, weight, bias});
   add_with_gradient(rms_norm(rows, weight), {rows, weight});
-  const Tensor images = number({256, 16, 16, 256}, bf16), scale = number({256}, f32),
-               shift = number({256}, f32);
+  const Tensor images = number({256, 16, 16, 256}, bf16), scale = number({256}, bf16),
+               shift = number({256}, bf16);
   add_with_gradient(
       batch_norm(images, scale, shift, {}, {}, Training::yes, 0.1, 1e-5, ImageLayout::channels_last)
           .y,
