@@ -40,7 +40,10 @@ std::vector<std::byte> ShardedTensors::gather(std::size_t i) {
   if (i != next_)
     throw ValueError(fmt::format("\"{}\" is gathered out of order", entries_[i].name));
   ++next_;
-  const auto& [name, range, whole] = entries_[i];
+  const Entry& entry = entries_[i];
+  const std::string& name = entry.name;
+  const Variable& range = entry.range;
+  const TensorType& whole = entry.whole;
   if (!options_.compile.communicator)
     throw ValueError(fmt::format("\"{}\" is shared by ranks, but there is no communicator", name));
   Communicator& ranks = *options_.compile.communicator;
