@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "ebb/dist/ranks.h"
 
@@ -62,19 +63,23 @@ class ThreadRanks final : public Communicator {
     m.offers[own] = {send, collective};
     m.wait(lock, collective);
     lock.unlock();
+    std::optional<RankError> failure;
     for (std::size_t r = 0; r < receive.size(); ++r) {
       if (r == own) continue;
       const Sent from = m.offers[r].sent[own];
       if (m.offers[r].collective != collective || from.size() != receive[r].size())
-        throw RankError(
+        failure.emplace(
             static_cast<int>(r),
             fmt::format("rank {} does something else: this rank is in {} and expects {} "
                         "bytes, but that rank is in {} and sends {}",
                         r, collective, receive[r].size(), m.offers[r].collective, from.size()));
-      if (!from.empty()) std::memcpy(receive[r].data(), from.data(), from.size());
+      else if (!from.empty())
+        std::memcpy(receive[r].data(), from.data(), from.size());
     }
+    // What this rank offers must last until all have read it, also where it fails.
     lock.lock();
     m.wait(lock, collective);
+    if (failure) throw *failure;
   }
 
   std::shared_ptr<Meeting> meeting_;
