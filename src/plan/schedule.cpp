@@ -7,7 +7,7 @@
 
 #include "ops/collective/collective.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 using NodePtr = std::shared_ptr<Node>;
@@ -136,4 +136,4 @@ Order schedule(const Graph& graph, UpdateTiming timing) {
   return timing == UpdateTiming::early ? EarlyUpdates(graph).run() : topological_order(graph);
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -3,7 +3,7 @@
 #include "plan/recompute/by_hand.h"
 #include "plan/recompute/search.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 class Greedy : public Strategy {
@@ -51,4 +51,4 @@ std::unique_ptr<const Strategy> make_strategy(const Recompute& recompute) {
   return keep_all_strategy();
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning
