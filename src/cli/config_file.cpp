@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "cli/did_you_mean.h"
+#include "cli/member_of.h"
 #include "cli/train_command.h"
 #include "cli/verb.h"
 #include "data/file.h"
@@ -98,7 +99,7 @@ void ConfigFile::attach(CLI::App& app, Skips skips) {
   app.add_option_function<std::string>(
          "--config", [this, &app](const std::string& path) { read(app, path); },
          "Take options from this TOML file; what is typed wins")
-      ->check(CLI::ExistingFile)
+      ->check(existing_file_at())
       ->type_name("FILE");
 }
 

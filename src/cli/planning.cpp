@@ -74,9 +74,11 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
   const char* group = "Memory";
   app.add_option("--budget", options.budget,
                  "Bytes the step may take, such as 2GiB or 300MB, or least: the fewest it can")
-      ->check(accepted_by([](const std::string& text) {
-        if (text != "least") parse_bytes(text);
-      }))
+      ->check(accepted_by(
+          [](const std::string& text) {
+            if (text != "least") parse_bytes(text);
+          },
+          std::vector<std::string>{"least"}))
       ->type_name("SIZE")
       ->group(group);
   app.add_flag("--whole-process", options.whole_process,
@@ -86,9 +88,8 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
   app.add_option("--recompute", options.recompute,
                  "What is computed again instead of kept: none, marked, blocks, sqrt, segment=N, "
                  "segment=all, selective, greedy or auto; with a budget auto is the default")
-      ->check(accepted_by([](const std::string& text) { Recompute::parse(text); },
-                          std::vector<std::string>{"none", "marked", "blocks", "sqrt",
-                                                   "segment=all", "selective", "greedy", "auto"}))
+      ->check(
+          accepted_by([](const std::string& text) { Recompute::parse(text); }, recompute_names()))
       ->group(group);
   app.add_option("--optimizer", options.optimizer,
                  fmt::format("{}; default: the workload's own", fmt::join(optim::names(), ", ")))
@@ -101,7 +102,10 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
                             text.find_first_not_of("0123456789") == std::string::npos;
         return number || text == "auto"
                    ? ""
-                   : fmt::format("\"{}\" is neither a number of micro-batches nor auto", text);
+                   : fmt::format(
+                         "\"{}\" is neither a number of micro-batches, 1 to 999999, nor "
+                         "auto{}",
+                         text, did_you_mean(text, {"auto"}));
       })
       ->capture_default_str()
       ->group(group);
@@ -109,8 +113,7 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
                  "fp32, fp16 or bf16 with weights in float32, pure-bf16, or split-bf16: weights in "
                  "bfloat16 and the bits that complete them")
       ->check(
-          accepted_by([](const std::string& text) { precision_by_name(text); },
-                      std::vector<std::string>{"fp32", "fp16", "bf16", "pure-bf16", "split-bf16"}))
+          accepted_by([](const std::string& text) { precision_by_name(text); }, precision_names()))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--tf32", options.tf32,
@@ -157,8 +160,8 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
          "cpu, cuda, cuda:N, or a file that describes the device to plan for (see ebb probe)")
       ->check([](const std::string& text) -> std::string {
         if (named_device(text) || fs::is_regular_file(text)) return {};
-        return fmt::format("\"{}\" is neither cpu nor cuda nor a file that describes a device",
-                           text);
+        return fmt::format("\"{}\" is neither cpu nor cuda nor a file that describes a device{}",
+                           text, did_you_mean(text, {"cpu", "cuda"}));
       })
       ->transform(drivable_device)
       ->capture_default_str()

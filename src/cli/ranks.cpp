@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/numbers.h"
 #include "cli/verb.h"
 #include "core/hash64.h"
 #include "core/json.h"
@@ -29,21 +30,21 @@ void add_rank_options(CLI::App& app, PlanningOptions& options) {
                  "Micro-batches of equal size whose gradients are summed in one tree: a run with "
                  "the same number gives the same bits on any number of ranks; default with several "
                  "ranks: one a rank")
-      ->check(CLI::Range(1, 1000000).description(""))
+      ->check(WholeNumber(1, 1000000))
       ->type_name("N")
       ->group(group);
   app.add_option(
          "--shard", options.shard,
          "What several ranks divide among themselves. 0: nothing; 1: the optimizer's state, "
          "and the work of updates")
-      ->check(CLI::IsMember({0, 1}))
+      ->check(WholeNumber(0, 1))
       ->capture_default_str()
       ->group(group);
 }
 
 void add_ranks_option(CLI::App& app, PlanningOptions& options) {
   app.add_option("--ranks", options.ranks, "Ranks to plan for, each with its part of the batch")
-      ->check(CLI::Range(1, 1000000).description(""))
+      ->check(WholeNumber(1, 1000000))
       ->capture_default_str()
       ->type_name("N")
       ->group("Ranks");
