@@ -82,7 +82,7 @@ std::map<std::string, KeyKind> make_keys() {
     for (const std::string& level : workloads::level_names(workload))
       workloads::TrainSpec::visit_level(level_options, rule, add_to(level + "."));
   // Sizes, counts or a word.
-  for (const char* name : {"accumulate", "loss-walks", "budget"})
+  for (const char* name : {"accumulate", "loss-walks", "budget", "shard"})
     keys[name] = KeyKind::text_or_whole;
   return keys;
 }

@@ -339,12 +339,12 @@ void check_accumulation(std::int64_t parts, std::int64_t batch) {
 
 namespace {
 
-TrainStep planned_step(workloads::Workload& task, const PlanningOptions& planning,
-                       std::int64_t accumulate) {
+std::unique_ptr<TrainStep> planned_step(workloads::Workload& task, const PlanningOptions& planning,
+                                        std::int64_t accumulate) {
   TrainOptions train = step_options(planning);
   train.accumulate = accumulate;
   train.weight = task.weight;
-  return TrainStep(
+  return std::make_unique<TrainStep>(
       task.model(), optimizer_of(task, planning), [&task](const Batch& b) { return task.loss(b); },
       train);
 }
@@ -371,7 +371,7 @@ Graph trace_step(workloads::Workload& task, const PlanningOptions& planning,
                  std::int64_t accumulate) {
   check_accumulation(accumulate, task.batch_size);
   return planned_step(task, planning, accumulate)
-      .trace(own_types(*task.train, task.batch_size, planning));
+      ->trace(own_types(*task.train, task.batch_size, planning));
 }
 
 TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,
@@ -379,9 +379,18 @@ TracedWorkload trace_workload(const workloads::Options& options, const PlanningO
   std::unique_ptr<workloads::Workload> made = workloads::make_workload(placed(options, planning));
   workloads::Workload& task = *made;
   check_accumulation(accumulate, task.batch_size);
-  TrainStep step = planned_step(task, planning, accumulate);
-  return {std::move(made), task.batch_size, step.optimizer(),
-          step.trace(own_types(*task.train, task.batch_size, planning))};
+  std::unique_ptr<TrainStep> step = planned_step(task, planning, accumulate);
+  Graph graph = step->trace(own_types(*task.train, task.batch_size, planning));
+  return {std::move(made), task.batch_size, step->optimizer(), std::move(graph), std::move(step)};
+}
+
+void settle_shard(const workloads::Options& options, PlanningOptions& planning,
+                  const CompileOptions& compile) {
+  planning.shard = fastest_shard(planning, [&](const PlanningOptions& tried) {
+    const TracedWorkload traced = trace_workload(options, tried, 1);
+    const PlanResult result = try_plan_program(traced.graph, compile);
+    return result.plan ? std::optional(result.plan->predicted_ms) : std::nullopt;
+  });
 }
 
 std::int64_t accumulation(workloads::Workload& task, const PlanningOptions& planning,
@@ -428,6 +437,12 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
     shorter.sequence = *options.sequence / 2;
     offer(fmt::format("--sequence {}", *shorter.sequence), shorter, planning, parts);
   }
+  for (const char* stage : {"1", "2", "3"}) {
+    PlanningOptions leaner = planning;
+    leaner.shard = stage;
+    if (planning.ranks > 1 && planning.shard < stage)
+      offer(fmt::format("--shard {}", stage), options, leaner, parts);
+  }
   for (const char* name : {"bf16", "split-bf16"}) {
     PlanningOptions leaner = planning;
     leaner.precision = name;
@@ -435,7 +450,8 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
       offer(fmt::format("--precision {}", name), options, leaner, parts);
   }
   for (const char* name : {"adamw8bit", "adafactor"}) {
-    if (planning.shard != 0) break;  // their state cannot be sharded
+    if (planning.shard != "0" && name == std::string_view("adafactor"))
+      continue;  // whose state cannot be sharded
     PlanningOptions leaner = planning;
     leaner.optimizer = name;
     if (planning.optimizer != name)
