@@ -44,13 +44,13 @@ std::vector<Tensor> LeafSums::blocks_of(std::size_t i) const {
 Tensor over_ranks(const std::vector<Tensor>& own_blocks, const RankOptions& options,
                   const LeafBlocks& blocks) {
   if (options.count == 1 || !own_blocks.front()) return own_blocks.front();
-  return all_reduce(own_blocks, options.count, blocks.blocks);
+  return all_reduce(own_blocks, options.count, blocks.blocks, options.reduce);
 }
 
 Tensor range_over_ranks(const std::vector<Tensor>& own_blocks, const RankOptions& options,
                         const LeafBlocks& blocks) {
   if (!own_blocks.front()) return {};
-  return reduce_scatter(own_blocks, options.count, blocks.blocks);
+  return reduce_scatter(own_blocks, options.count, blocks.blocks, options.reduce);
 }
 
 namespace {
