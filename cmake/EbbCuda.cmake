@@ -3,7 +3,7 @@
 # src/core/cuda), or the one file that stands in for them. Comes before the library's target, which takes its CUDA
 # settings from the language when it is made.
 set(ebb_has_cuda FALSE)
-set(cuda_sources src/core/cuda/absent.cpp)
+set(cuda_sources src/core/cuda/absent.cpp src/core/cuda/rank_link_absent.cpp)
 if(NOT EBB_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "EBB_CUDA must be AUTO, ON or OFF, but is \"${EBB_CUDA}\"")
 endif()
@@ -47,6 +47,15 @@ message(STATUS "CUDA: found ${CUDAToolkit_VERSION}")
 set(ebb_has_cuda TRUE)
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS src/*_cuda.cu src/*_cuda.cpp src/core/cuda/*.cpp)
 list(FILTER cuda_sources EXCLUDE REGEX "_test\\.cpp$|/absent\\.cpp$")
+# NCCL connects the GPUs of several ranks. Its header, too, does not come with the toolkit; without it, ranks run on the
+# CPU alone.
+find_path(NCCL_INCLUDE nccl.h HINTS ${CMAKE_CUDA_COMPILER}/../../include ENV NCCL_PATH PATH_SUFFIXES include)
+if(NCCL_INCLUDE)
+  list(FILTER cuda_sources EXCLUDE REGEX "/rank_link_absent\\.cpp$")
+else()
+  message(STATUS "NCCL: not found")
+  list(FILTER cuda_sources EXCLUDE REGEX "/core/cuda/(rank_link|nccl)\\.cpp$")
+endif()
 
 # Several kernels compute the same losses and must agree to the bit: the compiler may not join a product and a sum in
 # one of them and not in another.

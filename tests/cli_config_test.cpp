@@ -168,6 +168,7 @@ TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
                                             {"accumulate", "2"},
                                             {"leaves", "2"},
                                             {"shard", "1"},
+                                            {"reduce", "fast"},
                                             {"precision", "bf16"},
                                             {"lanes", "1"},
                                             {"loss-walks", "1"},

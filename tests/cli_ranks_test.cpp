@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "support/command_line.h"
+#include "support/rank_processes.h"
 #include "support/temporary_folder.h"
 
 namespace ebb::test {
@@ -121,24 +122,6 @@ TEST(CommandLineRanks, ResumesOnAnotherNumberOfRanks) {
     EXPECT_EQ(losses, Json{alone[static_cast<std::size_t>(step)]}) << ranks;
     ++step;
   }
-}
-
-// Processes whose environment says that they are a rank of this run.
-std::vector<pid_t> processes_of(const std::string& mark, const std::string& rank) {
-  std::vector<pid_t> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const auto text = [&](const char* file) {
-      std::ifstream in(entry.path() / file, std::ios::binary);
-      return std::string{std::istreambuf_iterator<char>(in), {}};
-    };
-    const std::string environment = '\0' + text("environ"), wanted = '\0' + rank + '\0';
-    if (text("cmdline").find(mark) != std::string::npos &&
-        environment.find(wanted) != std::string::npos)
-      found.push_back(static_cast<pid_t>(std::stol(name)));
-  }
-  return found;
 }
 
 // Starts a long run, does something to rank 1 of 3 once it has taken a step, and returns how it

@@ -24,6 +24,12 @@ class RankError : public Error {
   int rank;
 };
 
+// Who orders the additions of a sum over ranks.
+enum class Reduce : std::uint8_t {
+  exact,  // ebb: the order of one tree, so that the number of ranks changes no bit
+  fast,   // the transport: NCCL on GPUs; other transports do not add
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -50,6 +56,10 @@ class Communicator {
   std::string broadcast(const std::string& text, int root, std::string_view collective);
   // Returns when every rank has called it.
   void barrier(std::string_view collective);
+
+  // Throws a RankError if a rank is known to be lost. May be called from any thread, while another
+  // one is in an exchange. Transports that cannot tell between exchanges do nothing.
+  virtual void check_alive(std::string_view collective) const;
 
   // Time in exchanges so far, most of it waiting for other ranks; and the bytes sent.
   double waited_ms() const { return waited_ms_; }

@@ -28,9 +28,11 @@ using Clock = std::chrono::steady_clock;
 volatile std::sig_atomic_t passed_on = 0;
 void note(int signal) { passed_on = signal; }
 
+enum class Gpus : bool { own, shared };  // one for each rank, or as many as there are
+
 // Environment of one rank, in addition to this process's.
-std::vector<std::string> environment_of(int rank, int ranks, const dist::Listener& listener,
-                                        const std::string& token) {
+std::vector<std::string> environment_of(int rank, int ranks, Gpus gpus,
+                                        const dist::Listener& listener, const std::string& token) {
   std::vector<std::string> all;
   for (char** entry = environ; *entry; ++entry) all.emplace_back(*entry);
   const auto set = [&](const std::string& name, const std::string& value) {
@@ -41,6 +43,8 @@ std::vector<std::string> environment_of(int rank, int ranks, const dist::Listene
   set("WORLD_SIZE", std::to_string(ranks)), set("LOCAL_WORLD_SIZE", std::to_string(ranks));
   set("MASTER_ADDR", "127.0.0.1"), set("MASTER_PORT", std::to_string(listener.port));
   set("EBB_LAUNCH_TOKEN", token);
+  // NCCL lets ranks use one GPU if it takes them for processes of different machines.
+  if (gpus == Gpus::shared) set("NCCL_HOSTID", fmt::format("{}-{}", token, rank));
   if (rank == 0) set("EBB_LAUNCH_LISTENER", std::to_string(listener.descriptor));
   return all;
 }
@@ -54,14 +58,14 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 class Ranks {
  public:
-  Ranks(int count, const std::vector<std::string>& command) {
+  Ranks(int count, Gpus gpus, const std::vector<std::string>& command) {
     const dist::Listener listener = dist::listen_here("127.0.0.1", 0);
     std::random_device random;
     const std::string token = fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
     std::vector<std::string> words{"ebb"};
     words.insert(words.end(), command.begin(), command.end());
     for (int r = 0; r < count; ++r) {
-      std::vector<std::string> environment = environment_of(r, count, listener, token);
+      std::vector<std::string> environment = environment_of(r, count, gpus, listener, token);
       std::vector<char*> arguments = pointers(words), variables = pointers(environment);
       const pid_t parent = getpid();
       const pid_t child = fork();
@@ -159,6 +163,10 @@ class Launch : public Verb {
         ->check(WholeNumber(0, 1000000))
         ->capture_default_str()
         ->type_name("N");
+    app.add_flag(
+        "--share-gpu", share_gpu_,
+        "Let ranks share a GPU where there are fewer GPUs than ranks. For tests: it is slow, "
+        "as bytes between ranks go through the host");
     app.add_option("command", command_, "The verb and its options, after --")
         ->required()
         ->type_name("VERB ...");
@@ -167,6 +175,8 @@ class Launch : public Verb {
   int run() override {
     if (command_.front() != "train")
       throw UsageError(fmt::format("{}: only train runs on several ranks", command_.front()));
+    if (share_gpu_ && !has("--device") && !has("--config"))
+      throw UsageError("--share-gpu is for ranks on GPUs; the command needs --device cuda");
     if (json()) command_.emplace_back("--json");
     if (const CLI::Option* threads = app().get_option("--threads"); threads->count() > 0) {
       command_.emplace_back("--threads");
@@ -177,7 +187,7 @@ class Launch : public Verb {
     action.sa_handler = note;
     sigaction(SIGINT, &action, nullptr), sigaction(SIGTERM, &action, nullptr);
     for (std::int64_t left = restarts_;; --left) {
-      const int code = Ranks(ranks_, command_).wait();
+      const int code = Ranks(ranks_, share_gpu_ ? Gpus::shared : Gpus::own, command_).wait();
       if (code == success || code == wrong_usage || code == over_budget || passed_on != 0 ||
           left == 0)
         return code;
@@ -204,6 +214,7 @@ class Launch : public Verb {
 
   int ranks_ = 1;
   std::int64_t restarts_ = 0;
+  bool share_gpu_ = false;
   std::vector<std::string> command_;
 };
 

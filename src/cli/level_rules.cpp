@@ -29,6 +29,7 @@ constexpr Refusal refusals[] = {
     {"--offload", "the memory of levels is that of their device"},
     {"--leaves", "levels run on one rank"},
     {"--shard", "levels run on one rank"},
+    {"--reduce", "levels run on one rank"},
     {"--save", "their models have no Hugging Face form"},
 };
 
@@ -72,6 +73,7 @@ void refuse_single_level_options(const std::string& workload, const PlanningOpti
   refuse_where(!planning.offload.empty(), "--offload", workload);
   refuse_where(planning.leaves.has_value(), "--leaves", workload);
   refuse_where(planning.shard != "0", "--shard", workload);
+  refuse_where(planning.reduce != PlanningOptions{}.reduce, "--reduce", workload);
   if (planning.on_nan == "skip")
     throw UsageError(fmt::format(
         "--on-nan skip is for workloads of one level, but {} has several: say stop or ignore",

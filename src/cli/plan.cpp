@@ -64,6 +64,7 @@ class PlanVerb : public Verb {
     }
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
+    refuse_fast_alone(planning_);
     settle_ranks(planning_);
     if (save_ && planning_.ranks > 1)
       throw UsageError("--save: ranks plan for themselves, each the same; a file is of one rank");

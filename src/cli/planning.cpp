@@ -179,7 +179,8 @@ void remove_running_options(CLI::App& app) {
 }
 
 Device device_of(const PlanningOptions& options) {
-  if (const std::optional<Device> here = named_device(options.device)) return *here;
+  if (const std::optional<Device> here = named_device(options.device))
+    return options.device == "cuda" ? device::cuda(options.gpu) : *here;
   const bool planned_as_it_is = options.only_plans && cuda::built() &&
                                 io::load_device(options.device).kind == Device::Kind::cuda;
   return planned_as_it_is ? device::cuda(0) : device::cpu;
@@ -265,8 +266,8 @@ optim::Optimizer optimizer_of(const workloads::Workload& task, const PlanningOpt
 }
 
 Rates rates_for(const PlanningOptions& options) {
-  const std::optional<Device> here = named_device(options.device);
-  return here ? io::rates_here(*here) : io::load_device(options.device);
+  return named_device(options.device) ? io::rates_here(device_of(options))
+                                      : io::load_device(options.device);
 }
 
 CompileOptions compile_options(const PlanningOptions& options, std::uint64_t seed,

@@ -12,6 +12,8 @@
 #include "cli/numbers.h"
 #include "cli/outputs.h"
 #include "cli/verb.h"
+#include "core/cuda/cuda.h"
+#include "core/cuda/rank_link.h"
 #include "core/hash64.h"
 #include "core/json.h"
 #include "ebb/communicator.h"
@@ -19,6 +21,7 @@
 #include "ebb/dist/ranks.h"
 #include "ebb/io/atomic_file.h"
 #include "ebb/io/device_file.h"
+#include "ebb/probe.h"
 #include "ebb/threads.h"
 #include "ops/collective/collective.h"
 
@@ -43,6 +46,13 @@ void add_rank_options(CLI::App& app, PlanningOptions& options) {
       ->check(member_of({"0", "1", "2", "3", "auto"}))
       ->capture_default_str()
       ->group(group);
+  add_option(
+      app, "--reduce", options.reduce,
+      "Who orders the sums over ranks. exact: one tree, so that the number of ranks changes no "
+      "bit; fast: NCCL, on GPUs alone")
+      .one_of({"exact", "fast"})
+      .show_default()
+      .group(group);
 }
 
 void add_ranks_option(CLI::App& app, PlanningOptions& options) {
@@ -58,6 +68,7 @@ void join_ranks(const CLI::App& app, PlanningOptions& options) {
   if (!place) return;
   if (app.get_option("--threads")->count() == 0)
     set_threads(std::max(1, physical_cores() / std::max(1, place->local_size)));
+  if (const int gpus = cuda::device_count(); gpus > 0) options.gpu = place->local_rank % gpus;
   options.communicator = dist::connect(*place);
   options.ranks = options.communicator->size();
   options.rank = options.communicator->rank();
@@ -84,8 +95,21 @@ void settle_ranks(PlanningOptions& options) {
   if (options.whole_process)
     throw UsageError(
         "--whole-process is of one process; with several ranks the budget is each plan's");
-  if (device_of(options).kind == Device::Kind::cuda)
-    throw UsageError("--device cuda: several ranks run on the CPU alone so far");
+  if (device_of(options).kind == Device::Kind::cuda) {
+    if (options.device.starts_with("cuda:"))
+      throw UsageError(fmt::format(
+          "--device {} names one GPU, but there are {} ranks: --device cuda gives each its own",
+          options.device, options.ranks));
+    if (!options.only_plans) cuda::require_nccl();
+  } else if (options.reduce == "fast") {
+    throw UsageError(
+        "--reduce fast: NCCL orders sums between GPUs; ranks on the CPU have --reduce exact alone");
+  }
+}
+
+void refuse_fast_alone(const PlanningOptions& options) {
+  if (options.ranks == 1 && options.reduce == "fast")
+    throw UsageError("--reduce fast is of sums over ranks, but there is one rank");
 }
 
 bool leads(const PlanningOptions& options) { return options.rank == 0; }
@@ -98,6 +122,7 @@ RankOptions rank_options(const PlanningOptions& options) {
                 : options.shard == "2" ? Shard::gradients
                 : options.shard == "3" ? Shard::parameters
                                        : Shard::nothing;
+  ranks.reduce = options.reduce == "fast" ? Reduce::fast : Reduce::exact;
   return ranks;
 }
 
@@ -144,6 +169,26 @@ Rates shared_rates(const PlanningOptions& options) {
   std::error_code none;
   fs::remove(file, none);
   return rates;
+}
+
+void plan_with_shared_tuning(
+    const PlanningOptions& options,
+    const std::function<void(const std::shared_ptr<const Tuning>& tuning)>& plan) {
+  const Device device = device_of(options);
+  if (!options.communicator || device.kind != Device::Kind::cuda) return plan(nullptr);
+  const auto share = [&] {
+    const std::string own = leads(options) ? tuning_text(*known_tuning(device)) : "";
+    return options.communicator->broadcast(own, 0, "the tuning of the GPU");
+  };
+  if (!leads(options))
+    return plan(std::make_shared<const Tuning>(parse_tuning(share(), "the tuning of rank 0")));
+  try {
+    plan(nullptr);
+  } catch (const Error&) {  // the other ranks find the same error
+    share();
+    throw;
+  }
+  share();
 }
 
 namespace {
@@ -196,7 +241,8 @@ LinkTraffic link_traffic(const Plan& plan, const Rates& rates) {
     std::vector<TensorType> inputs, outputs;
     for (const Operand& o : i.inputs) inputs.push_back(o.type);
     for (const Operand& o : i.outputs) outputs.push_back(o.type);
-    const LinkUse use = link_use(*i.op, inputs, outputs, i.attributes.as<CollectiveAttributes>());
+    const LinkUse use =
+        link_use(*i.op, inputs, outputs, i.attributes.as<CollectiveAttributes>(), plan.device.kind);
     if (use.exchanges == 0) continue;
     traffic.sent += use.sent, traffic.exchanges += use.exchanges, ++traffic.collectives;
     traffic.predicted_ms += rates.exchange_ms(use.sent, use.exchanges);

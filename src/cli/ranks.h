@@ -14,7 +14,7 @@ namespace ebb::cli {
 
 class Outputs;
 
-// Adds --leaves and --shard.
+// Adds --leaves, --shard and --reduce.
 void add_rank_options(CLI::App& app, PlanningOptions& options);
 // Adds --ranks, for a verb that only plans.
 void add_ranks_option(CLI::App& app, PlanningOptions& options);
@@ -24,6 +24,8 @@ void add_ranks_option(CLI::App& app, PlanningOptions& options);
 void join_ranks(const CLI::App& app, PlanningOptions& options);
 // Completes and checks options once they are all known: without --leaves there is one leaf a rank.
 void settle_ranks(PlanningOptions& options);
+// An error if --reduce fast is asked of a new run on one rank, which has no sums over ranks.
+void refuse_fast_alone(const PlanningOptions& options);
 // An error with this reason if there are several ranks.
 void refuse_ranks(const PlanningOptions& options, const std::string& why);
 bool leads(const PlanningOptions& options);  // this rank speaks, logs and writes files
@@ -41,6 +43,13 @@ std::vector<TensorType> own_types(const data::Dataset& dataset, std::int64_t bat
 
 // The rates that rank 0 measured or read, so that all ranks plan alike.
 Rates shared_rates(const PlanningOptions& options);
+
+// Calls `plan`, which may tune the GPU's libraries, on rank 0 first: the others get its tuning, so
+// that all have the same algorithms and with them the same plan and the same bits. On the CPU, and
+// on one rank, it is called as it is.
+void plan_with_shared_tuning(
+    const PlanningOptions& options,
+    const std::function<void(const std::shared_ptr<const Tuning>& tuning)>& plan);
 
 // What must be the same on all ranks: a name and a text or a fingerprint.
 struct Agreed {

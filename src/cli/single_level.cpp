@@ -14,6 +14,7 @@
 #include "cli/run_loop.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
+#include "core/backend.h"
 #include "ebb/data/loader.h"
 #include "ebb/data/part.h"
 #include "ebb/io/checkpoint.h"
@@ -45,13 +46,20 @@ class SingleLevel : public Trainee {
     if (planning_.whole_process) fixed_ = fixed_cost();
     if (command.eval_batches > 0)
       beside_ = evaluation_keeps(task_->model(), metrics_of(*task_), *task_->test);
-    step_ = planned_step();
-    plan_ = &step_->plan(types_);
+    plan_with_shared_tuning(planning_, [&](const std::shared_ptr<const Tuning>& tuning) {
+      tuning_ = tuning;
+      step_ = planned_step();
+      plan_ = &step_->plan(types_);
+    });
     load_ = command.workload().model.has_value();
-    require_agreement(planning_, {{"version", std::string(version())},
-                                  {"specification", workloads::to_json(spec())},
-                                  {"data", nlohmann::json(data_fingerprint()).dump()},
-                                  {"plan", plan_fingerprint(*plan_)}});
+    // GPUs of another kind would compute other bits.
+    const bool gpu = plan_->device.kind == Device::Kind::cuda;
+    require_agreement(
+        planning_, {{"version", std::string(version())},
+                    {"specification", workloads::to_json(spec())},
+                    {"data", nlohmann::json(data_fingerprint()).dump()},
+                    {"kind of GPU", gpu ? backend_of(plan_->device).name(plan_->device) : "none"},
+                    {"plan", plan_fingerprint(*plan_)}});
     if (command.plan && planning_.offload_folder && plan_->held[Tier::disk] == 0_B)
       throw UsageError(fmt::format("--offload-folder: the plan in {} moves nothing to a disk",
                                    command.plan->string()));
@@ -234,6 +242,7 @@ class SingleLevel : public Trainee {
     PlanningOptions planning = planning_;
     if (command_.plan) planning.offload_folder.reset();  // of the plan's file, below
     options.compile = compile_options(planning, command_.workload().seed, rates_, fixed_, beside_);
+    if (tuning_) options.compile.plan.tuning = tuning_;
     if (command_.plan) {
       options.compile.offload_folder = planning_.offload_folder.value_or(".");
       options.compile.planner = [file = *command_.plan](const Graph& graph) {
@@ -307,6 +316,7 @@ class SingleLevel : public Trainee {
                        loading_};
   Feed feed_{loader_};
   const Types types_ = loader_.types().front();
+  std::shared_ptr<const Tuning> tuning_;  // of rank 0's GPU; null: found here
   Bytes fixed_, beside_;  // of the process beside the plan; kept by evaluation alone
   std::unique_ptr<TrainStep> step_;
   const Plan* plan_ = nullptr;

@@ -31,10 +31,11 @@ class Train : public Verb {
       throw UsageError("--steps and --epochs both say how long the run is: give one of them");
     join_ranks(app(), planning_);
     // A resumed run has the saved options, but the ranks that there are now.
-    const int ranks = planning_.ranks, rank = planning_.rank;
+    const int ranks = planning_.ranks, rank = planning_.rank, gpu = planning_.gpu;
     const auto communicator = planning_.communicator;
     const std::optional<SavedRun> saved = saved_run(app(), command_);
-    planning_.ranks = ranks, planning_.rank = rank, planning_.communicator = communicator;
+    planning_.ranks = ranks, planning_.rank = rank, planning_.gpu = gpu;
+    planning_.communicator = communicator;
     if (saved && ranks == 1 && !typed(app(), "shard")) planning_.shard = "0";
     if (command_.keep_best) refuse_ranks(planning_, "--keep-best keeps the state of one rank");
     const Output output = json() ? Output::json : Output::text;
@@ -50,6 +51,7 @@ class Train : public Verb {
     check_workload_options(workload_);
     if (workload_.model && !workload_.data)
       throw UsageError("--model needs --data FILE: text or tokens to train on");
+    if (!saved) refuse_fast_alone(planning_);
     settle_ranks(planning_);
     if (command_.plan) stand_for_planning();
     workload_ = placed(workload_, planning_);

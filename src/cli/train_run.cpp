@@ -91,16 +91,22 @@ class RankClock {
   std::int64_t sent_ = 0;
 };
 
+// On a GPU a recorded step contains its exchanges: the host cannot time them, and the plan tells
+// what they send.
 nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Read& clock,
-                                   const PlanningOptions& planning) {
-  return {{"rank", planning.rank},
-          {"transport", planning.communicator->transport()},
-          {"threads", threads()},
-          {"planned_peak_bytes", result.peak.count},
-          {"measured_peak_bytes", result.measured.count},
-          {"step_ms", result.loop.step_ms},
-          {"waited_ms", clock.waited_ms},
-          {"bytes_sent", clock.sent}};
+                                   const PlanningOptions& planning, const Plan& plan) {
+  const bool gpu = plan.device.kind == Device::Kind::cuda;
+  nlohmann::ordered_json fields{{"rank", planning.rank},
+                                {"transport", gpu ? "nccl" : planning.communicator->transport()},
+                                {"device", to_string(plan.device)},
+                                {"threads", threads()},
+                                {"planned_peak_bytes", result.peak.count},
+                                {"measured_peak_bytes", result.measured.count},
+                                {"fixed_bytes", result.fixed.count},
+                                {"step_ms", result.loop.step_ms}};
+  if (!gpu) fields["waited_ms"] = clock.waited_ms;
+  fields["bytes_sent"] = clock.sent + (gpu ? link_traffic(plan, {}).sent.count : 0);
+  return fields;
 }
 
 // Evaluation on the way, from where a saved run left it.
@@ -185,7 +191,8 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   result.machine = trainee.arena().report();
   if (pinned) result.machine.pinned_threads = pinned->grant();
   if (planning.communicator)
-    result.per_rank = json_text(gather_fields(planning, rank_fields(result, waited, planning)));
+    result.per_rank = json_text(
+        gather_fields(planning, rank_fields(result, waited, planning, trainee.memory().plan)));
   if (command.save && (leads(planning) || together)) {
     require_finite_weights(trainee, planning);
     trainee.save_model();

@@ -1,6 +1,7 @@
 // Which rank this process is, by the variables of those who start processes.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -32,13 +33,14 @@ std::optional<int> number(const char* name) {
 
 // The variables of one kind of starter.
 struct Names {
-  const char *starter, *rank, *size, *local_size;
+  const char *starter, *rank, *size, *local_size, *local_rank;
 };
 constexpr Names starters[] = {
-    {"RANK", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
-    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
-    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"},
+    {"RANK", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
+    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"},
 };
 
 // The first host of a list such as "node[3-5,9],login".
@@ -65,6 +67,9 @@ std::optional<RankPlace> place_in_environment() {
     RankPlace place;
     place.rank = *rank, place.size = *size, place.starter = names.starter;
     place.local_size = number(names.local_size).value_or(place.size);
+    // Starters that do not tell put consecutive ranks on one host.
+    place.local_rank =
+        number(names.local_rank).value_or(place.rank % std::max(1, place.local_size));
     place.address = variable("MASTER_ADDR").value_or("");
     place.port = number("MASTER_PORT").value_or(0);
     place.token = variable("EBB_LAUNCH_TOKEN").value_or("");

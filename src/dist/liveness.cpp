@@ -118,7 +118,7 @@ void Liveness::watch() {
   for (Peer& peer : peers_) lost_ >= 0 ? send(peer, "lost", lost_) : send(peer, "bye ", rank_);
 }
 
-void Liveness::check(std::string_view collective) {
+void Liveness::check(std::string_view collective) const {
   const int rank = lost_;
   if (rank < 0) return;
   const Why why = why_;

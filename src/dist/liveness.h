@@ -22,8 +22,8 @@ class Liveness {
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;
 
-  // Throws a RankError if a rank was lost, which the other ranks are told.
-  void check(std::string_view collective);
+  // Throws a RankError if a rank was lost, which the other ranks are told. For any thread.
+  void check(std::string_view collective) const;
   // For a connection for data that has closed: waits a moment for what the other ranks tell, and
   // throws.
   [[noreturn]] void lost(int rank, std::string_view collective, std::string_view why);

@@ -64,6 +64,7 @@ class MpiRanks final : public Communicator {
     if (!failed_) mpi_.finish();  // waits for the others, so not after an error
   }
   std::string_view transport() const override { return "mpi"; }
+  void check_alive(std::string_view collective) const override { liveness_->check(collective); }
 
  private:
   // The addresses of all ranks go through MPI.

@@ -32,6 +32,7 @@ class SocketRanks final : public Communicator {
         liveness_(rank, std::move(mesh.control)) {}
 
   std::string_view transport() const override { return "sockets"; }
+  void check_alive(std::string_view collective) const override { liveness_.check(collective); }
 
  private:
   // The bytes under way between this rank and another one, in both directions.

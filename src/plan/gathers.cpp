@@ -6,7 +6,7 @@
 #include "ops/collective/collective.h"
 #include "ops/leaf/leaf.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 Gathers find_gathers(const Order& order) {
   Gathers gathers;
@@ -118,4 +118,4 @@ Runs gather_again(const Question& question, Runs runs) {
   return gathers.any() ? gathers.run(runs) : runs;
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

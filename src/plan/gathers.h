@@ -9,7 +9,7 @@
 #include "plan/recompute/strategy.h"
 #include "plan/schedule.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 // The nodes that gather variables: each all_gather whose input is made of one variable by views and
 // ops with one input (a cast), these, and views of the result.
@@ -23,4 +23,4 @@ Order gather_late(const Order& order, const Gathers& gathers);
 // and gathered again. Gives back `runs` if the step gathers nothing.
 Runs gather_again(const Question& question, Runs runs);
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -295,8 +295,8 @@ class Lowering {
   double link_ms(const Node& node) const {
     std::vector<TensorType> inputs;
     for (const Tensor& input : node.inputs()) inputs.push_back(input.type());
-    const LinkUse use =
-        link_use(node.op(), inputs, node.outputs(), node.attributes().as<CollectiveAttributes>());
+    const LinkUse use = link_use(node.op(), inputs, node.outputs(),
+                                 node.attributes().as<CollectiveAttributes>(), node.device().kind);
     return use.exchanges > 0 ? rates_.exchange_ms(use.sent, use.exchanges) : 0.0;
   }
 

@@ -1,6 +1,10 @@
+#include <fmt/core.h>
+
 #include <optional>
 
 #include "core/cuda/cuda.h"
+#include "core/cuda/rank_link.h"
+#include "ebb/error.h"
 #include "runtime/lanes.h"
 #include "runtime/runner.h"
 
@@ -11,7 +15,8 @@ namespace {
 // captured as a CUDA graph, which it and all later runs replay.
 class CudaRunner final : public Runner {
  public:
-  explicit CudaRunner(Device device) : device_(device) {}
+  CudaRunner(Device device, std::shared_ptr<cuda::RankLink> link)
+      : device_(device), link_(std::move(link)) {}
 
   void complete(KernelArgs& args, const Plan& plan, InstructionId instruction) const override {
     args.stream = cuda::stream(device_, lane_of(plan, plan.instructions[instruction]));
@@ -27,11 +32,14 @@ class CudaRunner final : public Runner {
 
   void start(const BoundStep& step, const RandomState& random) override {
     if (!lanes_) lanes_.emplace(step.plan);
-    run(step, random, recording_, [&] { lanes_->start(step.plan, step.kernels, step.args); });
+    with_ranks(step, [&] {
+      run(step, random, recording_, [&] { lanes_->start(step.plan, step.kernels, step.args); });
+    });
   }
 
   void finish(const BoundStep& step) override {
-    const cuda::Fault found = cuda::take_fault(device_);
+    cuda::Fault found;
+    with_ranks(step, [&] { found = cuda::take_fault(device_); });
     if (found.instruction == 0) return;
     Fault fault;
     fault.position = found.position, fault.value = found.value, fault.limit = found.limit;
@@ -42,20 +50,40 @@ class CudaRunner final : public Runner {
   std::vector<double> run_timed(const BoundStep& step, const RandomState& random) override {
     const std::size_t count = step.kernels.size();
     if (!clock_) clock_.emplace(device_, count + 1);
-    run(step, random, timed_recording_, [&] {
-      clock_->mark(0);
-      for (std::size_t i = 0; i < count; ++i) {
-        KernelArgs alone = step.args[i];
-        alone.stream = cuda::stream(device_);
-        step.kernels[i].run(alone);
-        clock_->mark(i + 1);
-      }
+    with_ranks(step, [&] {
+      run(step, random, timed_recording_, [&] {
+        clock_->mark(0);
+        for (std::size_t i = 0; i < count; ++i) {
+          KernelArgs alone = step.args[i];
+          alone.stream = cuda::stream(device_);
+          step.kernels[i].run(alone);
+          clock_->mark(i + 1);
+        }
+      });
     });
     finish(step);
     return clock_->intervals();
   }
 
  private:
+  // Does work that other ranks take part in. If one is lost, the work ends early, with an error or
+  // without; the error that names that rank and the collective is the one to be told.
+  template <class Work>
+  void with_ranks(const BoundStep& step, const Work& work) const {
+    try {
+      work();
+    } catch (const Error&) {
+      if (!link_ || !link_->failed()) throw;
+    }
+    if (!link_ || !link_->failed()) return;
+    const std::int32_t reached = link_->instruction_reached();
+    if (reached == 0) link_->raise("the start of a step");
+    const Instruction& instruction = step.plan.instructions[InstructionId(reached - 1)];
+    link_->raise(instruction.path.empty()
+                     ? std::string(instruction.op->name())
+                     : fmt::format("{} at \"{}\"", instruction.op->name(), instruction.path));
+  }
+
   void run(const BoundStep& step, const RandomState& random,
            std::unique_ptr<cuda::Recording>& recording, const std::function<void()>& start_all) {
     step.started = step.kernels.size();
@@ -70,6 +98,7 @@ class CudaRunner final : public Runner {
   }
 
   Device device_;
+  std::shared_ptr<cuda::RankLink> link_;  // before the recordings, which must be gone when it ends
   bool warm_ = false;  // whether a run with the current addresses has taken place
   std::optional<Lanes> lanes_;
   std::unique_ptr<cuda::Recording> recording_, timed_recording_;
@@ -78,8 +107,8 @@ class CudaRunner final : public Runner {
 
 }  // namespace
 
-std::unique_ptr<Runner> make_cuda_runner(Device device) {
-  return std::make_unique<CudaRunner>(device);
+std::unique_ptr<Runner> make_cuda_runner(Device device, std::shared_ptr<cuda::RankLink> link) {
+  return std::make_unique<CudaRunner>(device, std::move(link));
 }
 
 }  // namespace ebb

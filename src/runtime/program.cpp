@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/backend.h"
+#include "core/cuda/rank_link.h"
 #include "core/tier_block.h"
 #include "ebb/arena.h"
 #include "ebb/error.h"
@@ -54,6 +55,7 @@ struct Program::State {
   std::vector<std::shared_ptr<TierBlock>> blocks;  // by space; null for the arena
   std::vector<FileTransfer> files;                 // by instruction
   std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<cuda::RankLink> link;  // between the ranks' GPUs; null: no collective needs it
 
   Device device() const { return plan.device; }
   BoundStep bound_step() { return {plan, kernels, args, files, fault, started}; }
@@ -106,15 +108,25 @@ struct Program::State {
   // Collectives are bound to this rank; everything else is the same on all.
   Kernel bound(const Instruction& instruction, TuningUse& tuning) const {
     if (!is_collective(*instruction.op)) return kernel_of(plan, instruction, Purpose::run, tuning);
-    if (device().kind != Device::Kind::cpu)
-      throw DeviceError(fmt::format("[{}] runs on the CPU alone so far, but the program is on {}",
-                                    instruction.op->name(), to_string(device())));
     std::vector<Arg> in, out;
     for (const Operand& operand : instruction.inputs) in.push_back(operand.arg());
     for (const Operand& operand : instruction.outputs) out.push_back(operand.arg());
-    return bind_collective({*instruction.op, in, out, {device(), plan.tf32, Purpose::run, &tuning}},
-                           instruction.attributes.as<CollectiveAttributes>(), communicator.get(),
-                           instruction.path);
+    const KernelRequest request{
+        *instruction.op, in, out, {device(), plan.tf32, Purpose::run, &tuning}};
+    const auto& attributes = instruction.attributes.as<CollectiveAttributes>();
+    return device().kind == Device::Kind::cpu
+               ? bind_collective(request, attributes, communicator.get(), instruction.path)
+               : bind_collective_on_gpu(request, attributes, link);
+  }
+
+  // Connects the GPUs of the ranks if a collective of the plan needs them.
+  void connect_ranks() {
+    if (device().kind == Device::Kind::cpu || !communicator) return;
+    const bool needed =
+        std::any_of(plan.instructions.begin(), plan.instructions.end(), [](const Instruction& i) {
+          return is_collective(*i.op) && i.attributes.as<CollectiveAttributes>().ranks > 1;
+        });
+    if (needed) link = cuda::rank_link(communicator, device());
   }
 
   void bind_kernels() {
@@ -287,8 +299,9 @@ Program::Program(const Graph& graph, Plan plan, const CompileOptions& options)
     throw DeviceError(fmt::format("[compile] the program is on {}, but its arena on {}",
                                   to_string(state_->device()), to_string(options.arena->device())));
   state_->communicator = options.communicator;
+  state_->connect_ranks();
   state_->bind_kernels();
-  state_->runner = make_runner(state_->device());
+  state_->runner = make_runner(state_->device(), state_->link);
   state_->leaves = leaves_of(state_->plan, graph);
   state_->materialise_variables(graph, options.offload_folder);
   state_->arena =

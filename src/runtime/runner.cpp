@@ -14,8 +14,9 @@ void Runner::raise(const Instruction& instruction, const Fault& fault) {
                                fault.position, fault.limit));
 }
 
-std::unique_ptr<Runner> make_runner(Device device) {
-  return device.kind == Device::Kind::cpu ? make_cpu_runner() : make_cuda_runner(device);
+std::unique_ptr<Runner> make_runner(Device device, std::shared_ptr<cuda::RankLink> link) {
+  return device.kind == Device::Kind::cpu ? make_cpu_runner()
+                                          : make_cuda_runner(device, std::move(link));
 }
 
 }  // namespace ebb

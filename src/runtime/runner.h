@@ -12,6 +12,10 @@
 
 namespace ebb {
 
+namespace cuda {
+class RankLink;
+}
+
 // A step with all of its kernels and pointers.
 struct BoundStep {
   const Plan& plan;
@@ -41,10 +45,11 @@ class Runner {
   [[noreturn]] static void raise(const Instruction& instruction, const Fault& fault);
 };
 
-std::unique_ptr<Runner> make_runner(Device device);
+// `link` connects the GPUs of several ranks, or is null.
+std::unique_ptr<Runner> make_runner(Device device, std::shared_ptr<cuda::RankLink> link);
 
 // The implementations.
 std::unique_ptr<Runner> make_cpu_runner();
-std::unique_ptr<Runner> make_cuda_runner(Device device);
+std::unique_ptr<Runner> make_cuda_runner(Device device, std::shared_ptr<cuda::RankLink> link);
 
 }  // namespace ebb

@@ -78,8 +78,8 @@ std::vector<Tensor> LeafSums::totals() const {
 Tensor LeafSums::over_ranks(const std::vector<Tensor>& own, std::size_t i, std::int64_t blocks,
                             std::int64_t first) const {
   const PathScope scope(paths_[i], PathScope::Kind::absolute);
-  const Tensor sum = result_ == Result::whole ? all_reduce(own, options_.count, blocks, first)
-                                              : reduce_scatter(own, options_.count, blocks, first);
+  const auto reduced = result_ == Result::whole ? all_reduce : reduce_scatter;
+  const Tensor sum = reduced(own, options_.count, blocks, first, options_.reduce);
   if (mark) mark(sum);
   return sum;
 }

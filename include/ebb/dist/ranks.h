@@ -14,6 +14,7 @@ namespace ebb::dist {
 struct RankPlace {
   int rank = 0, size = 1;
   int local_size = 1;  // ranks on this host
+  int local_rank = 0;  // this one among them, by which it chooses its GPU
   std::string
       starter;  // of the variables that said it: "ebb launch", "MASTER_ADDR", "mpirun", "srun"
   // Where rank 0 listens; an empty address: the transport is MPI.

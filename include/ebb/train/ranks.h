@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "ebb/communicator.h"
+
 namespace ebb {
 
 // What is divided among the ranks, as ranges of each flattened parameter.
@@ -28,6 +30,7 @@ struct RankOptions {
   int count = 1;            // ranks
   int rank = 0;             // this one
   Shard shard = Shard::nothing;
+  Reduce reduce = Reduce::exact;
 
   bool any() const { return leaves > 0; }
   bool shards(Shard stage) const { return count > 1 && shard >= stage; }

@@ -38,6 +38,7 @@ struct PlanningOptions {
   std::string accumulate = "1";          // or auto
   std::optional<std::int64_t> leaves;    // of a reproducible sum over the batch (train/ranks.h)
   std::string shard = "0";               // to 3, or auto: what ranks divide (train/ranks.h)
+  std::string reduce = "exact";          // or fast: who orders sums over ranks (Reduce)
   std::string precision = "fp32";
   std::optional<std::string> rounding;    // of parameters in pure-bf16
   std::optional<int> master_bits;         // beside those in split-bf16
@@ -54,6 +55,7 @@ struct PlanningOptions {
   bool tries_budgets = false;  // of a verb that plans for budgets of its own choice
   // The ranks of the run, which its starter decides, or those that are planned for.
   int ranks = 1, rank = 0;
+  int gpu = 0;  // of several ranks, the one that this rank uses
   std::shared_ptr<Communicator> communicator = nullptr;
 
   // Whether anything asks the planner to choose by time.
@@ -136,6 +138,7 @@ struct TrainSpec {
     field("clip-by", planning.clip_by, OnResume::by_name);
     field("accumulate", planning.accumulate, OnResume::by_name);
     field("leaves", planning.leaves, OnResume::by_name);
+    field("reduce", planning.reduce, OnResume::by_name);
     field("warmup", s.warmup, OnResume::by_name);
     field("steps", s.steps, s.schedule == "constant" ? OnResume::free : OnResume::by_name);
     field("precision", planning.precision, OnResume::by_name);

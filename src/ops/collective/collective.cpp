@@ -7,6 +7,7 @@
 #include "ebb/node.h"
 #include "ebb/ops.h"
 #include "ops/collective/pieces.h"
+#include "ops/cuda_kernels.h"
 
 namespace ebb {
 namespace {
@@ -49,6 +50,7 @@ Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> output
 OpSpec<CollectiveAttributes> collective(std::string_view name, std::string_view summary) {
   OpSpec<CollectiveAttributes> spec{.name = name, .summary = summary};
   spec.cpu = bind_alone;
+  spec.cuda = EBB_CUDA_KERNEL(bind_collective_alone_cuda);
   spec.cost = cost;
   spec.recomputable = false;  // what is summed is freed
   return spec;
@@ -81,7 +83,7 @@ const Op& all_reduce_op() {
       return std::vector{call.inputs[0]};
     };
     spec.gradient = [](const GradientCall& call, const CollectiveAttributes& a) {
-      return repeated(all_reduce({call.grad()}, a.ranks, a.ranks), call.input_count());
+      return repeated(all_reduce({call.grad()}, a.ranks, a.ranks, a.reduce), call.input_count());
     };
     spec.in_place = {{.output = 0, .input = 0}};
     return spec;
@@ -121,7 +123,7 @@ const Op& all_gather_op() {
     spec.gradient = [](const GradientCall& call, const CollectiveAttributes& a) {
       if (call.input_type(0).shape[0] != range_elements(a.shape.elements(), a.ranks))
         throw ValueError("[all_gather] only whole ranges have a gradient");
-      return std::vector{reduce_scatter({call.grad()}, a.ranks, a.ranks)};
+      return std::vector{reduce_scatter({call.grad()}, a.ranks, a.ranks, 0, a.reduce)};
     };
     // All ranks have the same plan, so that all gather again at the same place of it.
     spec.recomputable = true;
@@ -152,12 +154,14 @@ const Op& own_range_op() {
 }
 
 Tensor all_reduce(const std::vector<Tensor>& own_blocks, std::int64_t ranks, std::int64_t blocks,
-                  std::int64_t first) {
-  return apply1(all_reduce_op(), own_blocks, CollectiveAttributes{ranks, blocks, {}, first});
+                  std::int64_t first, Reduce reduce) {
+  return apply1(all_reduce_op(), own_blocks,
+                CollectiveAttributes{ranks, blocks, {}, first, reduce});
 }
 Tensor reduce_scatter(const std::vector<Tensor>& own_blocks, std::int64_t ranks,
-                      std::int64_t blocks, std::int64_t first) {
-  return apply1(reduce_scatter_op(), own_blocks, CollectiveAttributes{ranks, blocks, {}, first});
+                      std::int64_t blocks, std::int64_t first, Reduce reduce) {
+  return apply1(reduce_scatter_op(), own_blocks,
+                CollectiveAttributes{ranks, blocks, {}, first, reduce});
 }
 Tensor all_gather(const Tensor& range, const Shape& shape, std::int64_t ranks) {
   return apply1(all_gather_op(), {range}, CollectiveAttributes{ranks, 1, shape});
@@ -172,8 +176,37 @@ bool is_collective(const Op& op) {
          &op == &own_range_op();
 }
 
+Kernel bind_collective_on_gpu([[maybe_unused]] const KernelRequest& request,
+                              [[maybe_unused]] const CollectiveAttributes& a,
+                              [[maybe_unused]] const std::shared_ptr<cuda::RankLink>& link) {
+#ifdef EBB_HAS_CUDA
+  return bind_collective_cuda(request, a, link);
+#else
+  request.no_kernel(request.out().dtype());
+#endif
+}
+
+void require_ranks(const Op& op, const CollectiveAttributes& a, int present) {
+  if (a.ranks == 1) return;
+  if (present == 0)
+    throw ValueError(fmt::format("[{}] is for {} ranks, but the program has no communicator",
+                                 op.name(), a.ranks));
+  if (present != a.ranks)
+    throw ValueError(
+        fmt::format("[{}] is for {} ranks, but there are {}", op.name(), a.ranks, present));
+}
+
+void require_few_blocks(const Op& op, std::int64_t blocks, std::int64_t most) {
+  if (blocks > most)
+    throw ValueError(fmt::format(
+        "[{}] a rank on a GPU has at most {} blocks of leaves, but these are {}; best is a number "
+        "of leaves that is a power of two times the number of ranks",
+        op.name(), most, blocks));
+}
+
 LinkUse link_use(const Op& op, std::span<const TensorType> inputs,
-                 std::span<const TensorType> outputs, const CollectiveAttributes& a) {
+                 std::span<const TensorType> outputs, const CollectiveAttributes& a,
+                 Device::Kind kind) {
   if (a.ranks == 1 || &op == &own_range_op()) return {};
   const bool gathers = &op == &all_gather_op();
   const TensorType& whole = gathers ? outputs[0] : inputs[0];
@@ -182,11 +215,15 @@ LinkUse link_use(const Op& op, std::span<const TensorType> inputs,
   const Bytes others = (a.ranks - 1) * (range * size_of(whole.dtype));
   const std::int64_t slots = static_cast<std::int64_t>(inputs.size());
   LinkUse use;
-  if (!gathers) {
+  if (!gathers && a.reduce == Reduce::fast) {  // of the sum of a rank's blocks
+    use.sent += others, ++use.exchanges;
+  } else if (!gathers) {
     // Of one block a rank, only the ranks whose blocks count send theirs: this many on average.
     const bool some = slots == 1 && a.blocks < a.ranks;
     use.sent += some ? Bytes{others.count * a.blocks / a.ranks} : slots * others;
-    use.exchanges += slots * pieces_of(range, a.ranks, slots, whole.dtype).count;
+    // GPUs send all blocks of a piece at once, CPUs one after the other.
+    const std::int64_t pieces = pieces_of(range, a.ranks, slots, whole.dtype, kind).count;
+    use.exchanges += (kind == Device::Kind::cuda ? 1 : slots) * pieces;
   }
   if (gathers || &op == &all_reduce_op()) use.sent += others, ++use.exchanges;
   return use;

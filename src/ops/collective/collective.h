@@ -10,25 +10,33 @@
 // below n, whatever rank has which.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <string_view>
 
+#include "ebb/communicator.h"
 #include "ebb/op.h"
 
 namespace ebb {
 
-class Communicator;
+namespace cuda {
+class RankLink;
+}
 
 struct CollectiveAttributes {
   std::int64_t ranks = 1;
   std::int64_t blocks = 1;  // of sums
   Shape shape = {};         // of a gathered tensor
   std::int64_t first = 0;   // of the blocks of a sum
+  Reduce reduce = Reduce::exact;
   bool operator==(const CollectiveAttributes&) const = default;
   void visit(auto&& field) {
     field("ranks", ranks);
     field("blocks", blocks);
     field("shape", shape);
     field("first", first);
+    constexpr std::string_view names[] = {"exact", "fast"};
+    field.choice("reduce", reduce, names);
   }
 };
 
@@ -47,9 +55,9 @@ const Op& all_gather_op();      // ranges, by rank -> a tensor of `shape`
 const Op& own_range_op();       // a tensor that every rank has -> this rank's range of it
 
 Tensor all_reduce(const std::vector<Tensor>& own_blocks, std::int64_t ranks, std::int64_t blocks,
-                  std::int64_t first = 0);
+                  std::int64_t first = 0, Reduce reduce = Reduce::exact);
 Tensor reduce_scatter(const std::vector<Tensor>& own_blocks, std::int64_t ranks,
-                      std::int64_t blocks, std::int64_t first = 0);
+                      std::int64_t blocks, std::int64_t first = 0, Reduce reduce = Reduce::exact);
 Tensor all_gather(const Tensor& range, const Shape& shape, std::int64_t ranks);
 // `after` is not read: it delays the copy until that tensor exists, where it would otherwise be
 // made at the beginning of a step and kept until it is used.
@@ -63,11 +71,24 @@ struct LinkUse {
   std::int64_t exchanges = 0;
 };
 LinkUse link_use(const Op& op, std::span<const TensorType> inputs,
-                 std::span<const TensorType> outputs, const CollectiveAttributes& a);
+                 std::span<const TensorType> outputs, const CollectiveAttributes& a,
+                 Device::Kind kind);
 
 // The kernel for a rank. Without a communicator it can be described, and run if there is one rank.
 // `path` names the call in errors.
 Kernel bind_collective(const KernelRequest& request, const CollectiveAttributes& a,
                        Communicator* communicator, const std::string& path);
+// The same on a GPU; what is launched can be captured in a graph. An error in a build without CUDA.
+Kernel bind_collective_on_gpu(const KernelRequest& request, const CollectiveAttributes& a,
+                              const std::shared_ptr<cuda::RankLink>& link);
+Kernel bind_collective_cuda(const KernelRequest& request, const CollectiveAttributes& a,
+                            const std::shared_ptr<cuda::RankLink>& link);
+Kernel bind_collective_alone_cuda(const KernelRequest& request, const CollectiveAttributes& a);
+
+// An error unless a call that is about to run has the ranks that it is for; 0: there is no
+// communicator.
+void require_ranks(const Op& op, const CollectiveAttributes& a, int present);
+// An error if a rank has more blocks than its kernel can take.
+void require_few_blocks(const Op& op, std::int64_t blocks, std::int64_t most);
 
 }  // namespace ebb

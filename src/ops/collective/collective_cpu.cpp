@@ -52,14 +52,6 @@ class TreeSum {
   }
 };
 
-// The ranges of a flat tensor.
-struct Ranges {
-  std::int64_t elements, ranks, range;
-
-  std::int64_t begin(std::int64_t rank) const { return std::min(elements, rank * range); }
-  std::int64_t size(std::int64_t rank) const { return begin(rank + 1) - begin(rank); }
-};
-
 // A call of one rank. Its lists are made once, so that runs allocate nothing.
 class Call {
  public:
@@ -101,7 +93,8 @@ class Reduction : public Call {
         slots_(static_cast<std::int64_t>(request.inputs.size())),
         first_(a.first),
         blocks_(a.blocks),
-        pieces_(pieces_of(ranges_.range, a.ranks, slots_, request.in(0).dtype())),
+        pieces_(
+            pieces_of(ranges_.range, a.ranks, slots_, request.in(0).dtype(), Device::Kind::cpu)),
         whole_(whole),
         sources_(static_cast<std::size_t>(a.blocks)) {}
 
@@ -193,14 +186,13 @@ class Gathering : public Call {
 Kernel bind_collective(const KernelRequest& request, const CollectiveAttributes& a,
                        Communicator* communicator, const std::string& path) {
   const Op& op = request.op;
-  if (request.target.purpose == Purpose::run && a.ranks > 1) {
-    if (!communicator)
-      throw ValueError(fmt::format("[{}] is for {} ranks, but the program has no communicator",
-                                   op.name(), a.ranks));
-    if (communicator->size() != a.ranks)
-      throw ValueError(fmt::format("[{}] is for {} ranks, but there are {}", op.name(), a.ranks,
-                                   communicator->size()));
-  }
+  if (request.target.purpose == Purpose::run)
+    require_ranks(op, a, communicator ? communicator->size() : 0);
+  if (a.reduce == Reduce::fast && a.ranks > 1)
+    throw ValueError(
+        fmt::format("[{}] sums in NCCL's order run on GPUs alone; on the CPU all sums have the "
+                    "order of the tree",
+                    op.name()));
   if (&op == &own_range_op()) {
     const Ranges ranges{request.in(0).type.bytes().count, a.ranks,
                         request.out().type.bytes().count};
