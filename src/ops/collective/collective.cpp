@@ -42,8 +42,12 @@ Kernel bind_alone(const KernelRequest& request, const CollectiveAttributes& a) {
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
           const CollectiveAttributes& a) {
   Cost cost = default_cost(inputs, outputs, 0.0);
-  // What the others send is written to memory and read again.
-  cost.moved += 2 * (a.ranks - 1) * outputs[0].bytes();
+  // What the others send, a range of each tensor, is written to memory and read again.
+  const TensorType& whole = inputs[0];
+  const Bytes range = a.shape.rank() > 0
+                          ? whole.bytes()  // gathered: the input is a range
+                          : range_elements(whole.shape.elements(), a.ranks) * size_of(whole.dtype);
+  cost.moved += 2 * (a.ranks - 1) * (static_cast<std::int64_t>(inputs.size()) * range);
   return cost;
 }
 
