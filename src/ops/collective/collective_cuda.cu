@@ -203,7 +203,9 @@ class Reduction : public Call {
 
  private:
   // Whether the block of this number is part of the sum.
-  bool is_summed(std::int64_t number) const { return number >= first_ && number < first_ + blocks_; }
+  bool is_summed(std::int64_t number) const {
+    return number >= first_ && number < first_ + blocks_;
+  }
 
   std::int64_t size_at(std::int64_t rank, std::int64_t at) const {
     return std::clamp<std::int64_t>(ranges_.size(rank) - at, 0, pieces_.elements);
