@@ -50,9 +50,7 @@ class FolderWorkload : public Workload {
   nn::ModuleBase& model() override { return *folder_.module; }
   Tensor loss(const Batch& b) override {
     if (folder_.classifier) return folder_.classifier->loss(b.x(), b.y(), b.tensors.at(2));
-    if (pack_)
-      return folder_.lm->packed_loss(b.x(), b.y(),
-                                     {.texts = b.tensors.at(2), .positions = b.tensors.at(3)});
+    if (pack_) return folder_.lm->packed_loss(b.x(), b.y(), {.positions = b.tensors.at(2)});
     return fused_loss_ ? folder_.lm->loss(b.x(), b.y())
                        : cross_entropy(folder_.lm->logits(b.x()), b.y());
   }
