@@ -71,7 +71,7 @@ void refuse_single_level_options(const std::string& workload, const PlanningOpti
   refuse_where(planning.offload_folder.has_value(), "--offload-folder", workload);
   refuse_where(!planning.offload.empty(), "--offload", workload);
   refuse_where(planning.leaves.has_value(), "--leaves", workload);
-  refuse_where(planning.shard != 0, "--shard", workload);
+  refuse_where(planning.shard != "0", "--shard", workload);
   if (planning.on_nan == "skip")
     throw UsageError(fmt::format(
         "--on-nan skip is for workloads of one level, but {} has several: say stop or ignore",

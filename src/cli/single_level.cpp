@@ -16,6 +16,7 @@
 #include "cli/verb.h"
 #include "ebb/data/loader.h"
 #include "ebb/data/part.h"
+#include "ebb/io/checkpoint.h"
 #include "ebb/io/plan_file.h"
 #include "ebb/train/train_step.h"
 #include "ebb/version.h"
@@ -74,8 +75,10 @@ class SingleLevel : public Trainee {
   Evaluation evaluation(std::int64_t batches) override {
     CompileOptions compile = step_->options().compile;
     compile.arena = step_->arena();
-    return {task_->model(), metrics_of(*task_), task_->test, task_->batch_size, batches, compile,
-            memory()};
+    return {task_->model(), metrics_of(*task_),
+            task_->test,    task_->batch_size,
+            batches,        compile,
+            memory(),       [this](const Graph& graph) { return step_->gathered(graph); }};
   }
   void load() override {
     if (load_) task_->load();
@@ -119,11 +122,14 @@ class SingleLevel : public Trainee {
     io::save_checkpoint(file, task_->model(), *step_, own);
   }
   std::optional<std::string> non_finite_weight() const override {
-    const auto path = non_finite_variable(task_->model());
+    const auto path = non_finite_variable(step_->weights(), task_->model().buffers());
     return path ? std::optional(fmt::format("\"{}\"", *path)) : std::nullopt;
   }
   std::string tokenizer_json() const override { return task_->tokenizer_json; }
-  void save_model() override { task_->save(*command_.save); }
+  void save_model() override {
+    io::gather_weights(task_->model(), *step_);
+    if (leads(planning_)) task_->save(*command_.save);
+  }
 
   // --- Steps
 
@@ -323,8 +329,17 @@ workloads::TrainSpec single_level_spec(const TrainCommand& command) {
 int train_single_level(const TrainCommand& command, const std::optional<SavedRun>& saved,
                        Output output) {
   const Rates rates = command.planning.needs_rates() ? shared_rates(command.planning) : Rates{};
-  return train_run(command, saved, output,
-                   [&] { return std::make_unique<SingleLevel>(command, rates); });
+  TrainCommand settled = command;
+  if (settled.planning.shard == "auto") {
+    const auto task = make_task(command);
+    const Bytes beside = command.eval_batches > 0
+                             ? evaluation_keeps(task->model(), metrics_of(*task), *task->test)
+                             : Bytes{};
+    settle_shard(command.workload(), settled.planning,
+                 compile_options(command.planning, command.workload().seed, rates, {}, beside));
+  }
+  return train_run(settled, saved, output,
+                   [&] { return std::make_unique<SingleLevel>(settled, rates); });
 }
 
 }  // namespace ebb::cli

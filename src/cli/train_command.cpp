@@ -61,7 +61,7 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
                      "Run the plan in this file, which ebb plan --save has written for the same "
                      "options, instead of making one")
           ->type_name("FILE")
-          ->check(CLI::ExistingFile);
+          ->check(existing_file_at());
   for (const char* decides :
        {"--budget", "--host-budget", "--disk-budget", "--offload", "--recompute", "--whole-process",
         "--lanes", "--loss-walks", "--without"})

@@ -99,8 +99,6 @@ StepRules rules_of(const TrainOptions& options) {
   return rules;
 }
 
-bool shards(const RankOptions& ranks) { return ranks.shard != Shard::nothing && ranks.count > 1; }
-
 }  // namespace
 
 std::atomic<std::int64_t>& traced_steps() {
@@ -117,10 +115,12 @@ struct TrainStep::State {
   std::int64_t step = 0, optimizer_start = 0;
 
   ProgramsByShape programs;
+  std::optional<ParameterRanges> weights;  // with Shard::parameters
 
   // `like` is a batch, or the types of one.
   template <class Like>
   Program& program_for(const Like& like) {
+    if (weights) weights->take_over();
     return programs.program(like, [&](const auto& types) { return trace(types); });
   }
 
@@ -155,9 +155,7 @@ struct TrainStep::State {
       rules.norm = [&](const std::vector<Tensor>& gradients) {
         std::vector<Shape> shapes;
         for (const nn::NamedVariable& p : parameters) shapes.push_back(p.variable.shape());
-        RankOptions ranks = options.ranks;
-        if (!shards(ranks)) ranks.shard = Shard::nothing;
-        return reproducible_norm(gradients, shapes, ranks);
+        return reproducible_norm(gradients, shapes, options.ranks);
       };
     StepBuilder builder(rules, store, model.device());
     std::optional<LeafTrace> leaves;
@@ -187,9 +185,9 @@ struct TrainStep::State {
       result.graph.updates.insert(result.graph.updates.end(), updates.begin(), updates.end());
     };
     add(scaling.updates);
-    if (shards(options.ranks))
+    if (options.ranks.shards(Shard::state))
       add(sharded_updates(optimizer, parameters, traced.gradients, rate, scaling.step,
-                          scaling.factor, store, options.ranks));
+                          scaling.factor, store, options.ranks, ranges()));
     else
       add(optimizer.updates(parameters, traced.gradients, rate, scaling.step, scaling.factor,
                             store));
@@ -198,13 +196,16 @@ struct TrainStep::State {
                                    : forward.updates(),
                                sound));
     names = std::move(result.names);
-    return std::move(result.graph);
+    return weights ? weights->gathered(result.graph) : std::move(result.graph);
   }
+
+  const ParameterRanges* ranges() const { return weights ? &*weights : nullptr; }
 
   // The parameters as the optimizer sees them: ranges if the state is sharded.
   std::vector<nn::NamedVariable> optimized() const {
     const auto parameters = model.trainable_parameters();
-    return shards(options.ranks) ? ranges_of(parameters, options.ranks) : parameters;
+    return options.ranks.shards(Shard::state) ? ranges_of(parameters, options.ranks, ranges())
+                                              : parameters;
   }
 
  private:
@@ -239,10 +240,10 @@ struct TrainStep::State {
 
   Tensor weight_of_leaves(const LeafTrace& trace) const {
     if (!options.weight || trace.blocks.leaves == 1) return {};
-    LeafSums sums(trace.blocks);
+    LeafSums sums(trace.ranks, trace.blocks, LeafSums::Result::whole, {"weight_of_leaves"});
     for (const MicroBatch& leaf : trace.leaves)
       sums.add({cast(stop_gradient(options.weight(leaf.batch)), f32)});
-    return over_ranks(sums.blocks_of(0), trace.ranks, trace.blocks);
+    return sums.totals().front();
   }
 };
 
@@ -256,14 +257,17 @@ TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunc
                        0,
                        0,
                        ProgramsByShape(model.device(), options.compile),
+                       {},
                        {}}) {
   check_options(model, options);
-  if (shards(options.ranks)) {
+  if (options.ranks.shards(Shard::parameters)) state_->weights.emplace(model, options.ranks);
+  if (options.ranks.shards(Shard::state)) {
     if (options.form.value_or(usual_form(options.precision)).draws())
       throw ValueError(
           "state cannot be sharded while weights are rounded stochastically: the numbers drawn "
           "depend on an element's place in the whole tensor");
     require_elementwise(state_->optimizer);
+    state_->optimizer = state_->optimizer.for_ranges_of(model.trainable_parameters());
   }
 }
 TrainStep::~TrainStep() = default;
@@ -361,6 +365,18 @@ Program::FileTraffic TrainStep::file_traffic(const std::vector<TensorType>& batc
   return state_->program_for(batch).file_traffic();
 }
 optim::StateStore& TrainStep::optimizer_state() { return state_->store; }
+std::vector<nn::NamedVariable> TrainStep::weights() {
+  State& s = *state_;
+  std::vector<nn::NamedVariable> all = s.model.parameters();
+  if (!s.weights) return all;
+  s.weights->take_over();
+  for (nn::NamedVariable& p : all)
+    if (const Variable range = s.weights->of(p)) p.variable = range;
+  return all;
+}
+Graph TrainStep::gathered(const Graph& graph) const {
+  return state_->weights ? state_->weights->gathered(graph) : graph;
+}
 void TrainStep::make_state() {
   State& s = *state_;
   const Device device = s.model.device();

@@ -19,6 +19,9 @@ struct Document {
   bool has_prompt = false;
 };
 
+// Whether a file's name says that it holds JSON lines: .jsonl, plain or compressed.
+bool is_json_lines(const std::filesystem::path& path);
+
 // Other keys are passed over, and so are empty lines.
 std::vector<Document> read_documents(const std::filesystem::path& path);
 

@@ -39,6 +39,10 @@ struct CheckpointSummary {
 };
 CheckpointSummary read_summary(const std::filesystem::path& file);
 
+// With Shard::parameters: gives the model on rank 0 its whole weights, for whatever reads them
+// there. All ranks must call it; with other shards it does nothing.
+void gather_weights(const nn::ModuleBase& model, TrainStep& step);
+
 // The total size of a checkpoint's tensors; the header adds a little.
 Bytes checkpoint_bytes(const nn::ModuleBase& model, TrainStep& step);
 

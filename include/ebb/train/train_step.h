@@ -120,6 +120,13 @@ class TrainStep {
   ByTier<Bytes> held(const std::vector<TensorType>& batch);
   Program::FileTraffic file_traffic(const std::vector<TensorType>& batch);
 
+  // The model's parameters, with the variables that hold their values: with Shard::parameters those
+  // of this rank's ranges, flattened and filled up with zeros. The model's own have none then.
+  std::vector<nn::NamedVariable> weights();
+  // A graph that reads the model's parameters, such as that of an evaluation, for these variables:
+  // with Shard::parameters it gathers what it reads, so that all ranks must run it.
+  Graph gathered(const Graph& graph) const;
+
   // Everything except the weights that a resumed run needs to repeat the same bits.
   optim::StateStore& optimizer_state();
   // Creates every variable of that state, even before the first plan.

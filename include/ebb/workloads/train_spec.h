@@ -37,7 +37,7 @@ struct PlanningOptions {
   std::optional<std::string> optimizer;  // none: the workload's own
   std::string accumulate = "1";          // or auto
   std::optional<std::int64_t> leaves;    // of a reproducible sum over the batch (train/ranks.h)
-  std::int64_t shard = 0;                // 0: nothing, 1: the optimizer's state
+  std::string shard = "0";               // to 3, or auto: what ranks divide (train/ranks.h)
   std::string precision = "fp32";
   std::optional<std::string> rounding;    // of parameters in pure-bf16
   std::optional<int> master_bits;         // beside those in split-bf16
@@ -58,7 +58,7 @@ struct PlanningOptions {
 
   // Whether anything asks the planner to choose by time.
   bool needs_rates() const {
-    return budget || recompute || device != "cpu" || accumulate == "auto";
+    return budget || recompute || device != "cpu" || accumulate == "auto" || shard == "auto";
   }
 };
 

@@ -25,9 +25,9 @@ void check_blocks(const Call& call, const CollectiveAttributes& a) {
     if (call.inputs[static_cast<std::size_t>(i)] != call.inputs[0])
       call.fail_shape(fmt::format("all blocks must have one type, but block {} is {}", i,
                                   to_string(call.inputs[static_cast<std::size_t>(i)])));
-  if (a.blocks < 1 || a.blocks > a.ranks * call.count())
-    call.fail_value(fmt::format("{} ranks with {} blocks each cannot have {} in all", a.ranks,
-                                call.count(), a.blocks));
+  if (a.blocks < 1 || a.first < 0 || a.blocks > a.ranks * call.count() - a.first)
+    call.fail_value(fmt::format("{} ranks with {} blocks each cannot have {} from number {} on",
+                                a.ranks, call.count(), a.blocks, a.first));
 }
 
 Shape range_shape(const Call& call, const CollectiveAttributes& a) {
@@ -50,7 +50,7 @@ OpSpec<CollectiveAttributes> collective(std::string_view name, std::string_view 
   OpSpec<CollectiveAttributes> spec{.name = name, .summary = summary};
   spec.cpu = bind_alone;
   spec.cost = cost;
-  spec.recomputable = false;  // all ranks would have to run it again
+  spec.recomputable = false;  // what is summed is freed
   return spec;
 }
 
@@ -123,6 +123,8 @@ const Op& all_gather_op() {
         throw ValueError("[all_gather] only whole ranges have a gradient");
       return std::vector{reduce_scatter({call.grad()}, a.ranks, a.ranks)};
     };
+    // All ranks have the same plan, so that all gather again at the same place of it.
+    spec.recomputable = true;
     return spec;
   }());
   return op;
@@ -149,12 +151,13 @@ const Op& own_range_op() {
   return op;
 }
 
-Tensor all_reduce(const std::vector<Tensor>& own_blocks, std::int64_t ranks, std::int64_t blocks) {
-  return apply1(all_reduce_op(), own_blocks, CollectiveAttributes{ranks, blocks, {}});
+Tensor all_reduce(const std::vector<Tensor>& own_blocks, std::int64_t ranks, std::int64_t blocks,
+                  std::int64_t first) {
+  return apply1(all_reduce_op(), own_blocks, CollectiveAttributes{ranks, blocks, {}, first});
 }
 Tensor reduce_scatter(const std::vector<Tensor>& own_blocks, std::int64_t ranks,
-                      std::int64_t blocks) {
-  return apply1(reduce_scatter_op(), own_blocks, CollectiveAttributes{ranks, blocks, {}});
+                      std::int64_t blocks, std::int64_t first) {
+  return apply1(reduce_scatter_op(), own_blocks, CollectiveAttributes{ranks, blocks, {}, first});
 }
 Tensor all_gather(const Tensor& range, const Shape& shape, std::int64_t ranks) {
   return apply1(all_gather_op(), {range}, CollectiveAttributes{ranks, 1, shape});
@@ -180,7 +183,9 @@ LinkUse link_use(const Op& op, std::span<const TensorType> inputs,
   const std::int64_t slots = static_cast<std::int64_t>(inputs.size());
   LinkUse use;
   if (!gathers) {
-    use.sent += slots * others;
+    // Of one block a rank, only the ranks whose blocks count send theirs: this many on average.
+    const bool some = slots == 1 && a.blocks < a.ranks;
+    use.sent += some ? Bytes{others.count * a.blocks / a.ranks} : slots * others;
     use.exchanges += slots * pieces_of(range, a.ranks, slots, whole.dtype).count;
   }
   if (gathers || &op == &all_reduce_op()) use.sent += others, ++use.exchanges;
