@@ -47,6 +47,7 @@ ROWS = [
     ("resnet50 bf16, budget 2350MiB", f"{RESNET} --precision bf16 --budget 2350MiB", "resnet50:bf16 resnet50:bf16+compile",
      0.9, 0.7),
     ("bert fp16, budget 3800MiB", f"{BERT} --precision fp16 --budget 3800MiB", "bert:fp16", 0.8, 0.5),
+    ("bert fp32, keep all", f"{BERT} --precision fp32", "bert:fp32 bert:fp32+compile", 1.0, 0.85),
 ]
 
 

@@ -165,11 +165,13 @@ def resnet50(variant, batch=256):
 
 
 def bert(variant, batch=32, sequence=512):
-    """fp16 (autocast and GradScaler, eager), fp32"""
+    """fp16 (autocast and GradScaler), fp32; each with +compile or eager"""
     from transformers import BertConfig, BertForSequenceClassification
     with torch.device("cuda"):
         model = BertForSequenceClassification(BertConfig(num_labels=4, attn_implementation="sdpa"))
     model.train()
+    torch.set_float32_matmul_precision("highest")
+    run = torch.compile(model) if "compile" in variant else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     half = "fp16" in variant
     scaler = torch.amp.GradScaler("cuda", enabled=half)
@@ -178,7 +180,7 @@ def bert(variant, batch=32, sequence=512):
 
     def step():
         with torch.autocast("cuda", dtype=torch.float16, enabled=half):
-            loss = model(input_ids=ids, labels=labels).loss
+            loss = run(input_ids=ids, labels=labels).loss
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()

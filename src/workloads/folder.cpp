@@ -67,8 +67,7 @@ class FolderWorkload : public Workload {
   Tensor loss(const Batch& b) override {
     if (folder_.masked_lm) return folder_.masked_lm->loss(b.x(), b.y(), b.at(2));
     if (folder_.classifier) return folder_.classifier->loss(b.x(), b.y(), b.at(2));
-    if (pack_)
-      return folder_.lm->packed_loss(b.x(), b.y(), {.texts = b.at(2), .positions = b.at(3)});
+    if (pack_) return folder_.lm->packed_loss(b.x(), b.y(), {.positions = b.at(2)});
     return fused_loss_ ? folder_.lm->loss(b.x(), b.y())
                        : cross_entropy(folder_.lm->logits(b.x()), b.y());
   }
