@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/calibration.h"
 #include "cli/memory_check.h"
 #include "cli/options.h"
 #include "cli/verb.h"
@@ -59,6 +60,11 @@ class Eval : public Verb {
         .positive();
     add_option(app, "--base", base_, "Bits in which weights of linear layers are stored")
         .one_of({"int8", "int4", "nf4"});
+    add_option(app, "--calibrate", calibrate_,
+               "With --base: choose the codes by GPTQ on this text, or int32 tokens as FILE.bin; "
+               "default: plain rounding")
+        .existing_file()
+        .needs("--base");
     add_option(app, "--adapter", adapter_, "A folder of an adapter in PEFT's format")
         .existing_folder()
         .type_name("DIR");
@@ -75,7 +81,10 @@ class Eval : public Verb {
     const bool labelled = text_.empty() || workloads::has_labels(text_);
     folder_ = io::open_folder(model_, device::cpu, f32,
                               labelled ? io::EncoderHead::classifier : io::EncoderHead::masked_lm);
-    if (base_) nn::adapt(*folder_.module, {.base = low_bits_by_name(*base_)});
+    if (calibrate_)
+      pack_calibrated();
+    else if (base_)
+      nn::adapt(*folder_.module, {.base = low_bits_by_name(*base_)});
     if (adapter_) io::load_adapter(*adapter_, *folder_.module);
     if (!folder_.lm && !tokens_.empty())
       throw FileError(fmt::format(
@@ -102,6 +111,19 @@ class Eval : public Verb {
   }
 
  private:
+  // Reads the weights at once: GPTQ needs them all, and the inputs of every layer.
+  void pack_calibrated() {
+    if (!folder_.lm)
+      throw UsageError("--calibrate is for models that predict the next token: GPT-2 and Llama");
+    Bytes weights;
+    for (const nn::NamedVariable& p : folder_.module->parameters())
+      weights += p.variable.type().bytes();
+    require_memory(weights, device::cpu, overcommit_, "plain rounding takes less: no --calibrate");
+    folder_.load();
+    loaded_ = true;
+    pack_on_data(*folder_.module, *folder_.lm, low_bits_by_name(*base_), *calibrate_, model_);
+  }
+
   // Plans for batches of `types(rows)`, and reads the weights once it is known that all fits. Gives
   // the rows of a batch.
   std::int64_t prepare(std::int64_t rows,
@@ -118,7 +140,7 @@ class Eval : public Verb {
     const Plan& plan = step_->plan(types(rows));
     require_memory(plan.peak, device::cpu, overcommit_, "a smaller --batch takes less");
     peak_ = plan.peak;
-    folder_.load();
+    if (!loaded_) folder_.load();
     return rows;
   }
 
@@ -230,7 +252,8 @@ class Eval : public Verb {
   std::int64_t batch_ = 1;
   std::optional<std::int64_t> sequence_;
   std::optional<std::string> budget_, base_;
-  std::optional<fs::path> adapter_;
+  std::optional<fs::path> adapter_, calibrate_;
+  bool loaded_ = false;  // the weights of the folder
   bool overcommit_ = false;
   io::ModelFolder folder_;
   std::optional<EvalStep> step_;

@@ -17,6 +17,7 @@
 #include "cli/numbers.h"
 #include "cli/process_memory.h"
 #include "cli/ranks.h"
+#include "cli/sparsity.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
 #include "core/cuda/cuda.h"
@@ -166,6 +167,7 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->transform(drivable_device)
       ->capture_default_str()
       ->group(group);
+  add_sparsity_options(app, options.sparsity);
   app.add_flag("--huge-pages", options.machine.huge_pages, "Ask for pages of 2 MiB")->group(group);
   app.add_flag("--lock-memory", options.machine.lock_memory, "Ask that memory is never paged out")
       ->group(group);
@@ -230,6 +232,9 @@ workloads::Options placed(const workloads::Options& options, const PlanningOptio
   result.dtype = parameter_dtype(precision);
   if (!result.layout && uses(result, workloads::Setting::layout))
     result.layout = fastest_layout(result.device, precision, planning.tf32);
+  if (planning.sparsity.any() && result.lora)
+    throw UsageError(
+        "--sparsity is of weights that are trained, but --lora trains small matrices beside them");
   if (planning.loss_walks && !uses(result, workloads::Setting::fused_loss))
     throw UsageError(
         fmt::format("--loss-walks is of a fused loss, which {} does not have; it is for {}",
@@ -250,6 +255,9 @@ TrainOptions step_options(const PlanningOptions& options) {
                   : options.clip_by == "two-backwards" ? ClipBy::two_backwards
                                                        : ClipBy::this_norm;
   train.ranks = rank_options(options);
+  train.sparse = sparse_training(options.sparsity);
+  if (train.sparse && options.ranks > 1)
+    throw UsageError("--sparsity is for one rank, but there are several");
   return train;
 }
 

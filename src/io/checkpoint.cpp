@@ -170,6 +170,19 @@ Notes load_checkpoint(const std::filesystem::path& path, nn::ModuleBase& model, 
   return checkpoint.notes();
 }
 
+void load_masks(const std::filesystem::path& path, TrainStep& step) {
+  const CheckpointFile checkpoint(path, step_format);
+  const SafetensorsFile& file = checkpoint.file();
+  Variables masks;
+  for (const auto& [weight_path, mask] : step.masks())
+    masks.emplace(fmt::format("{}{}.mask", optimizer, weight_path), mask);
+  require_none(checkpoint, misfits(file, types_in_file(masks, {}), [](const std::string& name) {
+                 return name.starts_with(optimizer) && name.ends_with(".mask");
+               }));
+  file.check_tensors();
+  for (const auto& [name, variable] : masks) file.load(name, variable);
+}
+
 CheckpointSummary read_summary(const std::filesystem::path& path) {
   const CheckpointFile checkpoint(path, {});
   return {checkpoint.count("step"), checkpoint.notes()};
