@@ -3,18 +3,20 @@
 memory bandwidth that they reach.
 
 usage: generate.py EBB [--models gpt2,gpt2-xl,llama-8b] [--batches 1,64] [--prompt 16] [--tokens 128]
-                   [--device cuda|cpu] [--precision bf16|fp32] [--bandwidth GB/s] [--folders DIR] [--without-peer]
+                   [--device cuda|cpu] [--precision bf16|fp32] [--bits 16,8,4] [--bandwidth GB/s] [--folders DIR]
+                   [--peer-modes reduce-overhead,max-autotune-no-cudagraphs] [--without-peer]
        EBB: the program ebb
 
 Makes the folders itself (in --folders, or in a temporary place). On a GPU the peer is transformers with torch.compile
-(mode max-autotune-no-cudagraphs and reduce-overhead, the better of the two) and a static cache; on the CPU it is
-transformers without compilation, with its dynamic cache. Both generate the same number of tokens for the same prompts;
+(the best of --peer-modes) and a static cache; on the CPU it is transformers without compilation, with its dynamic
+cache. With --bits 8 or 4 ebb stores the weights of linear layers in fewer bits; the peer runs at --precision only. Both generate the same number of tokens for the same prompts;
 the peer's time is that of its decode steps alone. Prints one JSON document.
 
---bandwidth: of the device's memory, to compute the share: (weights + keys and values read) per step. Default: 4800 on a
+--bandwidth: of the device's memory, to compute the share: (weights + keys and values read) per step, at --precision. Default: 4800 on a
 GPU (H200), measured by a copy on the CPU.
 """
 import argparse
+import itertools
 import json
 import pathlib
 import subprocess
@@ -42,15 +44,15 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
-def make_folder(name, folder, dtype):
-    """Weights with transformers' names and shapes, drawn one tensor at a time."""
+def make_folder(name, folder, dtype, device):
+    """Weights with transformers' names and shapes, drawn one tensor at a time on the device."""
     if (folder / "model.safetensors").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
     config = CONFIGS[name]
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator(device).manual_seed(1)
     tied = getattr(config, "tie_word_embeddings", False)
     tensors = {}
     for key, value in model.state_dict().items():
@@ -59,7 +61,8 @@ def make_folder(name, folder, dtype):
         if value.dim() < 2:
             tensors[key] = torch.full(value.shape, 0.0 if key.endswith("bias") else 1.0, dtype=dtype)
         else:
-            tensors[key] = torch.randn(value.shape, generator=generator).mul_(0.02).to(dtype)
+            drawn = torch.randn(value.shape, generator=generator, device=device)
+            tensors[key] = drawn.mul_(0.02).to(dtype).cpu()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config.architectures = [type(model).__name__]
     config.dtype = dtype
@@ -81,9 +84,11 @@ def bytes_per_step(config, parameters, batch, prompt, tokens, size):
     return (weights + cache) * size
 
 
-def run_ebb(program, folder, prompts, tokens, options):
+def run_ebb(program, folder, prompts, tokens, bits, options):
     command = [program, "generate", "--model", str(folder), "--max-tokens", str(tokens), "--greedy", "--ignore-end",
                "--precision", options.precision, "--device", options.device, "--json"]
+    if bits != 16:
+        command += ["--bits", str(bits)]
     path = folder / "prompts.jsonl"
     path.write_text("".join(json.dumps({"ids": prompt}) + "\n" for prompt in prompts))
     command += ["--batch", str(path), "--sequences", str(len(prompts))]
@@ -104,7 +109,7 @@ def run_peer(folder, prompts, tokens, options):
     ids = torch.tensor(prompts, device=device)
     batch, length = ids.shape
     best = None
-    modes = ["reduce-overhead", "max-autotune-no-cudagraphs"] if device.startswith("cuda") else [None]
+    modes = options.peer_modes.split(",") if device.startswith("cuda") else [None]
     for mode in modes:
         step = model if mode is None else torch.compile(model, mode=mode, fullgraph=True)
         rates = []
@@ -161,7 +166,9 @@ def main():
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--precision", default="bf16", choices=DTYPES)
+    parser.add_argument("--bits", default="16", help="of the weights of linear layers; 16: as --precision says")
     parser.add_argument("--bandwidth", type=float)
+    parser.add_argument("--peer-modes", default="reduce-overhead,max-autotune-no-cudagraphs")
     parser.add_argument("--folders", type=pathlib.Path)
     parser.add_argument("--without-peer", action="store_true")
     options = parser.parse_args()
@@ -170,15 +177,15 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         for name in options.models.split(","):
             folder = (options.folders or pathlib.Path(temporary)) / f"{name}-{options.precision}"
-            make_folder(name, folder, DTYPES[options.precision])
+            make_folder(name, folder, DTYPES[options.precision], options.device)
             config = CONFIGS[name]
             with torch.device("meta"):
                 parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
-            for batch in map(int, options.batches.split(",")):
+            for batch, bits in itertools.product(map(int, options.batches.split(",")), map(int, options.bits.split(","))):
                 prompts = prompts_of(batch, options.prompt, config.vocab_size)
-                ours = run_ebb(options.ebb, folder, prompts, options.tokens, options)
+                ours = run_ebb(options.ebb, folder, prompts, options.tokens, bits, options)
                 row = {"model": name, "batch": batch, "parameters": parameters, "precision": options.precision,
-                       "device": options.device, "prompt": options.prompt, "tokens": options.tokens}
+                       "bits": bits, "device": options.device, "prompt": options.prompt, "tokens": options.tokens}
                 if "error" in ours:
                     row["error"] = ours["error"]
                 else:
@@ -186,8 +193,9 @@ def main():
                                            BYTES[options.precision])
                     row["ebb"] = {key: ours[key] for key in ("tokens_per_s", "ms_per_step", "planned_peak_bytes",
                                                              "measured_peak_bytes")}
-                    row["ebb"]["bandwidth_share"] = moved / (ours["ms_per_step"] * 1e-3) / (bandwidth * 1e9)
-                if not options.without_peer:
+                    if bits == 16:
+                        row["ebb"]["bandwidth_share"] = moved / (ours["ms_per_step"] * 1e-3) / (bandwidth * 1e9)
+                if not options.without_peer and bits == 16:
                     try:
                         peer = run_peer(folder, prompts, options.tokens, options)
                         row["transformers"] = {key: value for key, value in peer.items() if key != "ids"}
