@@ -175,12 +175,12 @@ void load_masks(const std::filesystem::path& path, TrainStep& step) {
   const SafetensorsFile& file = checkpoint.file();
   Variables masks;
   for (const auto& [weight_path, mask] : step.masks())
-    masks.emplace(fmt::format("{}{}.mask", optimizer, weight_path), mask);
-  require_none(checkpoint, misfits(file, types_in_file(masks, {}), [](const std::string& name) {
+    masks.emplace(fmt::format("{}{}.mask", optimizer, weight_path), Stored{mask, mask.type()});
+  require_none(checkpoint, misfits(file, masks, [](const std::string& name) {
                  return name.starts_with(optimizer) && name.ends_with(".mask");
                }));
   file.check_tensors();
-  for (const auto& [name, variable] : masks) file.load(name, variable);
+  for (const auto& [name, stored] : masks) file.load(name, stored.variable);
 }
 
 CheckpointSummary read_summary(const std::filesystem::path& path) {
