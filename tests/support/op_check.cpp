@@ -154,7 +154,7 @@ double allowed_error(const Sample& sample, DType dtype) {
     case DType::float64:
       return 1e-11;
     case DType::float32:
-      return 64.0 * 0x1p-23;
+      return sample.float_tolerance_factor * 0x1p-23;
     case DType::float16:
       return sample.half_tolerance_factor * 0x1p-10;
     default:

@@ -53,6 +53,8 @@ struct Sample {
   double half_tolerance_factor = 4.0;
   bool second_order = true;
   bool low_precision = true;  // whether float32 and half kernels are compared with float64's
+  // Error allowed in float32, in units of 2⁻²³: sums inside ops lose a few bits.
+  double float_tolerance_factor = 64.0;
 };
 
 // Which checks run: all, or only those that need a CUDA device (--only-cuda), where the rest has

@@ -32,6 +32,9 @@ void check_heads(const Heads& heads, const AttentionOptions& options,
                   return std::vector{scaled_dot_product_attention(x[0], x[1], x[2], with_mask)};
                 }};
   sample.inputs.insert(sample.inputs.end(), mask.begin(), mask.end());
+  // With two keys, gradients of scores are differences of numbers that are nearly equal, of which
+  // float32's products on tensor cores leave out up to 2⁻²¹.
+  if (heads.keys <= 2) sample.float_tolerance_factor = 128.0;
   check_cuda(sample);
 }
 
