@@ -34,6 +34,28 @@ TEST(CommandLinePrune, LossesOfPrunedFoldersAreThoseOfTransformers) {
   }
 }
 
+// GPTQ on the command line: other codes than plain rounding's, in the same bytes.
+TEST(CommandLinePrune, EvaluationCalibratesPackedWeights) {
+  const std::string tokens = (golden_models / "tokens.bin").string();
+  const auto evaluate = [&](const std::string& options) {
+    const Outcome outcome = run("eval" + options + " --tokens " + tokens + " --json");
+    EXPECT_EQ(outcome.code, 0) << outcome.output;
+    return nlohmann::json::parse(outcome.output);
+  };
+  for (const char* name : {"gpt2", "llama"}) {
+    const auto dense = evaluate(model(name)), plain = evaluate(model(name) + " --base int4"),
+               chosen = evaluate(model(name) + " --base int4 --calibrate " + tokens);
+    EXPECT_NE(chosen.at("loss"), plain.at("loss")) << name;
+    EXPECT_NEAR(chosen.at("loss").get<double>(), dense.at("loss").get<double>(), 0.1) << name;
+    EXPECT_EQ(chosen.at("planned_peak_bytes"), plain.at("planned_peak_bytes")) << name;
+  }
+  expect_usage_error("eval" + model("gpt2") + " --tokens " + tokens + " --calibrate " + tokens,
+                     "--base");
+  expect_usage_error(
+      "eval" + model("bert") + " --text " + tokens + " --base int4 --calibrate " + tokens,
+      "GPT-2 and Llama");
+}
+
 TEST(CommandLinePrune, TellsWhatWentAndWhatItSaves) {
   const TemporaryFolder folder;
   const std::string at = folder.path().string();
