@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "ebb/bytes.h"
 #include "ebb/error.h"
 #include "ebb/node.h"
@@ -42,8 +44,12 @@ Kernel bind_alone(const KernelRequest& request, const CollectiveAttributes& a) {
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
           const CollectiveAttributes& a) {
   Cost cost = default_cost(inputs, outputs, 0.0);
-  // What the others send is written to memory and read again.
-  cost.moved += 2 * (a.ranks - 1) * outputs[0].bytes();
+  // What the others send is written to memory and read again: their parts of a range, or their
+  // ranges of the whole, and for all_reduce both.
+  const bool both = inputs[0].shape == outputs[0].shape;
+  const Bytes range = both ? Bytes{outputs[0].bytes().count / a.ranks}
+                           : std::min(inputs[0].bytes(), outputs[0].bytes());
+  cost.moved += (both ? 2 : 1) * 2 * (a.ranks - 1) * range;
   return cost;
 }
 
