@@ -18,6 +18,7 @@
 #include "cli/help_defaults.h"
 #include "cli/short_waits.h"
 #include "cli/verb.h"
+#include "ebb/communicator.h"
 #include "ebb/version.h"
 
 namespace ebb::cli {
@@ -177,6 +178,12 @@ int run(int argc, char** argv) {
     return report(e.what(), wrong_usage);
   } catch (const std::bad_alloc&) {
     return report("out of memory", failure);
+  } catch (const RankError& e) {
+    // At once: a thread may still be in a library that waits for the lost rank, and the others
+    // count on this process to end.
+    report(e.what(), failure);
+    std::cout.flush(), std::fflush(stdout);
+    std::_Exit(failure);
   } catch (const Error& e) {
     return report(e.what(), failure);
   } catch (const std::filesystem::filesystem_error& e) {

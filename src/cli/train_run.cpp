@@ -94,7 +94,8 @@ class RankClock {
 // On a GPU a recorded step contains its exchanges: the host cannot time them, and the plan tells
 // what they send.
 nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Read& clock,
-                                   const PlanningOptions& planning, const Plan& plan) {
+                                   const PlanningOptions& planning, Trainee& trainee) {
+  const Plan& plan = trainee.memory().plan;
   const bool gpu = plan.device.kind == Device::Kind::cuda;
   nlohmann::ordered_json fields{{"rank", planning.rank},
                                 {"transport", gpu ? "nccl" : planning.communicator->transport()},
@@ -191,8 +192,8 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   result.machine = trainee.arena().report();
   if (pinned) result.machine.pinned_threads = pinned->grant();
   if (planning.communicator)
-    result.per_rank = json_text(
-        gather_fields(planning, rank_fields(result, waited, planning, trainee.memory().plan)));
+    result.per_rank =
+        json_text(gather_fields(planning, rank_fields(result, waited, planning, trainee)));
   if (command.save && (leads(planning) || together)) {
     require_finite_weights(trainee, planning);
     trainee.save_model();

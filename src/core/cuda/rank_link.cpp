@@ -30,8 +30,10 @@ using std::chrono::seconds;
 constexpr milliseconds look_every{100};
 // For all ranks to meet in NCCL, which they enter together.
 constexpr seconds patience_at_start{120};
-// For the device and NCCL to end after an abort, and for others to tell which rank was lost.
+// For NCCL to end, and for others to tell which rank was lost. After an abort NCCL may take seconds
+// more, which nobody needs to wait for: the device is free already.
 constexpr seconds patience_at_end{5};
+constexpr milliseconds patience_after_abort{200};
 
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
@@ -322,7 +324,7 @@ class NcclLink final : public RankLink {
     std::unique_lock lock(shared_->mutex);
     shared_->stopping = true;
     shared_->changed.notify_all();
-    shared_->changed.wait_for(lock, patience_at_end,
+    shared_->changed.wait_for(lock, failed() ? patience_after_abort : milliseconds(patience_at_end),
                               [&] { return shared_->ended || !shared_->made; });
   }
 

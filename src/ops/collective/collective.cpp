@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "ebb/bytes.h"
 #include "ebb/error.h"
 #include "ebb/node.h"
@@ -42,12 +44,15 @@ Kernel bind_alone(const KernelRequest& request, const CollectiveAttributes& a) {
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
           const CollectiveAttributes& a) {
   Cost cost = default_cost(inputs, outputs, 0.0);
-  // What the others send, a range of each tensor, is written to memory and read again.
+  // What the others send is written to memory and read again: their parts of this rank's range, one
+  // for each block, or their ranges of the whole, and for all_reduce both.
+  const bool gathers = a.shape.rank() > 0, both = !gathers && inputs[0].shape == outputs[0].shape;
   const TensorType& whole = inputs[0];
-  const Bytes range = a.shape.rank() > 0
-                          ? whole.bytes()  // gathered: the input is a range
+  const Bytes range = gathers
+                          ? whole.bytes()  // the input is a range
                           : range_elements(whole.shape.elements(), a.ranks) * size_of(whole.dtype);
-  cost.moved += 2 * (a.ranks - 1) * (static_cast<std::int64_t>(inputs.size()) * range);
+  const std::int64_t received = static_cast<std::int64_t>(inputs.size()) + (both ? 1 : 0);
+  cost.moved += 2 * (a.ranks - 1) * (received * range);
   return cost;
 }
 
