@@ -20,6 +20,14 @@ struct Case {
   bool causal = false;
 };
 
+struct Settings {
+  DType dtype = bf16;
+  bool tf32 = false;
+  double dropout = 0.0;
+  std::int64_t window = 0;  // 0: none
+  int runs = 20;
+};
+
 // BATCHxLENGTHxHEADSxKEYHEADSxSIZE, and :causal or :full.
 Case read_case(const std::string& text) {
   Case c;
@@ -43,18 +51,26 @@ double median(std::vector<double> times) {
 }
 
 // Heads lie as projections leave them, token by token.
-nlohmann::ordered_json measure(const std::string& name, DType dtype, int runs) {
+nlohmann::ordered_json measure(const std::string& name, const Settings& settings) {
   const Case c = read_case(name);
   const auto number = [&](std::int64_t heads, std::uint64_t seed) {
-    return permute(eval(random_normal({c.batch, c.length, heads, c.size}, 0.0, 1.0, dtype,
+    return permute(eval(random_normal({c.batch, c.length, heads, c.size}, 0.0, 1.0, settings.dtype,
                                       device::cuda(0), RandomKey{seed})),
                    {0, 2, 1, 3});
   };
   const Tensor q = number(c.heads, 1), k = number(c.kv_heads, 2), v = number(c.kv_heads, 3);
-  const Tensor o = scaled_dot_product_attention(q, k, v, {.causal = c.causal});
-  Program program({{}, grad(sum(cast(o, f32) * cast(number(c.heads, 4), f32)), {q, k, v}), {}}, {});
+  AttentionOptions options{.causal = c.causal, .dropout = settings.dropout, .key = RandomKey{5}};
+  if (settings.window > 0)  // the first key of each query
+    options.mask =
+        reshape(arange(c.length, i32, device::cuda(0)) - static_cast<double>(settings.window - 1),
+                {c.length, 1});
+  const Tensor o = scaled_dot_product_attention(q, k, v, options);
+  CompileOptions compile;
+  compile.plan.tf32 = settings.tf32;
+  Program program({{}, grad(sum(cast(o, f32) * cast(number(c.heads, 4), f32)), {q, k, v}), {}},
+                  compile);
   std::vector<double> forward, backward;
-  for (int run = -3; run < runs; ++run) {
+  for (int run = -3; run < settings.runs; ++run) {
     const std::vector<double> times = program.timed_run();
     for (std::size_t i = 0; i < times.size() && run >= 0; ++i) {
       const std::string_view op = program.plan().instructions[InstructionId(i)].op->name();
@@ -70,7 +86,7 @@ nlohmann::ordered_json measure(const std::string& name, DType dtype, int runs) {
                          (c.causal ? 0.5 : 1.0);
   const double f = median(forward), b = median(backward);
   return {{"case", name},
-          {"dtype", std::string(ebb::name(dtype))},
+          {"dtype", std::string(ebb::name(settings.dtype))},
           {"forward_ms", f},
           {"backward_ms", b},
           {"forward_tflops", 2.0 * product / f * 1e-9},
@@ -80,18 +96,26 @@ nlohmann::ordered_json measure(const std::string& name, DType dtype, int runs) {
 int run(int argc, char** argv) {
   std::vector<std::string> names;
   std::string dtype = "bfloat16";
-  int runs = 20;
+  Settings settings;
   CLI::App app("Times attention on a GPU.", "ebb_attention_bench");
   app.add_option("shapes", names, "BATCHxLENGTHxHEADSxKEYHEADSxSIZE:causal, or :full")->required();
-  app.add_option("--dtype", dtype, "bfloat16 or float16")
-      ->check(CLI::IsMember({"bfloat16", "float16"}))
+  app.add_option("--dtype", dtype, "bfloat16, float16 or float32")
+      ->check(CLI::IsMember({"bfloat16", "float16", "float32"}))
       ->capture_default_str();
-  app.add_option("--runs", runs, "Runs whose median is printed")
+  app.add_flag("--tf32", settings.tf32, "Products of float32 with factors rounded to TF32");
+  app.add_option("--dropout", settings.dropout, "Probability with which a weight is dropped")
+      ->check(CLI::Range(0.0, 0.99))
+      ->capture_default_str();
+  app.add_option("--window", settings.window,
+                 "Keys that a query sees, up to its own; rates count all that :causal has (0: all)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--runs", settings.runs, "Runs whose median is printed")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  for (const std::string& name : names)
-    std::cout << measure(name, dtype == "float16" ? f16 : bf16, runs).dump() << std::endl;
+  settings.dtype = dtype == "float32" ? f32 : dtype == "float16" ? f16 : bf16;
+  for (const std::string& name : names) std::cout << measure(name, settings).dump() << std::endl;
   return 0;
 }
 

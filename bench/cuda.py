@@ -19,6 +19,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 GPT2 = "train --workload gpt2 --batch 16 --steps 25 --eval-batches 0 --device cuda --json"
 XL = "train --workload gpt2 --layers 48 --heads 25 --width 1600 --batch 4 --steps 15 --eval-batches 0 --device cuda --json"
+MEDIUM = "train --workload gpt2 --layers 24 --heads 16 --width 1024 --batch 8 --steps 20 --eval-batches 0 --device cuda --json"
+LLAMA = ("train --workload llama --layers 16 --width 2048 --heads 16 --kv-heads 4 --hidden 5632 --vocabulary 32000 --batch 4 --sequence 2048 "
+         "--precision split-bf16 --steps 15 --eval-batches 0 --device cuda --json")
+LLAMA_64 = ("train --workload llama --layers 24 --width 1024 --heads 16 --kv-heads 16 --hidden 2816 --vocabulary 32000 --batch 8 --sequence 1024 "
+            "--precision split-bf16 --steps 15 --eval-batches 0 --device cuda --json")
 RESNET = "train --workload resnet --depth 50 --batch 256 --steps 25 --eval-batches 0 --device cuda --json"
 BERT = "train --workload bert --batch 32 --sequence 512 --steps 15 --eval-batches 0 --device cuda --json"
 
@@ -34,9 +39,15 @@ ROWS = [
     ("gpt2 split-bf16, 8-bit state, 1500MiB", f"{GPT2} --precision split-bf16 --optimizer adamw8bit --budget 1500MiB",
      "gpt2:bf16+compile", 1.4, 0.15),
     ("gpt2-xl split-bf16, budget 22.5GiB", f"{XL} --precision split-bf16 --budget 22.5GiB", "gpt2-xl:bf16+compile", 0.9, 0.7),
+    ("gpt2-350m split-bf16, keep all", f"{MEDIUM} --precision split-bf16", "gpt2-350m:bf16+compile", 0.8, 0.85),
+    ("gpt2-350m split-bf16, budget 6600MiB", f"{MEDIUM} --precision split-bf16 --budget 6600MiB", "gpt2-350m:bf16+compile", 0.9, 0.5),
+    ("llama split-bf16, keep all", LLAMA, "llama:bf16+compile", 0.72, 0.9),
+    ("llama split-bf16, budget 11100MiB", f"{LLAMA} --budget 11100MiB", "llama:bf16+compile", 1.0, 0.5),
+    ("llama-64 split-bf16, keep all", LLAMA_64, "llama-64:bf16+compile", 0.8, 0.9),
     ("resnet50 bf16, budget 2350MiB", f"{RESNET} --precision bf16 --budget 2350MiB", "resnet50:bf16 resnet50:bf16+compile",
      0.9, 0.7),
     ("bert fp16, budget 3800MiB", f"{BERT} --precision fp16 --budget 3800MiB", "bert:fp16", 0.8, 0.5),
+    ("bert fp32, keep all", f"{BERT} --precision fp32", "bert:fp32 bert:fp32+compile", 1.0, 0.85),
 ]
 
 

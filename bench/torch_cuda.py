@@ -2,9 +2,11 @@
 """Training steps in PyTorch on a GPU: the peers of bench/cuda.py.
 
 usage: torch_cuda.py CASE...     prints a JSON line for each: step_ms (median), peak_bytes (max_memory_allocated)
-cases: gpt2:VARIANT gpt2-xl:VARIANT resnet50:VARIANT bert:VARIANT adamw:VARIANT; variants as the functions below say
+cases: gpt2:VARIANT gpt2-350m:VARIANT gpt2-xl:VARIANT llama:VARIANT llama-64:VARIANT resnet50:VARIANT bert:VARIANT adamw:VARIANT;
+variants as the functions below say
 """
 import contextlib
+import functools
 import gc
 import json
 import statistics
@@ -117,6 +119,32 @@ def gpt2(variant, layers=12, heads=12, d=768, batch=16, iterations=20):
     return timed(step, iterations)
 
 
+def llama(variant, layers=16, width=2048, heads=16, key_heads=4, hidden=5632, vocabulary=32000, batch=4, sequence=2048):
+    """bf16 (autocast), bf16+compile, bf16+compile+checkpoint (every block)"""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    torch.set_float32_matmul_precision("high")
+    config = LlamaConfig(vocab_size=vocabulary, hidden_size=width, intermediate_size=hidden, num_hidden_layers=layers,
+                         num_attention_heads=heads, num_key_value_heads=key_heads, max_position_embeddings=sequence,
+                         tie_word_embeddings=False, attn_implementation="sdpa", use_cache=False)
+    with torch.device("cuda"):
+        model = LlamaForCausalLM(config)
+    model.train()
+    if "checkpoint" in variant:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    run = torch.compile(model) if "compile" in variant else model
+    ids = torch.randint(0, vocabulary, (batch, sequence), device="cuda")
+
+    def step():
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = run(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return timed(step, 10)
+
+
 def resnet50(variant, batch=256):
     """bf16, bf16+compile: channels last"""
     torch.backends.cudnn.benchmark = True
@@ -137,11 +165,13 @@ def resnet50(variant, batch=256):
 
 
 def bert(variant, batch=32, sequence=512):
-    """fp16 (autocast and GradScaler, eager), fp32"""
+    """fp16 (autocast and GradScaler), fp32; each with +compile or eager"""
     from transformers import BertConfig, BertForSequenceClassification
     with torch.device("cuda"):
         model = BertForSequenceClassification(BertConfig(num_labels=4, attn_implementation="sdpa"))
     model.train()
+    torch.set_float32_matmul_precision("highest")
+    run = torch.compile(model) if "compile" in variant else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     half = "fp16" in variant
     scaler = torch.amp.GradScaler("cuda", enabled=half)
@@ -150,7 +180,7 @@ def bert(variant, batch=32, sequence=512):
 
     def step():
         with torch.autocast("cuda", dtype=torch.float16, enabled=half):
-            loss = model(input_ids=ids, labels=labels).loss
+            loss = run(input_ids=ids, labels=labels).loss
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -168,15 +198,20 @@ def adamw(_variant, count=1 << 28):
     return result
 
 
+CASES = {
+    "gpt2": gpt2, "llama": llama, "resnet50": resnet50, "bert": bert, "adamw": adamw,
+    "gpt2-350m": functools.partial(gpt2, layers=24, heads=16, d=1024, batch=8),
+    "gpt2-xl": functools.partial(gpt2, layers=48, heads=25, d=1600, batch=4, iterations=10),
+    "llama-64": functools.partial(llama, layers=24, width=1024, heads=16, key_heads=16, hidden=2816, batch=8, sequence=1024),
+}
+
+
 def main():
     for case in sys.argv[1:]:
         work, _, variant = case.partition(":")
         torch.manual_seed(0)
         torch._dynamo.reset()
-        if work == "gpt2-xl":
-            result = gpt2(variant, layers=48, heads=25, d=1600, batch=4, iterations=10)
-        else:
-            result = {"gpt2": gpt2, "resnet50": resnet50, "bert": bert, "adamw": adamw}[work](variant)
+        result = CASES[work](variant)
         print(json.dumps({"case": case, **result}), flush=True)
         gc.collect()
         torch.cuda.empty_cache()

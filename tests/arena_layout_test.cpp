@@ -10,6 +10,8 @@
 namespace ebb::test {
 namespace {
 
+using namespace planning;
+
 using Random = std::mt19937;
 
 int below(Random& random, int end) {

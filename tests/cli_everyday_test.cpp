@@ -31,7 +31,13 @@ TEST(Everyday, NumbersAreToldInWords) {
   expect_usage_error("train --steps 0", "a whole number of at least 1 is expected, but \"0\" came");
   expect_usage_error("train --steps 2.5", "a whole number of at least 1");
   expect_usage_error("train --batch -3", "a whole number of at least 1");
-  expect_usage_error("train --batch 99999999999999999999", "too large");
+  expect_usage_error("train --batch 99999999999999999999",
+                     "a whole number of at least 1 is expected, but \"99999999999999999999\" is "
+                     "too large: the most is about 9 · 10^18");
+  expect_usage_error("plan --budget 5000PiB", "too large: less than 4096PiB");
+  expect_usage_error("plan --accumulate 0", "1 to 999999");
+  expect_usage_error("launch -n 9999 -- info", "a whole number from 1 to 1024");
+  expect_usage_error("plan --ranks 0", "a whole number from 1 to 1000000");
   expect_usage_error("profile --steps 0", "from 1 to 10000");
   expect_usage_error("info --threads 0", "from 1 to 4096");
   expect_usage_error("train --warmup -1", "at least 0");
@@ -52,9 +58,29 @@ TEST(Everyday, MistypedWordsAreToldWhatIsNear) {
   const TemporaryFolder folder;
   expect_usage_error("train --config " + folder.write("run.toml", "bacth = 3\n").string(),
                      "did you mean batch?");
+  expect_usage_error("ablate --techniques bloks", "did you mean blocks?");
+  expect_usage_error("ablate --device cdua", "did you mean cuda?");
+  expect_usage_error("plan --device cup", "did you mean cpu?");
+  expect_usage_error("plan --budget leats", "did you mean least?");
+  expect_usage_error("plan --accumulate auot", "did you mean auto?");
+  expect_usage_error("train --workload reweight --classifier.method dart", "did you mean darts?");
+  expect_usage_error("train --workload reweight --reweight.optimizer adamv", "did you mean adam");
+  expect_usage_error("train --workload reweight --classifier.recompute blcoks",
+                     "did you mean blocks?");
   // Nothing is near.
   const Outcome far = run("train --xyzzy");
   EXPECT_EQ(far.output.find("did you mean"), std::string::npos) << far.output;
+}
+
+TEST(Everyday, AnOptionWithoutItsValueAndAFileThatIsNotThere) {
+  expect_usage_error("train --workload", "--workload needs a value, one of lm, gpt2, ");
+  expect_usage_error("train --log", "--log needs a value: DIR");
+  const TemporaryFolder folder;
+  const std::string none = (folder / "none").string(), here = folder.path().string();
+  expect_usage_error("train --data " + none, "--data: there is no file or folder " + none);
+  expect_usage_error("train --config " + none, "--config: there is no file " + none);
+  expect_usage_error("train --config " + here, "is a folder, not a file");
+  expect_usage_error("eval --model " + none + " --text x", "--model: there is no folder " + none);
 }
 
 TEST(Everyday, DamagedResultsAreNoRawExceptions) {
@@ -104,6 +130,10 @@ TEST(Everyday, CompletionKnowsVerbsOptionsAndValues) {
   EXPECT_EQ(completed("ebb train --schedule c"), "constant cosine\n");
   for (const char* shell : {"zsh", "fish"})
     EXPECT_NE(run(std::string("completion ") + shell).output.find("eval-every"), std::string::npos);
+  // A flag takes no value.
+  const std::string fish = run("completion fish").output;
+  EXPECT_NE(fish.find("-l json -d 'Print one JSON document instead of text'\n"), std::string::npos);
+  EXPECT_NE(fish.find("-l log -d"), std::string::npos);
   expect_usage_error("completion powershell", "none of bash, zsh, fish");
 }
 
@@ -220,6 +250,23 @@ TEST(Everyday, ReweightTellsEveryClassAndItsBaseline) {
   EXPECT_EQ(plain["levels"].size(), 1u);
   expect_usage_error(reweight + "--unweighted --reweight.lr 1", "unweighted");
   expect_usage_error(tiny + "--unweighted", "reweight");
+}
+
+// The largest batch of levels is found between one that fits and one that does not.
+TEST(Everyday, FitFindsTheLargestBatchOfSeveralLevels) {
+  const std::string sizes = " --workload reweight --hidden 16 --threads 1 --budget 6MiB";
+  const Outcome found = run("fit" + sizes + " --most 400 --points 2 --json 2>/dev/null");
+  ASSERT_EQ(found.code, 0) << found.output;
+  const auto largest = nlohmann::json::parse(found.output).at("largest").get<int>();
+  EXPECT_GT(largest, 1);
+  EXPECT_LT(largest, 400);
+  const auto plan = [&](int batch) {
+    return run("plan" + sizes + " --batch " + std::to_string(batch) + " 2>&1");
+  };
+  EXPECT_EQ(plan(largest).code, 0);
+  const Outcome more = plan(largest + 1);
+  EXPECT_EQ(more.code, 1);
+  EXPECT_NE(more.output.find("cannot be kept"), std::string::npos) << more.output;
 }
 
 TEST(Everyday, TheVocabularyIsKeptBesideCheckpoints) {

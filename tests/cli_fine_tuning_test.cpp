@@ -216,7 +216,7 @@ TEST_F(FineTuning, WrongUseIsToldPlainly) {
   expect_usage_error("fit --vary layers --budget 1MiB" + use, "config.json");
   expect_failure("plan --sequence 17" + use, 1, "between 1 and 16");
   expect_failure("plan --pack" + use, 1, ".jsonl");
-  expect_failure("plan" + in(model, place_.path()), 1, "not a folder");
+  expect_failure("plan" + in(model, place_.path()), 1, "expected train.txt");
   expect_failure("plan" + in(model, file("short.txt", "a")), 1, "a shorter sequence would do");
   expect_failure("plan" + in(model, file("bytes.txt", std::string(400, '\xff'))), 1, "UTF-8");
   expect_failure("plan" + in(model, file("a.jsonl", "{\"text\": 3}\n")), 1, "line 1");

@@ -49,7 +49,7 @@ TEST(CommandLineRanks, TheNumberOfRanksChangesNoBit) {
   for (const std::string& task : {gpt2, llama}) {
     const Json alone = result_of(task + end)["losses"];
     ASSERT_EQ(alone.size(), 3u);
-    for (const auto& [ranks, shard] : {std::pair{2, "0"}, {3, "1"}, {4, "1"}})
+    for (const auto& [ranks, shard] : {std::pair{2, "3"}, {3, "1"}, {4, "2"}})
       EXPECT_EQ(result_of(launched(ranks, task + "--shard " + shard + " " + end))["losses"], alone)
           << ranks << " ranks: " << task;
   }
@@ -80,13 +80,41 @@ TEST(CommandLineRanks, EveryRankKeepsItsPlan) {
   }
 }
 
+// Times of every rank are in the log and on the page.
+TEST(CommandLineRanks, TheLogTellsWhoWaits) {
+  const TemporaryFolder folder;
+  const std::string log = (folder / "log").string();
+  result_of(launched(2, gpt2 + "--steps 3 --eval-batches 0 --shard 3 --log " + log));
+  const auto text = [&](const char* file) {
+    std::ifstream in(folder / "log" / file, std::ios::binary);
+    return std::string{std::istreambuf_iterator<char>(in), {}};
+  };
+  for (const char* tag : {"ranks/0/step_ms", "ranks/1/waited_ms"})
+    EXPECT_NE(text("log.jsonl").find(tag), std::string::npos) << tag;
+  EXPECT_NE(text("summary.html").find("<h2>Ranks</h2>"), std::string::npos);
+}
+
+// The stage is chosen by the budget, without any rank.
+TEST(CommandLineRanks, TheStageIsChosenByTheBudget) {
+  const std::string plan =
+      "plan --workload llama --layers 2 --width 64 --heads 2 --sequence 16 --vocabulary 61 --batch "
+      "4 --ranks 4 ";
+  const Json whole = result_of(plan + "--shard 0"), ranges = result_of(plan + "--shard 3");
+  EXPECT_LT(ranges["planned_peak_bytes"], whole["planned_peak_bytes"]);
+  const std::string tight =
+      " --budget " + std::to_string(ranges["planned_peak_bytes"].get<std::int64_t>());
+  const Json chosen = result_of(plan + "--shard auto" + tight);
+  EXPECT_EQ(chosen["shard"], 3);
+  EXPECT_LE(chosen["planned_peak_bytes"], ranges["planned_peak_bytes"]);
+}
+
 // A run of several checkpoints, on another number of ranks each time.
 TEST(CommandLineRanks, ResumesOnAnotherNumberOfRanks) {
   const TemporaryFolder folder;
   const std::string at = (folder / "run").string(), task = gpt2 + "--eval-batches 0 ";
   const Json alone = result_of(task + "--steps 4")["losses"];
   int step = 0;
-  for (const auto& [ranks, shard] : {std::pair{4, "1"}, {2, "0"}, {1, "0"}, {3, "1"}}) {
+  for (const auto& [ranks, shard] : {std::pair{4, "3"}, {2, "2"}, {1, "0"}, {3, "1"}}) {
     const std::string here =
         step == 0 ? task + "--checkpoint " + at : "train --resume " + at + " --threads 1";
     const Json losses = result_of(launched(
@@ -149,7 +177,7 @@ TEST(CommandLineRanks, RefusesRanksThatCannotBe) {
   expect_usage_error("train --workload mlp --shard 1 --steps 1", "one rank");
   expect_usage_error("train --workload mlp --leaves 2 --accumulate 2 --steps 1", "--accumulate");
   expect_usage_error("plan --workload mlp --ranks 4 --leaves 2", "--leaves 2");
-  expect_usage_error("plan --workload mlp --ranks 2 --shard 3", "--shard");
+  expect_usage_error("plan --workload mlp --ranks 2 --shard 4", "--shard");
   expect_usage_error("plan --workload reweight --ranks 2", "several levels");
   expect_usage_error("launch -n 2 -- eval --workload mlp", "only train");
   expect_usage_error("launch -n 2 --restarts 1 -- train --workload mlp --steps 1", "--checkpoint");

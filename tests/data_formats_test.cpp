@@ -8,12 +8,14 @@
 #include <fstream>
 #include <functional>
 
+#include "data/nanogpt_meta.h"
 #include "ebb/data/image_folder.h"
 #include "ebb/data/labelled_text.h"
 #include "ebb/data/text.h"
 #include "ebb/error.h"
 #include "ebb/text/tokenizer.h"
 #include "ebb/workloads/workload.h"
+#include "support/nanogpt_meta.h"
 #include "support/temporary_folder.h"
 #include "support/text_file.h"
 
@@ -138,6 +140,113 @@ TEST(DataFormats, TokensOfTwoBytesAreKnownByTheirValues) {
   expect_error([&] { make_workload(options); }, {"train.bin", "uint16, int32 or bytes"});
   options.tokens.reset(), options.vocabulary = 20;
   expect_error([&] { make_workload(options); }, {"train.bin", "vocabulary of 20"});
+}
+
+// --- nanoGPT's meta.pkl
+
+TEST(DataFormats, NanoGptsVocabularyIsReadAndSaved) {
+  for (int protocol : {2, 4}) {
+    const TemporaryFolder folder;
+    std::string tokens;
+    for (int i = 0; i < 200; ++i) tokens += static_cast<char>(i % 3), tokens += '\0';
+    folder.write("train.bin", tokens), folder.write("val.bin", tokens);
+    folder.write("meta.pkl", nanogpt_meta(protocol));
+    const auto found = make_workload(tiny(folder.path())),
+               named = make_workload(tiny(folder / "train.bin"));
+    EXPECT_EQ(first_tokens(*found), first_tokens(*named));
+    for (const auto* task : {&*found, &*named}) {
+      EXPECT_NE(task->train_part.source.find("read as uint16 with the 3 characters of meta.pkl"),
+                std::string::npos)
+          << task->train_part.source;
+      const auto tokenizer = text::Tokenizer::parse(task->tokenizer_json);
+      EXPECT_EQ(tokenizer.encode("a\né a"), (std::vector<std::int32_t>{1, 0, 2, 1}));
+      EXPECT_EQ(tokenizer.decode(first_tokens(*task)), "\naé\naé\na");
+    }
+    ASSERT_TRUE(found->save(folder / "model"));
+    EXPECT_EQ(contents(folder / "model" / "tokenizer.json"), found->tokenizer_json);
+    EXPECT_NE(contents(folder / "model" / "config.json").find("\"vocab_size\": 3"),
+              std::string::npos);
+    Options options = tiny(folder.path());
+    options.vocabulary = 64;  // padded, as for tensor cores
+    EXPECT_EQ(make_workload(options)->tokenizer_json, found->tokenizer_json);
+    options.vocabulary = 2;
+    expect_error([&] { make_workload(options); }, {"meta.pkl", "has 3 tokens", "vocabulary is 2"});
+  }
+}
+
+// A pickle can run code. What is not needed for a vocabulary is refused, and nothing of it runs.
+TEST(DataFormats, OtherPicklesAreRefused) {
+  const TemporaryFolder folder;
+  const auto refused = [&](std::string_view hex, std::initializer_list<const char*> parts) {
+    folder.write("meta.pkl", from_hex(hex));
+    expect_error([&] { data::read_nanogpt_meta(folder / "meta.pkl"); }, parts);
+  };
+  // os.system("true") in protocol 4, and the opcodes GLOBAL and REDUCE of protocol 2.
+  refused(
+      "8004951f000000000000008c05706f736978948c0673797374656d9493948c0474727565948594529"
+      "42e",
+      {"meta.pkl", "opcode 0x93", "run code"});
+  refused("800263706f7369780a73797374656d0a", {"at byte 2", "opcode 0x63"});
+  refused("", {"meta.pkl", "1 more bytes"});
+  refused("7b7d", {"at byte 0", "protocol 2 to 5"});
+  refused("80067d2e", {"protocols 2 to 5", "6"});
+  refused("80027d", {"1 more bytes are expected"});
+  refused("80022e", {"other than one value"});
+  refused("80027d2e2e", {"1 bytes come after its end"});
+  refused("80024b03732e", {"before this opcode"});
+  refused("8002284b03752e", {"before this opcode"});
+  refused("80026805", {"value 5", "not stored"});
+  refused("80028c02c3282e", {"not UTF-8"});
+  refused("80028dffffffffffffff7f", {"more bytes are expected"});
+  refused("80028a09000000000000000001", {"64 bits"});
+  // A dictionary that holds itself.
+  refused("80027d71008c0a766f6361625f73697a656800732e", {"\"vocab_size\" must be an integer"});
+  refused("80027d2e", {"\"vocab_size\" is missing"});
+  refused("80027d8c01784b01732e", {"\"vocab_size\", \"itos\" and \"stoi\"", "\"x\""});
+  refused("80024b012e", {"the file must be a dictionary"});
+  refused("80027d8c0a766f6361625f73697a654b00732e", {"between 1 and", "is 0"});
+  // itos and stoi that contradict each other: 'é' is token 1 in one of them.
+  std::string wrong = nanogpt_meta(4);
+  wrong[wrong.size() - 4] = 1;
+  folder.write("meta.pkl", wrong);
+  expect_error([&] { data::read_nanogpt_meta(folder / "meta.pkl"); }, {"\"stoi\" gives"});
+  // A size alone is a vocabulary without characters.
+  folder.write("meta.pkl", from_hex("80027d8c0a766f6361625f73697a654b07732e"));
+  const data::NanoGptMeta meta = data::read_nanogpt_meta(folder / "meta.pkl");
+  EXPECT_EQ(meta.vocabulary, 7);
+  EXPECT_TRUE(meta.characters.empty());
+}
+
+// --- JSON lines
+
+TEST(DataFormats, TextsOfJsonLinesAreTheirTexts) {
+  const TemporaryFolder folder;
+  std::string lines, text;
+  for (int i = 0; i < 40; ++i) {
+    lines += i % 2 ? "{\"text\": \"caf\\u00e9 one\"}\n"
+                   : "{\"prompt\": \"two \", \"answer\": \"three\"}\n";
+    text += i % 2 ? "café one\n" : "two three\n";
+  }
+  const fs::path plain = folder.write("a.txt", text), json = folder.write("a.jsonl", lines);
+  write_gzip(folder / "b.jsonl.gz", lines);
+  for (const char* tokens : {"bytes", "words"}) {
+    Options options = tiny(plain);
+    options.tokens = tokens;
+    const auto expected = make_workload(options);
+    for (const fs::path& file : {json, folder / "b.jsonl.gz"}) {
+      options.data = file;
+      const auto task = make_workload(options);
+      EXPECT_EQ(first_tokens(*task), first_tokens(*expected)) << file << " as " << tokens;
+      EXPECT_EQ(task->train_part.tokens, expected->train_part.tokens);
+      EXPECT_EQ(task->tokenizer_json, expected->tokenizer_json);
+    }
+  }
+  folder.write("bad.jsonl", "{\"text\": 3}\n");
+  expect_error([&] { make_workload(tiny(folder / "bad.jsonl")); }, {"bad.jsonl", "line 1"});
+  fs::create_directory(folder / "parts");
+  folder.write("parts/train.jsonl", lines), folder.write("parts/val.jsonl", lines);
+  EXPECT_NE(make_workload(tiny(folder / "parts"))->test_part.source.find("val.jsonl"),
+            std::string::npos);
 }
 
 TEST(DataFormats, ATestFileThatIsTooSmallIsToldBeforeTraining) {

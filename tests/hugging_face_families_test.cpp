@@ -28,13 +28,30 @@ fs::path changed_folder(const TemporaryFolder& place, const std::string& model,
   return folder;
 }
 
+// HIDDEN of tools/make_model_families.py: tokens to be predicted, and what stands in their place.
+Tensor masked_loss_of(models::MaskedLm& model) {
+  std::vector<std::int64_t> ids = tokens().to_vector<std::int64_t>(), targets(24, -100);
+  for (const auto& [place, token] : std::map<std::size_t, std::optional<std::int64_t>>{
+           {1, 5}, {4, {}}, {7, 5}, {13, 17}, {15, 5}}) {
+    targets[place] = ids[place];
+    ids[place] = token.value_or(ids[place]);
+  }
+  std::vector<std::uint8_t> seen(24, 1);
+  std::fill(seen.begin() + 12 + 9, seen.end(), std::uint8_t{0});
+  return model.loss(Tensor::from(ids, {2, 12}), Tensor::from(targets, {2, 12}),
+                    cast(Tensor::from(seen, {2, 12}), b8));
+}
+
 Tensor loss_of(const io::ModelFolder& folder) {
   if (folder.lm) return causal_loss_of(*folder.lm);
+  if (folder.masked_lm) return masked_loss_of(*folder.masked_lm);
   return bert_loss_of(dynamic_cast<models::BertClassifier&>(*folder.module));
 }
 
 io::ModelFolder loaded(const fs::path& path, DType dtype) {
-  io::ModelFolder folder = io::open_folder(path, device::cpu, dtype);
+  const bool masked = path.filename().string().ends_with("_masked");
+  io::ModelFolder folder = io::open_folder(
+      path, device::cpu, dtype, masked ? io::EncoderHead::masked_lm : io::EncoderHead::classifier);
   folder.load();
   return folder;
 }
@@ -42,7 +59,10 @@ io::ModelFolder loaded(const fs::path& path, DType dtype) {
 io::Names names_of(const nn::ModuleBase& model) {
   if (const auto* llama = dynamic_cast<const models::Llama*>(&model))
     return io::llama_names(llama->config());
-  return io::bert_names(dynamic_cast<const models::BertClassifier&>(model).config());
+  if (const auto* masked = dynamic_cast<const models::BertMaskedLm*>(&model))
+    return io::bert_names(masked->config(), io::EncoderHead::masked_lm);
+  return io::bert_names(dynamic_cast<const models::BertClassifier&>(model).config(),
+                        io::EncoderHead::classifier);
 }
 
 // Norms of the gradients, by the names of the tensors in files.
@@ -86,8 +106,8 @@ TEST(HuggingFaceFamilies, LossesAndGradientsAreThoseOfTransformers) {
 
 TEST(HuggingFaceFamilies, WrittenFoldersReadBackToTheBit) {
   const TemporaryFolder out;
-  for (const char* name :
-       {"llama", "mistral", "qwen2", "qwen3", "gpt_neox", "roberta", "distilbert"}) {
+  for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gpt_neox", "roberta",
+                           "distilbert", "bert_masked", "roberta_masked", "distilbert_masked"}) {
     const io::ModelFolder folder = loaded(golden_families / name, f32);
     folder.save(out / name);
     const io::SafetensorsFile before(golden_families / name / "model.safetensors"),
@@ -129,6 +149,69 @@ TEST(HuggingFaceFamilies, ConfigsOfOwnMakingComeBack) {
     model->set_origin({});
     io::save(*model, out / "written");
     EXPECT_EQ(bert_loss(*io::load_bert(out / "written", device::cpu, f32)), loss) << name;
+  }
+  for (const char* name : {"bert_masked", "roberta_masked", "distilbert_masked"}) {
+    const auto model = io::load_bert_masked_lm(golden_families / name, device::cpu, f32);
+    const double loss = masked_loss_of(*model).item();
+    model->set_origin({});
+    io::save(*model, out / "masked");
+    EXPECT_EQ(masked_loss_of(*io::load_bert_masked_lm(out / "masked", device::cpu, f32)).item(),
+              loss)
+        << name;
+  }
+}
+
+// The tensors of a masked model's file, to be changed and written again.
+std::map<std::string, Tensor> tensors_of(const fs::path& folder) {
+  const io::SafetensorsFile file(folder / "model.safetensors");
+  std::map<std::string, Tensor> result;
+  for (const auto& [name, entry] : file.entries()) {
+    const Variable value(zeros(entry.type.shape, entry.type.dtype), Category::weights);
+    file.load(name, value);
+    result.emplace(name, value);
+  }
+  return result;
+}
+void write_tensors(const fs::path& folder, const std::map<std::string, Tensor>& tensors) {
+  std::vector<io::NamedTensor> named;
+  for (const auto& [name, tensor] : tensors) named.push_back({name, eval(tensor)});
+  io::write_safetensors(folder / "model.safetensors", named, {{"format", "pt"}});
+}
+
+// Old files hold a tensor under both of its names. A head may have a matrix of its own.
+TEST(HuggingFaceFamilies, TheMaskedHeadIsTiedOrHasItsOwnMatrix) {
+  const TemporaryFolder place;
+  const fs::path folder = changed_folder(place, "bert_masked", Json::object());
+  const double expected = loss_of(loaded(folder, f32)).item();
+  std::map<std::string, Tensor> tensors = tensors_of(folder);
+  tensors["cls.predictions.decoder.weight"] = tensors.at("bert.embeddings.word_embeddings.weight");
+  tensors["cls.predictions.decoder.bias"] = tensors.at("cls.predictions.bias");
+  write_tensors(folder, tensors);
+  EXPECT_EQ(loss_of(loaded(folder, f32)).item(), expected);
+  tensors["cls.predictions.decoder.weight"] = 2.0 * tensors.at("cls.predictions.decoder.weight");
+  write_tensors(folder, tensors);
+  const auto untied = io::load_bert_masked_lm(folder, device::cpu, f32);
+  EXPECT_FALSE(untied->config().tied);
+  const double other = masked_loss_of(*untied).item();
+  EXPECT_NE(other, expected);
+  io::save(*untied, place / "untied");
+  EXPECT_EQ(masked_loss_of(*io::load_bert_masked_lm(place / "untied", device::cpu, f32)).item(),
+            other);
+  tensors["cls.predictions.decoder.bias"] = 2.0 * tensors.at("cls.predictions.bias");
+  write_tensors(folder, tensors);
+  EXPECT_THROW(io::load_bert_masked_lm(folder, device::cpu, f32), FileError);
+}
+
+// A folder of one head opens with the other, which then starts from random values.
+TEST(HuggingFaceFamilies, HeadsCanBeExchanged) {
+  for (const char* name : {"roberta", "distilbert"}) {
+    const auto masked = io::load_bert_masked_lm(golden_families / name, device::cpu, f32);
+    EXPECT_FALSE(masked->origin().initialised.empty());
+    EXPECT_FALSE(masked->origin().unused.empty());  // the classifier
+    const auto classifier =
+        io::load_bert(golden_families / (std::string(name) + "_masked"), device::cpu, f32);
+    EXPECT_FALSE(classifier->origin().initialised.empty());
+    EXPECT_FALSE(classifier->origin().unused.empty());  // the head for masked words
   }
 }
 

@@ -14,6 +14,8 @@
 namespace ebb::test {
 namespace {
 
+using namespace planning;
+
 // A plan of the CPU laid out as for a device with two lanes.
 Plan in_two_lanes(Plan plan) {
   const int count = static_cast<int>(plan.instructions.size());

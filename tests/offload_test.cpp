@@ -24,6 +24,8 @@
 namespace ebb::test {
 namespace {
 
+using namespace planning;
+
 constexpr int steps = sanitized ? 3 : 20;
 
 // A device and its second tier.

@@ -7,10 +7,16 @@
 #include <nlohmann/json.hpp>
 
 #include "ebb/ebb.h"
+#include "ebb/models/gpt2.h"
+#include "ebb/nn/adapt.h"
+#include "ebb/prune/gptq.h"
 #include "ebb/prune/structure.h"
 #include "ebb/prune/weights.h"
+#include "ebb/train/eval_step.h"
+#include "ops/quantised_linear/codec.h"
 #include "prune/cholesky.h"
 #include "support/model_folders.h"
+#include "support/op_check.h"
 
 namespace ebb::prune {
 namespace {
@@ -90,6 +96,154 @@ TEST(PruneWeights, MagnitudeTakesTheSmallest) {
   w = {1, 1, 1, 1, 1, 1, 1, 1};
   prune_by_magnitude(m, {.share = 0.3});  // two of eight: the first ones
   EXPECT_EQ(w, (Numbers{0, 0, 1, 1, 1, 1, 1, 1}));
+}
+
+// GPTQ as published, one column after the other and nothing else: no blocks, plain inverses. Scales
+// are those of the packed bytes.
+Numbers plain_gptq(const Case& c, Numbers hessian, const Encoding& e, const PackedMatrix& packed) {
+  const std::int64_t n = c.columns;
+  const auto at = [&](std::int64_t i, std::int64_t j) {
+    return static_cast<std::size_t>(i * n + j);
+  };
+  double mean = 0.0;
+  for (std::int64_t i = 0; i < n; ++i) mean += hessian[at(i, i)] / static_cast<double>(n);
+  for (std::int64_t i = 0; i < n; ++i) hessian[at(i, i)] += 0.01 * mean;
+  Numbers w = c.weight;
+  for (std::int64_t q = 0; q < n; ++q) {
+    // The inverse of what is left of H, rows and columns q and after, by Gauss and Jordan.
+    const std::int64_t left = n - q;
+    std::vector<Numbers> rows;
+    for (std::int64_t i = q; i < n; ++i) {
+      Numbers row(static_cast<std::size_t>(2 * left), 0.0);
+      for (std::int64_t j = q; j < n; ++j) row[static_cast<std::size_t>(j - q)] = hessian[at(i, j)];
+      row[static_cast<std::size_t>(left + i - q)] = 1.0;
+      rows.push_back(row);
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const double pivot = rows[i][i];
+      for (double& x : rows[i]) x /= pivot;
+      for (std::size_t k = 0; k < rows.size(); ++k) {
+        if (k == i) continue;
+        const double by = rows[k][i];
+        for (std::size_t j = 0; j < rows[k].size(); ++j) rows[k][j] -= by * rows[i][j];
+      }
+    }
+    const auto inverse = [&](std::int64_t j) {
+      return rows[0][static_cast<std::size_t>(left + j - q)];
+    };
+    for (std::int64_t r = 0; r < c.outputs; ++r) {
+      const auto scale = static_cast<double>(packed.scale(r, q / e.block));
+      double& own = w[at(r, q)];
+      const double top = e.kind == LowBits::int8 ? 127.0 : 7.0,
+                   kept = scale == 0.0 ? 0.0
+                                       : std::nearbyint(std::clamp(own / scale, -top, top)) * scale,
+                   error = (own - kept) / inverse(q);
+      for (std::int64_t j = q + 1; j < n; ++j) w[at(r, j)] -= error * inverse(j);
+      own = kept;
+    }
+  }
+  return w;
+}
+
+TEST(PruneWeights, GptqEqualsThePublishedAlgorithm) {
+  int cases = 0;
+  for (const nlohmann::json& row : golden().at("matrices"))
+    for (const LowBits kind : {LowBits::int4, LowBits::int8})
+      for (const std::int64_t block : {3, 16, 128}) {
+        Case own(row);
+        Encoding e = Encoding::usual(kind, own.outputs, own.columns);
+        e.block = 16;
+        const Numbers hessian = own.gram(2.0 / static_cast<double>(own.rows));
+        if (std::any_of(hessian.begin(), hessian.end(), [](double x) { return x == 0.0; }))
+          continue;
+        const Case before = own;
+        Numbers overwritten = hessian;
+        const auto bytes = pack_by_gptq(own.matrix(), overwritten, e, {.block = block});
+        expect_near(own.weight, plain_gptq(before, hessian, e, PackedMatrix(e, bytes.data())));
+        // The bytes stand for these values: products compute scales and values in float32.
+        const Tensor packed = Tensor::from(bytes, {e.bytes()});
+        const auto values = test::values_of(eval(dequantise(packed, e, f64)));
+        for (std::size_t i = 0; i < values.size(); ++i)
+          EXPECT_NEAR(values[i], own.weight[i], 1e-6 * (1.0 + std::abs(values[i])));
+        ++cases;
+      }
+  EXPECT_GT(cases, 5);
+}
+
+// What it is for: the layer's outputs are nearer to those of the dense matrix than plain
+// rounding's.
+TEST(PruneWeights, GptqRoundsBetterThanTheNearest) {
+  for (const LowBits kind : {LowBits::int4, LowBits::nf4}) {
+    double plain = 0.0, compensated = 0.0;
+    for (const nlohmann::json& row : golden().at("matrices")) {
+      Case own(row);
+      const Encoding e = Encoding::usual(kind, own.outputs, own.columns);
+      const Numbers dense = own.weight;
+      const Tensor rounded =
+          eval(dequantise(quantise(Tensor::from(dense, {own.outputs, own.columns}), e), e, f64));
+      Numbers hessian = own.gram(2.0 / static_cast<double>(own.rows));
+      const Numbers sums = hessian;
+      pack_by_gptq(own.matrix(), hessian, e);
+      const auto error = [&](const Numbers& w) {  // tr(D H Dᵀ)
+        double total = 0.0;
+        for (std::int64_t r = 0; r < own.outputs; ++r)
+          for (std::int64_t i = 0; i < own.columns; ++i)
+            for (std::int64_t j = 0; j < own.columns; ++j) {
+              const auto d = [&](std::int64_t k) {
+                const auto at = static_cast<std::size_t>(r * own.columns + k);
+                return w[at] - dense[at];
+              };
+              total += d(i) * sums[static_cast<std::size_t>(i * own.columns + j)] * d(j);
+            }
+        return total;
+      };
+      plain += error(test::values_of(rounded)), compensated += error(own.weight);
+    }
+    EXPECT_LT(compensated, 0.9 * plain) << name(kind);
+  }
+}
+
+TEST(PruneWeights, GptqPacksWholeModels) {
+  auto model = make<models::Gpt2>(
+      device::cpu, f32,
+      models::Gpt2Config{.vocabulary = 29, .context = 16, .layers = 2, .heads = 2, .width = 32});
+  const LossFunction loss = [&](const Batch& b) { return model.loss(b.x(), b.y()); };
+  std::vector<Batch> batches;
+  for (std::int64_t n = 0; n < 4; ++n) {
+    std::vector<std::int32_t> ids;
+    for (std::int64_t i = 0; i < 4 * 17; ++i)
+      ids.push_back(static_cast<std::int32_t>((i * i + n * 7 + i * n) % 29));
+    const Tensor all = Tensor::from(ids, {4, 17});
+    batches.push_back({{eval(slice(all, 1, 0, 16)), eval(slice(all, 1, 1, 17))}});
+  }
+  TrainStep step(model, optim::AdamW{.lr = 0.01}, loss);
+  for (int i = 0; i < 40; ++i) step(batches[static_cast<std::size_t>(i % 4)]);
+  const auto mean_loss = [&] {
+    EvalStep eval_step(model, [&](const Batch& b) { return std::vector{loss(b)}; });
+    double total = 0.0;
+    for (const Batch& b : batches) total += eval_step(b).front() / 4.0;
+    return total;
+  };
+  const double dense = mean_loss();
+  const QuantisedWeights report = quantise_weights(model, loss, batches, LowBits::int4);
+  EXPECT_EQ(report.matrices, 8);
+  EXPECT_EQ(report.weights, 2 * 12 * 32 * 32);
+  EXPECT_TRUE(nn::has_packed_weights(model));
+  EXPECT_NEAR(mean_loss(), dense, 0.05);
+  EXPECT_THROW(quantise_weights(model, loss, {}, LowBits::int4), ValueError);
+}
+
+TEST(PruneWeights, GptqRefusesWhatItCannotPack) {
+  Numbers w(32, 1.0), gram(256, 0.0);
+  for (std::size_t i = 0; i < 16; ++i) gram[i * 17] = 1.0;
+  const WeightMatrix m{2, 16, w};
+  EXPECT_THROW(pack_by_gptq(m, gram, Encoding::usual(LowBits::int4, 16, 2)), ShapeError);
+  EXPECT_THROW(pack_by_gptq(m, std::span(gram).first(9), Encoding::usual(LowBits::int4, 2, 16)),
+               ShapeError);
+  EXPECT_THROW(pack_by_gptq(m, gram, Encoding::usual(LowBits::int4, 2, 16), {.block = 0}),
+               ValueError);
+  w[3] = std::nan("");
+  EXPECT_THROW(pack_by_gptq(m, gram, Encoding::usual(LowBits::int4, 2, 16)), ValueError);
 }
 
 TEST(PruneWeights, InverseCholesky) {

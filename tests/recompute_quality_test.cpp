@@ -15,6 +15,8 @@
 namespace ebb::test {
 namespace {
 
+using namespace planning;
+
 // ---- The referee itself ----
 
 // All lists of runs that take less than `limit_ms` and do nothing in vain, by trying every step

@@ -23,7 +23,9 @@ CONTEXTS = {
         "const std::vector<TensorType>& types"
     ],
     "docs/techniques/lora.md": ["int"],
-    "docs/techniques/low-bits.md": ["int"],
+    "docs/techniques/low-bits.md": [
+        "int", "io::ModelFolder& folder, const LossFunction& loss, const std::vector<Batch>& batches"
+    ],
     "docs/techniques/offload.md": ["int"],
     "docs/techniques/pruning.md": [
         "models::ResNet& model, const LossFunction& loss, const TensorType& images, const TensorType& labels, "

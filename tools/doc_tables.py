@@ -95,8 +95,11 @@ def cpu_steps_whole(_, __):
                    mib(row["torch_above_idle_bytes"]), f"{row['time_ratio']:.2f}", f"{row['memory_ratio']:.2f}"] for row in results("steps-cpu")["results"]])
 
 
-GPU_STEPS = {"gpt2": "GPT-2 124M, 16 × 1024", "gpt2-xl": "GPT-2 XL, 4 × 1024", "resnet50": "ResNet-50 (CIFAR form), batch 256",
-             "bert": "BERT-base, 32 × 512"}
+GPU_STEPS = {
+    "gpt2": "GPT-2 124M, 16 × 1024", "gpt2-350m": "GPT-2 350M, 8 × 1024", "gpt2-xl": "GPT-2 XL, 4 × 1024",
+    "llama": "Llama 853M (heads of 128), 4 × 2048", "llama-64": "Llama 374M (heads of 64), 8 × 1024",
+    "resnet50": "ResNet-50 (CIFAR form), batch 256", "bert": "BERT-base, 32 × 512",
+}
 
 
 def beside(name, ours_ms, theirs_ms, planned, taken, theirs):

@@ -4,6 +4,7 @@ undefined-behaviour sanitizers.
 
     tools/fuzz.py --seconds 60             # all readers, a minute each, as many at a time as there are cores
     tools/fuzz.py --reader idx --seconds 3600
+    tools/fuzz.py --within 900             # less than a minute each where all of it would take longer than 900 s
     tools/fuzz.py --keep 40                # then keeps at most so many short inputs a reader in tests/fuzz/corpus
 
 Needs clang 14 with its runtime (Debian: clang-14 libclang-rt-14-dev). A crash, a hang of more than thirty
@@ -21,11 +22,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 root = pathlib.Path(__file__).resolve().parent.parent
 corpus = root / "tests/fuzz/corpus"
 release, build = root / "build/release", root / "build/fuzz"
 longest = 4096  # bytes of an input
+starting = 3  # seconds that a fuzzer takes besides: reading its inputs, writing its statistics
 
 
 def run(*command, **options):
@@ -102,9 +105,21 @@ def keep(reader, most):
         (corpus / reader / hashlib.sha1(content).hexdigest()[:12]).write_bytes(content)
 
 
+def seconds_each(options, readers, begun):
+    """How long each reader is fuzzed, so that all of it ends in time."""
+    if options.within is None:
+        return options.seconds
+    left = options.within - (time.monotonic() - begun)
+    rounds = -(-readers // options.jobs)
+    return max(options.at_least, min(options.seconds, int(left / rounds) - starting))
+
+
 def main():
+    begun = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="for each reader (default: 60)")
+    parser.add_argument("--within", type=int, metavar="S", help="fuzz each reader for less time, so that all of it takes at most S seconds")
+    parser.add_argument("--at-least", type=int, default=20, metavar="S", help="with --within: the shortest time for each reader (default: 20)")
     parser.add_argument("--reader", action="append", choices=readers(), help="only this one; may be repeated")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="fuzzers and compilers at a time")
     parser.add_argument("--keep", type=int, metavar="N", help="renew tests/fuzz/corpus: at most N inputs a reader")
@@ -117,8 +132,10 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ebb_fuzz_") as scratch:
         run(build / "write_good_inputs", build / "good", env=environment(scratch))
     chosen = options.reader or readers()
+    seconds = seconds_each(options, len(chosen), begun)
+    print(f"{seconds} seconds for each of {len(chosen)} readers, {options.jobs} at a time", flush=True)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        findings = [r for r in pool.map(lambda reader: fuzz(reader, options.seconds), chosen) if r is not True]
+        findings = [r for r in pool.map(lambda reader: fuzz(reader, seconds), chosen) if r is not True]
     if options.keep:
         for reader in chosen:
             keep(reader, options.keep)

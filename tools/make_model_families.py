@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Small folders of further model families with random weights, made by transformers, with losses and gradients.
 
+    tools/make_model_families.py [NAME...]    # all, or only these; rows of others stay
+
 Run by a developer, never by CI: writes tests/golden/families/. Its files are
 
   NAME/           a folder for each family
@@ -10,14 +12,15 @@ Run by a developer, never by CI: writes tests/golden/families/. Its files are
 The tokens and labels are those of make_model_folders.py."""
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import torch
 import transformers
 from make_model_folders import LABELS, MASK_FROM, TOKENS
-from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassification, DistilBertConfig, GPTNeoXConfig,
-                          LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, RobertaConfig)
+from transformers import (AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification, BertConfig,
+                          DistilBertConfig, GPTNeoXConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, RobertaConfig)
 
 SMALL = dict(vocab_size=61, hidden_size=12, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
              max_position_embeddings=16, pad_token_id=None)
@@ -33,6 +36,10 @@ CONFIGS = {
                              type_vocab_size=1),
     "distilbert": DistilBertConfig(vocab_size=61, dim=12, hidden_dim=20, n_layers=2, n_heads=4,
                                    max_position_embeddings=16, num_labels=3),
+    "bert_masked": BertConfig(**{**SMALL, "pad_token_id": 0}),
+    "roberta_masked": RobertaConfig(**{**SMALL, "pad_token_id": 1, "max_position_embeddings": 18}, type_vocab_size=1),
+    "distilbert_masked": DistilBertConfig(vocab_size=61, dim=12, hidden_dim=20, n_layers=2, n_heads=4,
+                                          max_position_embeddings=16),
 }
 SCALED = [  # rotary settings
     {"rope_type": "linear", "factor": 2.5},
@@ -60,13 +67,24 @@ VARIANTS = {
                  {"rope_parameters": {"partial_rotary_factor": 1.0, **SCALED[0], "rope_theta": 90.0}}],
     "roberta": [{"hidden_act": "relu"}, {"layer_norm_eps": 0.01}, {"problem_type": "regression"}],
     "distilbert": [{"activation": "relu"}, {"problem_type": "multi_label_classification"}],
+    "bert_masked": [{"hidden_act": "relu"}, {"layer_norm_eps": 0.01}],
+    "roberta_masked": [{"hidden_act": "relu"}, {"layer_norm_eps": 0.01}],
+    "distilbert_masked": [{"activation": "relu"}],
 }
 CLASSIFIERS = {"roberta", "distilbert"}
+MASKED = {"bert_masked", "roberta_masked", "distilbert_masked"}
+# Of the 2 x 12 tokens: those to be predicted, and what stands in their place; 5 is the mask, one stays, one is another.
+HIDDEN = {1: 5, 4: None, 7: 5, 13: 17, 15: 5}
+
+
+def kinds_of(kind):
+    if kind in MASKED:
+        return AutoModelForMaskedLM
+    return AutoModelForSequenceClassification if kind in CLASSIFIERS else AutoModelForCausalLM
 
 
 def open_model(kind, folder):
-    kinds = AutoModelForSequenceClassification if kind in CLASSIFIERS else AutoModelForCausalLM
-    return kinds.from_pretrained(folder, attn_implementation="eager")
+    return kinds_of(kind).from_pretrained(folder, attn_implementation="eager")
 
 
 def measured(kind, folder):
@@ -80,6 +98,16 @@ def measured(kind, folder):
         if model.config.problem_type in ("multi_label_classification", "regression"):
             labels = torch.nn.functional.one_hot(labels, model.config.num_labels).double()
         loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+    elif kind in MASKED:
+        mask = torch.ones_like(ids)
+        mask[1, MASK_FROM:] = 0
+        labels = torch.full_like(ids, -100).flatten()
+        shown = ids.clone().flatten()
+        for place, token in HIDDEN.items():
+            labels[place] = shown[place]
+            if token is not None:
+                shown[place] = token
+        loss = model(input_ids=shown.view(2, 12), attention_mask=mask, labels=labels.view(2, 12)).loss
     else:
         logits = model(input_ids=ids[:, :-1]).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
@@ -90,12 +118,14 @@ def measured(kind, folder):
     return {"loss": loss.item(), "gradients": norms}
 
 
-def make(folder):
-    rows = []
+def make(folder, names):
+    known = json.loads((folder / "families.json").read_text()) if names else []
+    rows = [row for row in known if row["model"] not in names]
     for name, config in CONFIGS.items():
+        if names and name not in names:
+            continue
         torch.manual_seed(0)
-        kinds = AutoModelForSequenceClassification if name in CLASSIFIERS else AutoModelForCausalLM
-        model = kinds.from_config(config)
+        model = kinds_of(name).from_config(config)
         for parameter in model.parameters():  # larger than the usual start, so that every part matters
             torch.nn.init.normal_(parameter, std=0.4)
         place = folder / name
@@ -117,4 +147,4 @@ def make(folder):
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
-    make(Path("tests/golden/families"))
+    make(Path("tests/golden/families"), sys.argv[1:])

@@ -245,8 +245,8 @@ struct AttentionOptions {
   std::optional<double> scale = {};   // of the scores; 1 / sqrt(D) when not given
   double dropout = 0.0;               // probability with which a weight is dropped
   std::optional<RandomKey> key = {};  // of dropout
-  // Broadcasts to (B, H, T, S). Boolean: true lets a query see a key. Floating: added to the
-  // scores. A constant: no gradient flows into it.
+  // Broadcasts to (B, H, T, S). Boolean: true lets a query see a key. Floating: added to scores.
+  // int32 (B or 1, 1, T, 1): the first key that a query sees. A constant: it has no gradient.
   Tensor mask = {};
 };
 

@@ -36,4 +36,12 @@ auto accepted_by(const Parse& parse, const Names& names) {
   };
 }
 
+// The names that the library's parsers of these take.
+inline std::vector<std::string> recompute_names() {
+  return {"none", "marked", "blocks", "sqrt", "segment=all", "selective", "greedy", "auto"};
+}
+inline std::vector<std::string> precision_names() {
+  return {"fp32", "fp16", "bf16", "pure-bf16", "split-bf16"};
+}
+
 }  // namespace ebb::cli

@@ -6,6 +6,7 @@
 
 #include "data/file.h"
 #include "ebb/error.h"
+#include "ebb/prune/gptq.h"
 #include "ebb/text/tokenizer.h"
 
 namespace ebb::cli {
@@ -51,6 +52,14 @@ std::vector<Batch> spread_windows(const data::TokenStream& tokens, const WindowC
     batches.push_back({{Tensor::from(x, {rows, length}), Tensor::from(y, {rows, length})}});
   }
   return batches;
+}
+
+void pack_on_data(nn::ModuleBase& module, models::CausalLm& lm, LowBits kind, const fs::path& file,
+                  const fs::path& model_folder) {
+  const std::vector<Batch> batches =
+      spread_windows(read_tokens(file, model_folder, lm.vocabulary()), {.sequence = lm.context()});
+  prune::quantise_weights(
+      module, [&lm](const Batch& b) { return lm.loss(b.x(), b.y()); }, batches, kind);
 }
 
 }  // namespace ebb::cli

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "ebb/data/text.h"
+#include "ebb/models/causal_lm.h"
+#include "ebb/quantised.h"
 #include "ebb/train/train_step.h"
 
 namespace ebb::cli {
@@ -22,5 +24,10 @@ struct WindowChoice {
 // and a divisor of the number of windows. Windows are shorter than `sequence` if there are fewer
 // tokens.
 std::vector<Batch> spread_windows(const data::TokenStream& tokens, const WindowChoice& choice);
+
+// Packs the linear layers of a model that has its weights by GPTQ (ebb/prune/gptq.h), on windows of
+// the file.
+void pack_on_data(nn::ModuleBase& module, models::CausalLm& lm, LowBits kind,
+                  const std::filesystem::path& file, const std::filesystem::path& model_folder);
 
 }  // namespace ebb::cli

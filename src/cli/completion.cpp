@@ -52,9 +52,8 @@ std::vector<VerbChoices> choices(const CLI::App& program) {
     VerbChoices verb{app->get_name(), plain(app->get_description()), {}};
     for (const CLI::Option* option : app->get_options())
       for (const std::string& name : option->get_lnames())
-        verb.options.push_back(
-            {"--" + name, plain(option->get_description()), listed(option->get_type_name()),
-             option->get_type_size() > 0 || option->get_items_expected_max() > 0});
+        verb.options.push_back({"--" + name, plain(option->get_description()),
+                                listed(option->get_type_name()), option->get_expected_min() > 0});
     all.push_back(std::move(verb));
   }
   return all;

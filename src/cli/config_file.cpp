@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "cli/did_you_mean.h"
+#include "cli/member_of.h"
 #include "cli/train_command.h"
 #include "cli/verb.h"
 #include "data/file.h"
@@ -81,7 +82,7 @@ std::map<std::string, KeyKind> make_keys() {
     for (const std::string& level : workloads::level_names(workload))
       workloads::TrainSpec::visit_level(level_options, rule, add_to(level + "."));
   // Sizes, counts or a word.
-  for (const char* name : {"accumulate", "loss-walks", "budget"})
+  for (const char* name : {"accumulate", "loss-walks", "budget", "shard"})
     keys[name] = KeyKind::text_or_whole;
   return keys;
 }
@@ -98,7 +99,7 @@ void ConfigFile::attach(CLI::App& app, Skips skips) {
   app.add_option_function<std::string>(
          "--config", [this, &app](const std::string& path) { read(app, path); },
          "Take options from this TOML file; what is typed wins")
-      ->check(CLI::ExistingFile)
+      ->check(existing_file_at())
       ->type_name("FILE");
 }
 

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/calibration.h"
 #include "cli/memory_check.h"
 #include "cli/options.h"
 #include "cli/verb.h"
@@ -59,6 +60,11 @@ class Eval : public Verb {
         .positive();
     add_option(app, "--base", base_, "Bits in which weights of linear layers are stored")
         .one_of({"int8", "int4", "nf4"});
+    add_option(app, "--calibrate", calibrate_,
+               "With --base: choose the codes by GPTQ on this text, or int32 tokens as FILE.bin; "
+               "default: plain rounding")
+        .existing_file()
+        .needs("--base");
     add_option(app, "--adapter", adapter_, "A folder of an adapter in PEFT's format")
         .existing_folder()
         .type_name("DIR");
@@ -72,22 +78,31 @@ class Eval : public Verb {
   int run() override {
     if (text_.empty() && tokens_.empty())
       throw UsageError("eval needs --text FILE or --tokens FILE");
-    folder_ = io::open_folder(model_, device::cpu, f32);
-    if (base_) nn::adapt(*folder_.module, {.base = low_bits_by_name(*base_)});
+    const bool labelled = text_.empty() || workloads::has_labels(text_);
+    folder_ = io::open_folder(model_, device::cpu, f32,
+                              labelled ? io::EncoderHead::classifier : io::EncoderHead::masked_lm);
+    if (calibrate_)
+      pack_calibrated();
+    else if (base_)
+      nn::adapt(*folder_.module, {.base = low_bits_by_name(*base_)});
     if (adapter_) io::load_adapter(*adapter_, *folder_.module);
     if (!folder_.lm && !tokens_.empty())
       throw FileError(fmt::format(
           "{}: a classifier does not predict the next token, so that --tokens is not for it; it "
           "takes labelled texts: --text FILE",
           model_.string()));
-    const std::int64_t context = folder_.lm ? folder_.lm->context() : folder_.classifier->context();
+    const std::int64_t context = folder_.lm          ? folder_.lm->context()
+                                 : folder_.masked_lm ? folder_.masked_lm->context()
+                                                     : folder_.classifier->context();
     if (sequence_ && *sequence_ > context)
       throw UsageError(fmt::format("--sequence {} is more than the model's context of {} tokens",
                                    *sequence_, context));
     const std::int64_t window = sequence_.value_or(context);
     if (folder_.classifier)
       judge_labelled(window);
-    else if (tokens_.empty() && workloads::is_json_lines(text_))
+    else if (folder_.masked_lm)
+      judge_masked(sequence_.value_or(std::min<std::int64_t>(window, 128)));
+    else if (tokens_.empty() && data::is_json_lines(text_))
       judge_documents(window);
     else
       judge_running_text(window);
@@ -96,6 +111,19 @@ class Eval : public Verb {
   }
 
  private:
+  // Reads the weights at once: GPTQ needs them all, and the inputs of every layer.
+  void pack_calibrated() {
+    if (!folder_.lm)
+      throw UsageError("--calibrate is for models that predict the next token: GPT-2 and Llama");
+    Bytes weights;
+    for (const nn::NamedVariable& p : folder_.module->parameters())
+      weights += p.variable.type().bytes();
+    require_memory(weights, device::cpu, overcommit_, "plain rounding takes less: no --calibrate");
+    folder_.load();
+    loaded_ = true;
+    pack_on_data(*folder_.module, *folder_.lm, low_bits_by_name(*base_), *calibrate_, model_);
+  }
+
   // Plans for batches of `types(rows)`, and reads the weights once it is known that all fits. Gives
   // the rows of a batch.
   std::int64_t prepare(std::int64_t rows,
@@ -112,13 +140,14 @@ class Eval : public Verb {
     const Plan& plan = step_->plan(types(rows));
     require_memory(plan.peak, device::cpu, overcommit_, "a smaller --batch takes less");
     peak_ = plan.peak;
-    folder_.load();
+    if (!loaded_) folder_.load();
     return rows;
   }
 
   std::vector<Tensor> metrics(const Batch& b) {
     if (folder_.lm) return {folder_.lm->loss(b.x(), b.y())};
-    const Tensor logits = folder_.classifier->logits(b.x(), b.tensors.at(2));
+    if (folder_.masked_lm) return {folder_.masked_lm->loss(b.x(), b.y(), b.at(2))};
+    const Tensor logits = folder_.classifier->logits(b.x(), b.at(2));
     return {cross_entropy(logits, b.y()), workloads::share_right(logits, b.y())};
   }
 
@@ -165,6 +194,14 @@ class Eval : public Verb {
     judge(items, [](std::int64_t) { return std::int64_t{1}; });
   }
 
+  // Words are hidden as in the test data of training.
+  void judge_masked(std::int64_t window) {
+    workloads::MaskedText text = workloads::masked_text(folder_, text_, window);
+    text.masking.fixed_seed = workloads::test_masks;
+    const data::MaskedTokenDataset items(std::move(text.windows), text.masking);
+    judge(items, [&](std::int64_t item) { return items.targets(item); });
+  }
+
   // `counted(item)`: what the metrics of a batch are means over.
   void judge(const data::Dataset& items, const std::function<std::int64_t(std::int64_t)>& counted) {
     const std::int64_t rows = prepare(std::min(batch_, items.size()),
@@ -180,7 +217,7 @@ class Eval : public Verb {
 
   void report() const {
     const double loss = totals_.mean(0);
-    if (folder_.lm) {
+    if (!folder_.classifier) {
       if (json())
         std::cout << json_text(nlohmann::ordered_json{{"loss", loss},
                                                       {"perplexity", std::exp(loss)},
@@ -188,8 +225,8 @@ class Eval : public Verb {
                                                       {"planned_peak_bytes", peak_.count}})
                   << "\n";
       else
-        fmt::print("loss {:.6f}, perplexity {:.4f} over {} tokens\n", loss, std::exp(loss),
-                   totals_.count);
+        fmt::print("loss {:.6f}, perplexity {:.4f} over {} {}\n", loss, std::exp(loss),
+                   totals_.count, folder_.lm ? "tokens" : "masked tokens");
       return;
     }
     if (json())
@@ -215,7 +252,8 @@ class Eval : public Verb {
   std::int64_t batch_ = 1;
   std::optional<std::int64_t> sequence_;
   std::optional<std::string> budget_, base_;
-  std::optional<fs::path> adapter_;
+  std::optional<fs::path> adapter_, calibrate_;
+  bool loaded_ = false;  // the weights of the folder
   bool overcommit_ = false;
   io::ModelFolder folder_;
   std::optional<EvalStep> step_;

@@ -76,8 +76,8 @@ Bytes evaluation_keeps(const workloads::Options& options, const PlanningOptions&
 
 Evaluation::Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr test,
                        std::int64_t batch, std::int64_t batches, const CompileOptions& compile,
-                       const TrainingMemory& training)
-    : step_(model, std::move(metrics), of_evaluation(compile, training.plan)),
+                       const TrainingMemory& training, std::function<Graph(const Graph&)> rewrite)
+    : step_(model, std::move(metrics), of_evaluation(compile, training.plan), std::move(rewrite)),
       test_(std::move(test)) {
   const std::int64_t whole = std::min(batch, test_->size());
   items_ = std::min(batches, test_->size() / whole) * whole;

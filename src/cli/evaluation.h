@@ -39,9 +39,10 @@ class Evaluation {
  public:
   // The first `batches` batches of `test` are judged, in parts that keep the limit: the whole
   // batch, or the largest divisor of it that fits. `compile` carries the arena that training runs
-  // in. Where not even one item keeps a budget, this throws a MemoryError.
+  // in, `rewrite` is EvalStep's. Where not even one item keeps a budget, this throws a MemoryError.
   Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr test, std::int64_t batch,
-             std::int64_t batches, const CompileOptions& compile, const TrainingMemory& training);
+             std::int64_t batches, const CompileOptions& compile, const TrainingMemory& training,
+             std::function<Graph(const Graph&)> rewrite = {});
 
   Bytes peak() const { return peak_; }           // of training and evaluation
   std::int64_t part() const { return part_; }    // items at a time

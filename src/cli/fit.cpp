@@ -176,7 +176,7 @@ class Fit : public Verb {
     } catch (const ValueError& error) {  // the data or the model has an end before the budget
       ends_ = error.what();
       return false;
-    } catch (const BudgetError&) {  // of a level
+    } catch (const MemoryError&) {  // a level names itself in its error
       return false;
     }
   }

@@ -68,7 +68,7 @@ class Frontier : public Verb {
       nlohmann::ordered_json row =
           planned_fields(fmt::format("budget {}", to_string(p.point.budget)), p.plan);
       row["budget_bytes"] = p.point.budget.count;
-      page.add_row(std::move(row), report::timeline_json(p.plan));
+      page.add_row(std::move(row), report::timeline_json(p.plan, sources_));
     }
     page.add_curve("", to_json(curve));
     make_folder(out_);
@@ -94,6 +94,7 @@ class Frontier : public Verb {
     const CompileOptions compile = compile_options(planning_, workload_.seed, rates, {});
     parts_ = accumulation(workload_, planning_, compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, parts_);
+    sources_.add(traced.task->model());
     parameters_ = traced.task->model().parameter_count(), batch_ = traced.batch;
     std::vector<CurvePlan> plans = frontier_plans(traced.graph, compile, points_);
     // Evaluation keeps its results beside the step, within the same budget.
@@ -106,6 +107,7 @@ class Frontier : public Verb {
     multilevel_.common = workload_;
     check_workload_options(multilevel_);
     const auto task = workloads::make_multilevel(resolved(multilevel_, planning_, {}));
+    sources_ = sources_of(*task);
     parameters_ = parameters_of(*task), batch_ = task->batch_size;
     std::vector<CurvePlan> plans =
         frontier_plans(plannable_levels(multilevel_, planning_, rates), points_);
@@ -118,6 +120,7 @@ class Frontier : public Verb {
   workloads::MultilevelOptions multilevel_;
   std::int64_t parameters_ = 0, batch_ = 0, parts_ = 1;
   PlanningOptions planning_;
+  report::SourceLines sources_;
   int points_ = 8;
   fs::path out_ = "frontier";
 };

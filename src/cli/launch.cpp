@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "cli/numbers.h"
 #include "cli/verb.h"
 #include "ebb/dist/ranks.h"
 
@@ -154,12 +155,12 @@ class Launch : public Verb {
   void configure(CLI::App& app) override {
     app.add_option("-n,--ranks", ranks_, "Processes")
         ->required()
-        ->check(CLI::Range(1, 1024).description(""))
+        ->check(WholeNumber(1, 1024))
         ->type_name("N");
     app.add_option("--restarts", restarts_,
                    "Times to start again from the last checkpoint after a failure; the command "
                    "needs --checkpoint")
-        ->check(CLI::Range(0, 1000000).description(""))
+        ->check(WholeNumber(0, 1000000))
         ->capture_default_str()
         ->type_name("N");
     app.add_flag(

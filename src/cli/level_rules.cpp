@@ -14,6 +14,7 @@ namespace {
 struct Refusal {
   std::string_view option, why;
 };
+constexpr std::string_view masks_of_one_level = "levels have no masks of weights";
 constexpr Refusal refusals[] = {
     {"--optimizer", "say --LEVEL.optimizer"},
     {"--accumulate", "say --LEVEL.accumulate"},
@@ -30,6 +31,14 @@ constexpr Refusal refusals[] = {
     {"--leaves", "levels run on one rank"},
     {"--shard", "levels run on one rank"},
     {"--reduce", "levels run on one rank"},
+    {"--sparsity", masks_of_one_level},
+    {"--sparsity-pattern", masks_of_one_level},
+    {"--sparsity-method", masks_of_one_level},
+    {"--sparsity-schedule", masks_of_one_level},
+    {"--sparsity-from", masks_of_one_level},
+    {"--sparsity-until", masks_of_one_level},
+    {"--sparsity-every", masks_of_one_level},
+    {"--sparsity-masks", masks_of_one_level},
     {"--save", "their models have no Hugging Face form"},
 };
 
@@ -72,8 +81,17 @@ void refuse_single_level_options(const std::string& workload, const PlanningOpti
   refuse_where(planning.offload_folder.has_value(), "--offload-folder", workload);
   refuse_where(!planning.offload.empty(), "--offload", workload);
   refuse_where(planning.leaves.has_value(), "--leaves", workload);
-  refuse_where(planning.shard != 0, "--shard", workload);
+  refuse_where(planning.shard != "0", "--shard", workload);
   refuse_where(planning.reduce != PlanningOptions{}.reduce, "--reduce", workload);
+  const workloads::SparsityOptions& sparsity = planning.sparsity;
+  refuse_where(sparsity.share.has_value(), "--sparsity", workload);
+  refuse_where(sparsity.pattern.has_value(), "--sparsity-pattern", workload);
+  refuse_where(sparsity.method.has_value(), "--sparsity-method", workload);
+  refuse_where(sparsity.schedule.has_value(), "--sparsity-schedule", workload);
+  refuse_where(sparsity.from.has_value(), "--sparsity-from", workload);
+  refuse_where(sparsity.until.has_value(), "--sparsity-until", workload);
+  refuse_where(sparsity.every.has_value(), "--sparsity-every", workload);
+  refuse_where(sparsity.masks.has_value(), "--sparsity-masks", workload);
   if (planning.on_nan == "skip")
     throw UsageError(fmt::format(
         "--on-nan skip is for workloads of one level, but {} has several: say stop or ignore",

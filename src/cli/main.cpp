@@ -66,6 +66,8 @@ class Program {
       return code;
     } catch (const CLI::ExtrasError&) {
       throw UsageError(unexpected());
+    } catch (const CLI::ArgumentMismatch& e) {
+      throw UsageError(located(missing_value(e.what())));
     } catch (const CLI::ParseError& e) {
       throw UsageError(located(e.what()));
     }
@@ -104,6 +106,25 @@ class Program {
       if (word.starts_with(option + "=")) return word.substr(option.size() + 1);
     }
     return {};
+  }
+
+  // An option at the end of the command, or before another: "--workload: 1 required TEXT:{...}
+  // missing" in the parser's words.
+  std::string missing_value(const std::string& message) const {
+    const std::string name = message.substr(0, message.find(':'));
+    const CLI::App* verb = &app_;
+    for (const CLI::App* app : verb_apps_)
+      if (app->parsed()) verb = app;
+    const CLI::Option* option = verb->get_option_no_throw(name);
+    if (!option || option->get_expected_min() == 0) return message;
+    const std::string type = option->get_type_name();  // "NAME:{a,b}" where there is a list
+    const std::size_t list = type.find('{');
+    if (list == std::string::npos)
+      return fmt::format("{} needs a value{}", name, type.empty() ? "" : ": " + type);
+    std::string values = type.substr(list + 1, type.find('}') - list - 1);
+    for (std::size_t at = 0; (at = values.find(',', at)) != std::string::npos; at += 2)
+      values.replace(at, 1, ", ");
+    return fmt::format("{} needs a value, one of {}", name, values);
   }
 
   // What was typed and is no option or argument of the verb.

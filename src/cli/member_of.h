@@ -1,4 +1,4 @@
-// A check that a text is one of a list, for sources that include CLI11.
+// Checks of options for sources that include CLI11.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,5 +8,6 @@
 namespace ebb::cli {
 
 CLI::Validator member_of(const std::vector<std::string>& texts);
+CLI::Validator existing_file_at();  // the path of a file that is there
 
 }  // namespace ebb::cli

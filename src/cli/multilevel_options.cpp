@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/accepted_by.h"
 #include "cli/level_rules.h"
 #include "cli/member_of.h"
 #include "cli/numbers.h"
@@ -14,20 +15,27 @@
 namespace ebb::cli {
 namespace {
 
-// An option whose text the library reads; what it cannot read is a wrong command.
+// An option whose text the library reads; what it cannot read is a wrong command. `known` are the
+// names it may have been meant to be.
 template <class Read>
 CLI::Option* add_read(CLI::App& app, const std::string& name, const std::string& help,
-                      const Read& read) {
+                      const Read& read, std::vector<std::string> known = {}) {
   return app.add_option_function<std::string>(
       name,
-      [name = name.substr(0, name.find(',')), read](const std::string& text) {
+      [name = name.substr(0, name.find(',')), read,
+       known = std::move(known)](const std::string& text) {
         try {
           read(text);
         } catch (const Error& error) {
-          throw CLI::ValidationError(name, error.what());
+          throw CLI::ValidationError(name, error.what() + did_you_mean(text, known));
         }
       },
       help);
+}
+
+template <class Names>
+std::vector<std::string> texts(const Names& names) {
+  return {std::begin(names), std::end(names)};
 }
 
 void add_level_options(CLI::App& app, const std::string& level, workloads::LevelOptions& o,
@@ -39,9 +47,11 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
   const auto number = [&](const char* name, std::optional<double>& value, const char* help) {
     app.add_option(prefix + name, value, help)->check(FiniteNumber::not_negative())->group(group);
   };
-  add_read(app, prefix + (level == "classifier" ? "method,--method" : "method"),
-           "How levels above differentiate through it",
-           [&o](const std::string& text) { o.method = mlo::method_by_name(text); })
+  add_read(
+      app, prefix + (level == "classifier" ? "method,--method" : "method"),
+      "How levels above differentiate through it",
+      [&o](const std::string& text) { o.method = mlo::method_by_name(text); },
+      texts(mlo::method_names()))
       ->type_name("METHOD")
       ->group(group);
   count("unroll", o.unroll, "Updates for each step of the levels above");
@@ -50,18 +60,22 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
   number("alpha", o.alpha, "Of the method");
   number("lr", o.rate, "Learning rate");
   number("clip", o.clip, "Scale gradients down to this norm");
-  add_read(app, prefix + "optimizer", fmt::format("{}", fmt::join(optim::names(), ", ")),
-           [&o](const std::string& text) { optim::by_name(text), o.optimizer = text; })
+  add_read(
+      app, prefix + "optimizer", fmt::format("{}", fmt::join(optim::names(), ", ")),
+      [&o](const std::string& text) { optim::by_name(text), o.optimizer = text; },
+      texts(optim::names()))
       ->type_name("NAME")
       ->group(group);
   if (settings == LevelSettings::problem) return;
   count("accumulate", o.accumulate, "Batches for each update");
-  add_read(app, prefix + "precision", "As --precision, for this level",
-           [&o](const std::string& text) { o.precision = precision_by_name(text); })
+  add_read(
+      app, prefix + "precision", "As --precision, for this level",
+      [&o](const std::string& text) { o.precision = precision_by_name(text); }, precision_names())
       ->type_name("NAME")
       ->group(group);
-  add_read(app, prefix + "recompute", "As --recompute, for this level",
-           [&o](const std::string& text) { o.recompute = Recompute::parse(text); })
+  add_read(
+      app, prefix + "recompute", "As --recompute, for this level",
+      [&o](const std::string& text) { o.recompute = Recompute::parse(text); }, recompute_names())
       ->type_name("RULE")
       ->group(group);
   add_read(app, prefix + "budget", "Bytes for everything while this level runs",

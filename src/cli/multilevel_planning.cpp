@@ -100,6 +100,12 @@ Bytes kept_by_evaluation(const workloads::MultilevelOptions& options,
   return evaluation_keeps(task->model(), metrics_of(*task), *task->test);
 }
 
+report::SourceLines sources_of(workloads::MultilevelWorkload& task) {
+  report::SourceLines sources;
+  for (const mlo::Problem* problem : task.problems()) sources.add(problem->module());
+  return sources;
+}
+
 std::int64_t parameters_of(workloads::MultilevelWorkload& task) {
   std::int64_t count = 0;
   for (const mlo::Problem* problem : task.problems()) count += problem->module().parameter_count();

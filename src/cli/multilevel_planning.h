@@ -8,6 +8,7 @@
 
 #include "cli/planning.h"
 #include "ebb/mlo/engine.h"
+#include "ebb/report/source_lines.h"
 #include "ebb/workloads/multilevel.h"
 
 namespace ebb::cli {
@@ -37,6 +38,8 @@ std::optional<Bytes> whole_budget(const workloads::MultilevelOptions& options,
 Bytes kept_by_evaluation(const workloads::MultilevelOptions& options,
                          const PlanningOptions& planning);
 
+// The lines of code that made the modules of all levels.
+report::SourceLines sources_of(workloads::MultilevelWorkload& task);
 std::int64_t parameters_of(workloads::MultilevelWorkload& task);  // of all levels
 
 nlohmann::ordered_json plan_fields(const mlo::Engine::WholePlan& plan);

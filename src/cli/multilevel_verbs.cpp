@@ -67,6 +67,7 @@ LevelsProfile profile_levels(const workloads::MultilevelOptions& options,
   const Measured measured = meter.read(running.engine.leaves(), running.engine.resident());
   result.measured = measured.total, result.transient = measured.transient();
   result.staying = measured.staying;
+  result.sources = sources_of(*running.task);
   result.parameters = parameters_of(*running.task), result.batch = running.task->batch_size;
   return result;
 }

@@ -9,6 +9,7 @@
 
 #include "cli/curve.h"
 #include "cli/multilevel_planning.h"
+#include "ebb/report/source_lines.h"
 
 namespace ebb::cli {
 
@@ -30,6 +31,7 @@ struct LevelsProfile {
   Bytes measured, transient;
   CategoryBytes staying;
   std::int64_t parameters = 0, batch = 0;
+  report::SourceLines sources;
 };
 LevelsProfile profile_levels(const workloads::MultilevelOptions& options,
                              const PlanningOptions& planning, const Rates& rates, int warm_up,

@@ -23,11 +23,12 @@ class WholeNumber {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool number = error == std::errc{} && end == text.data() + text.size();
     if (number && value >= least_ && value <= most_) return {};
-    if (error == std::errc::result_out_of_range)
-      return fmt::format("the number {} is too large", shown(text));
     return most_ == no_limit
-               ? fmt::format("a whole number of at least {} is expected, but \"{}\" came", least_,
-                             shown(text))
+               ? fmt::format("a whole number of at least {} is expected, but \"{}\" {}", least_,
+                             shown(text),
+                             error == std::errc::result_out_of_range && !text.starts_with('-')
+                                 ? "is too large: the most is about 9 · 10^18"
+                                 : "came")
                : fmt::format("a whole number from {} to {} is expected, but \"{}\" came", least_,
                              most_, shown(text));
   }

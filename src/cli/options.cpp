@@ -14,6 +14,17 @@
 #include "cli/numbers.h"
 
 namespace ebb::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A path that cannot be looked at, such as one with too long a name, is not there either.
+bool exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+}  // namespace
 
 // The list is the description, so that help and completion show it.
 CLI::Validator member_of(const std::vector<std::string>& texts) {
@@ -23,6 +34,15 @@ CLI::Validator member_of(const std::vector<std::string>& texts) {
                                did_you_mean(text, texts));
           },
           fmt::format("{{{}}}", fmt::join(texts, ",")), "member"};
+}
+
+CLI::Validator existing_file_at() {
+  return {[](std::string& text) -> std::string {
+            if (std::error_code error; fs::is_directory(text, error))
+              return fmt::format("{} is a folder, not a file", text);
+            return exists(text) ? "" : fmt::format("there is no file {}", text);
+          },
+          "", "file"};
 }
 
 Option& Option::required() { return option_->required(), *this; }
@@ -36,9 +56,19 @@ Option& Option::between(int least, int most) {
 Option& Option::one_of(const std::vector<std::string>& texts) {
   return option_->check(member_of(texts)), *this;
 }
-Option& Option::existing_file() { return option_->check(CLI::ExistingFile), *this; }
-Option& Option::existing_folder() { return option_->check(CLI::ExistingDirectory), *this; }
-Option& Option::existing_path() { return option_->check(CLI::ExistingPath), *this; }
+Option& Option::existing_file() { return option_->check(existing_file_at()), *this; }
+Option& Option::existing_folder() {
+  return check([](const std::string& text) -> std::string {
+    if (std::error_code error; fs::is_directory(text, error)) return {};
+    return exists(text) ? fmt::format("{} is no folder", text)
+                        : fmt::format("there is no folder {}", text);
+  });
+}
+Option& Option::existing_path() {
+  return check([](const std::string& text) {
+    return exists(text) ? "" : fmt::format("there is no file or folder {}", text);
+  });
+}
 Option& Option::check(std::function<std::string(const std::string&)> problem) {
   return option_->check(std::move(problem)), *this;
 }

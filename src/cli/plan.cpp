@@ -74,6 +74,7 @@ class PlanVerb : public Verb {
     const auto own = workloads::make_workload(placed(workload_, planning_));
     const Bytes beside = evaluation_keeps(own->model(), metrics_of(*own), *own->test);
     CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed, beside);
+    settle_shard(workload_, planning_, compile);
     const std::int64_t parts = accumulation(*own, planning_, compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, parts);
     settle_budget(planning_, traced.graph, compile);
@@ -82,7 +83,8 @@ class PlanVerb : public Verb {
         traced.task->model(), metrics_of(*traced.task), traced.task->test, traced.batch, 1, compile,
         TrainingMemory{
             plan.arena(), plan.persistent, plan,
-            compile.plan.budget ? std::optional(*compile.plan.budget + beside) : std::nullopt});
+            compile.plan.budget ? std::optional(*compile.plan.budget + beside) : std::nullopt},
+        [&](const Graph& graph) { return traced.step->gathered(graph); });
     const Bytes peak = std::max(plan.peak, evaluation.peak());
     nlohmann::ordered_json memory;
     warn_if_too_large(peak + fixed, planning_, rates, memory);

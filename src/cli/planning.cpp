@@ -17,6 +17,7 @@
 #include "cli/numbers.h"
 #include "cli/process_memory.h"
 #include "cli/ranks.h"
+#include "cli/sparsity.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
 #include "core/cuda/cuda.h"
@@ -74,9 +75,11 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
   const char* group = "Memory";
   app.add_option("--budget", options.budget,
                  "Bytes the step may take, such as 2GiB or 300MB, or least: the fewest it can")
-      ->check(accepted_by([](const std::string& text) {
-        if (text != "least") parse_bytes(text);
-      }))
+      ->check(accepted_by(
+          [](const std::string& text) {
+            if (text != "least") parse_bytes(text);
+          },
+          std::vector<std::string>{"least"}))
       ->type_name("SIZE")
       ->group(group);
   app.add_flag("--whole-process", options.whole_process,
@@ -86,9 +89,8 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
   app.add_option("--recompute", options.recompute,
                  "What is computed again instead of kept: none, marked, blocks, sqrt, segment=N, "
                  "segment=all, selective, greedy or auto; with a budget auto is the default")
-      ->check(accepted_by([](const std::string& text) { Recompute::parse(text); },
-                          std::vector<std::string>{"none", "marked", "blocks", "sqrt",
-                                                   "segment=all", "selective", "greedy", "auto"}))
+      ->check(
+          accepted_by([](const std::string& text) { Recompute::parse(text); }, recompute_names()))
       ->group(group);
   app.add_option("--optimizer", options.optimizer,
                  fmt::format("{}; default: the workload's own", fmt::join(optim::names(), ", ")))
@@ -101,7 +103,10 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
                             text.find_first_not_of("0123456789") == std::string::npos;
         return number || text == "auto"
                    ? ""
-                   : fmt::format("\"{}\" is neither a number of micro-batches nor auto", text);
+                   : fmt::format(
+                         "\"{}\" is neither a number of micro-batches, 1 to 999999, nor "
+                         "auto{}",
+                         text, did_you_mean(text, {"auto"}));
       })
       ->capture_default_str()
       ->group(group);
@@ -109,8 +114,7 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
                  "fp32, fp16 or bf16 with weights in float32, pure-bf16, or split-bf16: weights in "
                  "bfloat16 and the bits that complete them")
       ->check(
-          accepted_by([](const std::string& text) { precision_by_name(text); },
-                      std::vector<std::string>{"fp32", "fp16", "bf16", "pure-bf16", "split-bf16"}))
+          accepted_by([](const std::string& text) { precision_by_name(text); }, precision_names()))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--tf32", options.tf32,
@@ -157,12 +161,13 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
          "cpu, cuda, cuda:N, or a file that describes the device to plan for (see ebb probe)")
       ->check([](const std::string& text) -> std::string {
         if (named_device(text) || fs::is_regular_file(text)) return {};
-        return fmt::format("\"{}\" is neither cpu nor cuda nor a file that describes a device",
-                           text);
+        return fmt::format("\"{}\" is neither cpu nor cuda nor a file that describes a device{}",
+                           text, did_you_mean(text, {"cpu", "cuda"}));
       })
       ->transform(drivable_device)
       ->capture_default_str()
       ->group(group);
+  add_sparsity_options(app, options.sparsity);
   app.add_flag("--huge-pages", options.machine.huge_pages, "Ask for pages of 2 MiB")->group(group);
   app.add_flag("--lock-memory", options.machine.lock_memory, "Ask that memory is never paged out")
       ->group(group);
@@ -227,6 +232,9 @@ workloads::Options placed(const workloads::Options& options, const PlanningOptio
   result.dtype = parameter_dtype(precision);
   if (!result.layout && uses(result, workloads::Setting::layout))
     result.layout = fastest_layout(result.device, precision, planning.tf32);
+  if (planning.sparsity.any() && result.lora)
+    throw UsageError(
+        "--sparsity is of weights that are trained, but --lora trains small matrices beside them");
   if (planning.loss_walks && !uses(result, workloads::Setting::fused_loss))
     throw UsageError(
         fmt::format("--loss-walks is of a fused loss, which {} does not have; it is for {}",
@@ -247,6 +255,9 @@ TrainOptions step_options(const PlanningOptions& options) {
                   : options.clip_by == "two-backwards" ? ClipBy::two_backwards
                                                        : ClipBy::this_norm;
   train.ranks = rank_options(options);
+  train.sparse = sparse_training(options.sparsity);
+  if (train.sparse && options.ranks > 1)
+    throw UsageError("--sparsity is for one rank, but there are several");
   return train;
 }
 
@@ -337,12 +348,12 @@ void check_accumulation(std::int64_t parts, std::int64_t batch) {
 
 namespace {
 
-TrainStep planned_step(workloads::Workload& task, const PlanningOptions& planning,
-                       std::int64_t accumulate) {
+std::unique_ptr<TrainStep> planned_step(workloads::Workload& task, const PlanningOptions& planning,
+                                        std::int64_t accumulate) {
   TrainOptions train = step_options(planning);
   train.accumulate = accumulate;
   train.weight = task.weight;
-  return TrainStep(
+  return std::make_unique<TrainStep>(
       task.model(), optimizer_of(task, planning), [&task](const Batch& b) { return task.loss(b); },
       train);
 }
@@ -369,7 +380,7 @@ Graph trace_step(workloads::Workload& task, const PlanningOptions& planning,
                  std::int64_t accumulate) {
   check_accumulation(accumulate, task.batch_size);
   return planned_step(task, planning, accumulate)
-      .trace(own_types(*task.train, task.batch_size, planning));
+      ->trace(own_types(*task.train, task.batch_size, planning));
 }
 
 TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,
@@ -377,9 +388,18 @@ TracedWorkload trace_workload(const workloads::Options& options, const PlanningO
   std::unique_ptr<workloads::Workload> made = workloads::make_workload(placed(options, planning));
   workloads::Workload& task = *made;
   check_accumulation(accumulate, task.batch_size);
-  TrainStep step = planned_step(task, planning, accumulate);
-  return {std::move(made), task.batch_size, step.optimizer(),
-          step.trace(own_types(*task.train, task.batch_size, planning))};
+  std::unique_ptr<TrainStep> step = planned_step(task, planning, accumulate);
+  Graph graph = step->trace(own_types(*task.train, task.batch_size, planning));
+  return {std::move(made), task.batch_size, step->optimizer(), std::move(graph), std::move(step)};
+}
+
+void settle_shard(const workloads::Options& options, PlanningOptions& planning,
+                  const CompileOptions& compile) {
+  planning.shard = fastest_shard(planning, [&](const PlanningOptions& tried) {
+    const TracedWorkload traced = trace_workload(options, tried, 1);
+    const PlanResult result = try_plan_program(traced.graph, compile);
+    return result.plan ? std::optional(result.plan->predicted_ms) : std::nullopt;
+  });
 }
 
 std::int64_t accumulation(workloads::Workload& task, const PlanningOptions& planning,
@@ -426,6 +446,12 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
     shorter.sequence = *options.sequence / 2;
     offer(fmt::format("--sequence {}", *shorter.sequence), shorter, planning, parts);
   }
+  for (const char* stage : {"1", "2", "3"}) {
+    PlanningOptions leaner = planning;
+    leaner.shard = stage;
+    if (planning.ranks > 1 && planning.shard < stage)
+      offer(fmt::format("--shard {}", stage), options, leaner, parts);
+  }
   for (const char* name : {"bf16", "split-bf16"}) {
     PlanningOptions leaner = planning;
     leaner.precision = name;
@@ -433,7 +459,8 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
       offer(fmt::format("--precision {}", name), options, leaner, parts);
   }
   for (const char* name : {"adamw8bit", "adafactor"}) {
-    if (planning.shard != 0) break;  // their state cannot be sharded
+    if (planning.shard != "0" && name == std::string_view("adafactor"))
+      continue;  // whose state cannot be sharded
     PlanningOptions leaner = planning;
     leaner.optimizer = name;
     if (planning.optimizer != name)

@@ -90,7 +90,11 @@ struct TracedWorkload {
   std::int64_t batch = 0;
   optim::Optimizer optimizer;  // with the form parameters are kept in
   Graph graph;
+  std::unique_ptr<TrainStep> step;  // whose graph it is
 };
+// Settles --shard auto. `compile` has the budget.
+void settle_shard(const workloads::Options& options, PlanningOptions& planning,
+                  const CompileOptions& compile);
 // An error where a batch has fewer items than micro-batches are asked for.
 void check_accumulation(std::int64_t parts, std::int64_t batch);
 TracedWorkload trace_workload(const workloads::Options& options, const PlanningOptions& planning,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/did_you_mean.h"
 #include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
@@ -29,7 +30,8 @@ class Probe : public Verb {
     add_option(app, "--device", device_, "cpu, cuda or cuda:N")
         .check([](const std::string& text) -> std::string {
           if (named_device(text)) return {};
-          return fmt::format("\"{}\" is neither cpu nor cuda", text);
+          return fmt::format("\"{}\" is neither cpu nor cuda{}", text,
+                             did_you_mean(text, {"cpu", "cuda"}));
         })
         .show_default();
     add_option(app, "--save", save_,

@@ -122,7 +122,7 @@ class Profile : public Verb {
     row["measured_staying_by_category"] = by_category(levels.staying);
     row["measured_transient_bytes"] = levels.transient.count;
     row["step_ms"] = step_times();
-    page.add_row(std::move(row), report::timeline_json(plan));
+    page.add_row(std::move(row), report::timeline_json(plan, levels.sources));
     write_files(page, report::chrome_trace(plan));
     if (json())
       std::cout << json_text(page.study()) << "\n";
@@ -182,7 +182,8 @@ class Profile : public Verb {
     row["measured_transient_bytes"] = measured.transient().count;
     row["step_ms"] = step_times();
     if (budget_) row["budget_bytes"] = budget_->count;
-    page.add_row(std::move(row), report::timeline_json(plan, kernel_ms_));
+    page.add_row(std::move(row),
+                 report::timeline_json(plan, report::SourceLines(task.model()), kernel_ms_));
     write_files(page, report::chrome_trace(plan, kernel_ms_));
     if (json()) {
       std::cout << json_text(page.study()) << "\n";

@@ -8,6 +8,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/member_of.h"
+#include "cli/numbers.h"
+#include "cli/outputs.h"
 #include "cli/verb.h"
 #include "core/cuda/cuda.h"
 #include "core/cuda/rank_link.h"
@@ -32,14 +35,15 @@ void add_rank_options(CLI::App& app, PlanningOptions& options) {
                  "Micro-batches of equal size whose gradients are summed in one tree: a run with "
                  "the same number gives the same bits on any number of ranks; default with several "
                  "ranks: one a rank")
-      ->check(CLI::Range(1, 1000000).description(""))
+      ->check(WholeNumber(1, 1000000))
       ->type_name("N")
       ->group(group);
   app.add_option(
          "--shard", options.shard,
          "What several ranks divide among themselves. 0: nothing; 1: the optimizer's state, "
-         "and the work of updates")
-      ->check(CLI::IsMember({0, 1}))
+         "and the work of updates; 2: also gradients that wait; 3: also weights; auto: "
+         "what is fastest within the budget")
+      ->check(member_of({"0", "1", "2", "3", "auto"}))
       ->capture_default_str()
       ->group(group);
   add_option(
@@ -53,7 +57,7 @@ void add_rank_options(CLI::App& app, PlanningOptions& options) {
 
 void add_ranks_option(CLI::App& app, PlanningOptions& options) {
   app.add_option("--ranks", options.ranks, "Ranks to plan for, each with its part of the batch")
-      ->check(CLI::Range(1, 1000000).description(""))
+      ->check(WholeNumber(1, 1000000))
       ->capture_default_str()
       ->type_name("N")
       ->group("Ranks");
@@ -75,7 +79,8 @@ void refuse_ranks(const PlanningOptions& options, const std::string& why) {
 }
 
 void settle_ranks(PlanningOptions& options) {
-  if (options.shard != 0 && options.ranks == 1)
+  if (options.shard == "auto" && options.ranks == 1) options.shard = "0";
+  if (options.shard != "0" && options.ranks == 1)
     throw UsageError("--shard divides among ranks, but there is one rank");
   if (options.ranks > 1 && !options.leaves) options.leaves = options.ranks;
   if (!options.leaves) return;
@@ -113,9 +118,33 @@ RankOptions rank_options(const PlanningOptions& options) {
   RankOptions ranks;
   ranks.leaves = options.leaves.value_or(0);
   ranks.count = options.ranks, ranks.rank = options.rank;
-  ranks.shard = options.shard == 1 ? Shard::state : Shard::nothing;
+  ranks.shard = options.shard == "1"   ? Shard::state
+                : options.shard == "2" ? Shard::gradients
+                : options.shard == "3" ? Shard::parameters
+                                       : Shard::nothing;
   ranks.reduce = options.reduce == "fast" ? Reduce::fast : Reduce::exact;
   return ranks;
+}
+
+std::string fastest_shard(const PlanningOptions& options,
+                          const std::function<std::optional<double>(const PlanningOptions&)>& ms) {
+  if (options.shard != "auto") return options.shard;
+  PlanningOptions tried = options;
+  std::optional<double> best_ms;
+  std::string best;
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    tried.shard = stage;
+    try {
+      const std::optional<double> found = ms(tried);
+      if (best.empty() || (found && (!best_ms || *found < *best_ms))) best = stage, best_ms = found;
+      // Where no stage keeps the budget, the error is that of the one that takes least.
+      if (!best_ms) best = stage;
+    } catch (const ValueError&) {
+      if (best.empty()) throw;
+      break;  // the optimizer's state cannot be sharded
+    }
+  }
+  return best;
 }
 
 std::vector<TensorType> own_types(const data::Dataset& dataset, std::int64_t batch,
@@ -226,7 +255,7 @@ nlohmann::ordered_json link_fields(const PlanningOptions& options, const Plan& p
   const LinkTraffic link = link_traffic(plan, rates);
   const LeafBlocks blocks = LeafBlocks::of(rank_options(options));
   return {{"ranks", options.ranks},
-          {"shard", options.shard},
+          {"shard", std::stoi(options.shard)},
           {"leaves", blocks.leaves},
           {"leaves_per_rank", blocks.per_rank()},
           {"bytes_sent_per_rank", link.sent.count},
@@ -257,12 +286,36 @@ nlohmann::ordered_json gather_fields(const PlanningOptions& options,
   return all;
 }
 
-int any_signal(const PlanningOptions& options, int own) {
-  if (!options.communicator) return own;
-  const std::byte mine{static_cast<unsigned char>(own)};
-  std::vector<std::byte> all(static_cast<std::size_t>(options.ranks));
-  options.communicator->all_gather(std::span(&mine, 1), all, "the question whether to stop");
-  return static_cast<int>(*std::max_element(all.begin(), all.end()));
+std::vector<Pulse> exchange_pulses(const PlanningOptions& options, const Pulse& own) {
+  std::vector<Pulse> all(static_cast<std::size_t>(options.communicator ? options.ranks : 1), own);
+  if (options.communicator)
+    options.communicator->all_gather(std::as_bytes(std::span(&own, 1)),
+                                     std::as_writable_bytes(std::span(all)),
+                                     "the question whether to stop");
+  return all;
+}
+
+int any_signal(const std::vector<Pulse>& pulses) {
+  std::int64_t signal = 0;
+  for (const Pulse& pulse : pulses) signal = std::max(signal, pulse.signal);
+  return static_cast<int>(signal);
+}
+
+void log_pulses(const std::vector<Pulse>& pulses, std::int64_t step, Outputs& outputs) {
+  constexpr std::size_t most = 64;
+  const auto log = [&](const std::string& who, const Pulse& pulse) {
+    outputs.log(fmt::format("ranks/{}/step_ms", who), step, pulse.step_ms);
+    outputs.log(fmt::format("ranks/{}/waited_ms", who), step, pulse.waited_ms);
+  };
+  if (pulses.size() == 1) return;
+  const auto slowest =
+      std::min_element(pulses.begin(), pulses.end(),
+                       [](const Pulse& a, const Pulse& b) { return a.waited_ms < b.waited_ms; });
+  if (pulses.size() > most) {
+    outputs.log("ranks/slowest", step, static_cast<double>(slowest - pulses.begin()));
+    return log("slowest", *slowest);
+  }
+  for (std::size_t r = 0; r < pulses.size(); ++r) log(std::to_string(r), pulses[r]);
 }
 
 }  // namespace ebb::cli

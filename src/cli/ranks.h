@@ -2,13 +2,17 @@
 // other.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/planning.h"
 
 namespace ebb::cli {
+
+class Outputs;
 
 // Adds --leaves, --shard and --reduce.
 void add_rank_options(CLI::App& app, PlanningOptions& options);
@@ -27,6 +31,12 @@ void refuse_ranks(const PlanningOptions& options, const std::string& why);
 bool leads(const PlanningOptions& options);  // this rank speaks, logs and writes files
 
 RankOptions rank_options(const PlanningOptions& options);
+// What --shard auto stands for: of the stages that keep the budget, the one whose plan is fastest,
+// and of equally fast ones the lowest. `predicted_ms` plans a step, and gives nothing if it does
+// not keep the budget.
+std::string fastest_shard(
+    const PlanningOptions& options,
+    const std::function<std::optional<double>(const PlanningOptions&)>& predicted_ms);
 // The types of this rank's part of a batch.
 std::vector<TensorType> own_types(const data::Dataset& dataset, std::int64_t batch,
                                   const PlanningOptions& options);
@@ -65,7 +75,17 @@ std::string link_text(const PlanningOptions& options, const Plan& plan, const Ra
 nlohmann::ordered_json gather_fields(const PlanningOptions& options,
                                      const nlohmann::ordered_json& own);
 
+// What ranks tell each other between steps.
+struct Pulse {
+  std::int64_t signal = 0;                // that asks this rank to stop; 0: none
+  double step_ms = 0.0, waited_ms = 0.0;  // of the last step, and of it in exchanges
+};
+// Of all ranks, by rank.
+std::vector<Pulse> exchange_pulses(const PlanningOptions& options, const Pulse& own);
 // Whether any rank has been asked to stop: the largest of their signals.
-int any_signal(const PlanningOptions& options, int own);
+int any_signal(const std::vector<Pulse>& pulses);
+// Logs the times of each rank, as ranks/0/step_ms and ranks/0/waited_ms. Of more than 64 ranks only
+// those of the one that waited least, which the others waited for.
+void log_pulses(const std::vector<Pulse>& pulses, std::int64_t step, Outputs& outputs);
 
 }  // namespace ebb::cli

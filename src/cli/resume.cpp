@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/checkpoint_folder.h"
+#include "cli/sparsity.h"
 #include "cli/verb.h"
 
 namespace ebb::cli {
@@ -194,6 +195,7 @@ std::vector<std::string> require_same(const SavedRun& saved, const TrainCommand&
 io::SavedState saved_state(const std::vector<std::string>& changed, const std::string& level) {
   const std::string prefix = level.empty() ? "" : level + ".";
   std::vector<const char*> fitting{"precision", "rounding", "master-bits", "clip", "clip-by"};
+  for (const char* option : sparsity_option_names()) fitting.push_back(option);
   if (!level.empty()) fitting = {"precision", "clip", "method", "unroll", "accumulate"};
   if (contains(changed, prefix + "optimizer")) return io::SavedState::none;
   for (const char* option : fitting)

@@ -60,10 +60,21 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
   double ms = 0.0, processor_ms = 0.0;  // since the last update
   const Interrupt interrupt;
   int asked = 0;  // a signal that some rank received
+  const std::shared_ptr<Communicator>& ranks = command.planning.communicator;
+  Pulse pulse;
+  const auto ask = [&](std::int64_t step) {
+    pulse.signal = interrupt.signal();
+    const std::vector<Pulse> all = exchange_pulses(command.planning, pulse);
+    if (step > 0) log_pulses(all, step, outputs);
+    return trainee.step() < steps && !result.stopped_early ? any_signal(all) : 0;
+  };
   try {
-    while (trainee.step() < steps && !result.stopped_early &&
-           (asked = any_signal(command.planning, interrupt.signal())) == 0) {
+    asked = ask(0);
+    while (asked == 0 && trainee.step() < steps && !result.stopped_early) {
+      const double waited_before = ranks ? ranks->waited_ms() : 0.0;
       const StepTaken taken = trainee.advance(outputs);
+      pulse.step_ms = taken.ms;
+      pulse.waited_ms = ranks ? ranks->waited_ms() - waited_before : 0.0;
       ms += taken.ms, processor_ms += taken.processor_ms;
       if (taken.loss) {
         times.push_back(std::exchange(ms, 0.0));
@@ -76,6 +87,7 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
       if (judging.every > 0 && trainee.step() % judging.every == 0)
         judge(judging, trainee, outputs, progress, result);
       outputs.after_step(trainee.step(), result.losses.empty() ? 0.0 : result.losses.back());
+      asked = ask(trainee.step());
     }
   } catch (const RankError&) {  // nothing can be gathered any more
     progress.finish();

@@ -17,6 +17,7 @@
 #include "core/backend.h"
 #include "ebb/data/loader.h"
 #include "ebb/data/part.h"
+#include "ebb/io/checkpoint.h"
 #include "ebb/io/plan_file.h"
 #include "ebb/train/train_step.h"
 #include "ebb/version.h"
@@ -51,6 +52,7 @@ class SingleLevel : public Trainee {
       plan_ = &step_->plan(types_);
     });
     load_ = command.workload().model.has_value();
+    load_masks_ = planning_.sparsity.masks.has_value();
     // GPUs of another kind would compute other bits.
     const bool gpu = plan_->device.kind == Device::Kind::cuda;
     require_agreement(
@@ -82,11 +84,14 @@ class SingleLevel : public Trainee {
   Evaluation evaluation(std::int64_t batches) override {
     CompileOptions compile = step_->options().compile;
     compile.arena = step_->arena();
-    return {task_->model(), metrics_of(*task_), task_->test, task_->batch_size, batches, compile,
-            memory()};
+    return {task_->model(), metrics_of(*task_),
+            task_->test,    task_->batch_size,
+            batches,        compile,
+            memory(),       [this](const Graph& graph) { return step_->gathered(graph); }};
   }
   void load() override {
     if (load_) task_->load();
+    if (load_masks_) io::load_masks(*planning_.sparsity.masks / "checkpoint.safetensors", *step_);
   }
   const Arena& arena() const override { return *step_->arena(); }
   Leaves leaves() override { return step_->leaves(types_); }
@@ -110,6 +115,8 @@ class SingleLevel : public Trainee {
     const io::Notes notes =
         io::load_checkpoint(saved.file, task_->model(), *step_, saved_state(changed));
     load_ = false;  // the checkpoint has all the weights
+    load_masks_ =
+        planning_.sparsity.masks && std::ranges::find(changed, "sparsity-masks") != changed.end();
     const auto position = notes.find("loader");
     if (position == notes.end())
       throw FileError(fmt::format("{}: the data's position is missing", saved.file.string()));
@@ -127,11 +134,14 @@ class SingleLevel : public Trainee {
     io::save_checkpoint(file, task_->model(), *step_, own);
   }
   std::optional<std::string> non_finite_weight() const override {
-    const auto path = non_finite_variable(task_->model());
+    const auto path = non_finite_variable(step_->weights(), task_->model().buffers());
     return path ? std::optional(fmt::format("\"{}\"", *path)) : std::nullopt;
   }
   std::string tokenizer_json() const override { return task_->tokenizer_json; }
-  void save_model() override { task_->save(*command_.save); }
+  void save_model() override {
+    io::gather_weights(task_->model(), *step_);
+    if (leads(planning_)) task_->save(*command_.save);
+  }
 
   // --- Steps
 
@@ -166,7 +176,8 @@ class SingleLevel : public Trainee {
     return fmt::format("trained on {}\ntested on {}\n", to_string(task_->train_part),
                        to_string(task_->test_part));
   }
-  std::string steps_text() const override {
+  std::string steps_text() const override { return mask_text() + skipped_text(); }
+  std::string skipped_text() const {
     if (scales_losses())
       return fmt::format("{} of the steps skipped, loss scale {} at last\n", skipped_, loss_scale_);
     if (skipped_ == 0) return {};
@@ -191,6 +202,11 @@ class SingleLevel : public Trainee {
       fields["tiers"] = tiers;
     if (scales_losses() || planning_.on_nan == "skip") fields["skipped_steps"] = skipped_;
     if (scales_losses()) fields["loss_scale"] = loss_scale_;
+    if (step_->options().sparse) {
+      const TrainStep::MaskCounts masks = step_->mask_counts();
+      fields["masks"] = {
+          {"tensors", masks.tensors}, {"weights", masks.weights}, {"zeros", masks.dead}};
+    }
     if (planning_.leaves) fields.update(link_fields(planning_, *plan_, rates_));
     return fields;
   }
@@ -215,6 +231,15 @@ class SingleLevel : public Trainee {
         found                 ? to_string(*found)
         : planning_.ranks > 1 ? "not looked for with several ranks"
                               : "not found: computed again, all values are finite"));
+  }
+
+  std::string mask_text() const {
+    if (!step_->options().sparse) return {};
+    const TrainStep::MaskCounts masks = step_->mask_counts();
+    return fmt::format("{} of {} masked weights are zero ({:.2f} %), in {} tensors\n", masks.dead,
+                       masks.weights,
+                       100.0 * static_cast<double>(masks.dead) / static_cast<double>(masks.weights),
+                       masks.tensors);
   }
 
   // --- Planning
@@ -314,7 +339,8 @@ class SingleLevel : public Trainee {
   Bytes fixed_, beside_;  // of the process beside the plan; kept by evaluation alone
   std::unique_ptr<TrainStep> step_;
   const Plan* plan_ = nullptr;
-  bool load_ = false;  // the weights of a folder
+  bool load_ = false;        // the weights of a folder
+  bool load_masks_ = false;  // of another run
   double loss_scale_ = 1.0;
   std::int64_t skipped_ = 0;
 };
@@ -333,8 +359,17 @@ workloads::TrainSpec single_level_spec(const TrainCommand& command) {
 int train_single_level(const TrainCommand& command, const std::optional<SavedRun>& saved,
                        Output output) {
   const Rates rates = command.planning.needs_rates() ? shared_rates(command.planning) : Rates{};
-  return train_run(command, saved, output,
-                   [&] { return std::make_unique<SingleLevel>(command, rates); });
+  TrainCommand settled = command;
+  if (settled.planning.shard == "auto") {
+    const auto task = make_task(command);
+    const Bytes beside = command.eval_batches > 0
+                             ? evaluation_keeps(task->model(), metrics_of(*task), *task->test)
+                             : Bytes{};
+    settle_shard(command.workload(), settled.planning,
+                 compile_options(command.planning, command.workload().seed, rates, {}, beside));
+  }
+  return train_run(settled, saved, output,
+                   [&] { return std::make_unique<SingleLevel>(settled, rates); });
 }
 
 }  // namespace ebb::cli

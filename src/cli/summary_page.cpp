@@ -147,6 +147,42 @@ std::vector<Curve> curves_of(const std::vector<LoggedSummary>& runs, const std::
   return curves;
 }
 
+// The curves of each rank of a run, as `log_pulses` names them.
+std::vector<Curve> curves_of_ranks(const LoggedSummary& run, const std::string& what) {
+  std::vector<Curve> curves;
+  for (std::size_t r = 0;; ++r) {
+    const Values* values = run.find(fmt::format("ranks/{}/{}", r, what));
+    if (!values) return curves;
+    curves.push_back({values, r, false});
+  }
+}
+
+// What each rank told at the end, or nothing.
+std::string table_of_ranks(const LoggedSummary& run) {
+  const auto ranks = run.fields.find("per_rank");
+  if (ranks == run.fields.end() || !ranks->is_array()) return {};
+  std::string table =
+      "<h2>Ranks</h2>\n<p>The rank that waits least is the one that the others wait for.</p>\n"
+      "<div class=\"scroll\"><table><thead><tr><th>rank</th><th>planned peak</th><th>measured peak"
+      "</th><th>ms a step</th><th>ms of it in exchanges</th><th>sent a step</th></tr></thead>"
+      "<tbody>\n";
+  for (const auto& rank : *ranks) {
+    const auto number = [&](const char* field) {
+      const auto found = rank.is_object() ? rank.find(field) : rank.end();
+      return found != rank.end() && found->is_number() ? found->get<double>() : 0.0;
+    };
+    const auto bytes = [&](const char* field) {
+      return to_string(Bytes{static_cast<std::int64_t>(number(field))});
+    };
+    table += fmt::format(
+        "<tr><th scope=\"row\">{:.0f}</th><td>{}</td><td>{}</td><td>{:.2f}</td><td>{:.2f}</td>"
+        "<td>{}</td></tr>\n",
+        number("rank"), bytes("planned_peak_bytes"), bytes("measured_peak_bytes"),
+        number("step_ms"), number("waited_ms"), bytes("bytes_sent"));
+  }
+  return table + "</tbody></table></div>\n";
+}
+
 }  // namespace
 
 std::string summary_page(const std::string& title, const std::vector<LoggedSummary>& runs) {
@@ -178,6 +214,13 @@ std::string summary_page(const std::string& title, const std::vector<LoggedSumma
   page += chart("Learning rate", "By step.", curves_of(runs, "rate"));
   page += chart("Time of a step", "In milliseconds, without waiting for data.",
                 curves_of(runs, "step_ms"));
+  if (runs.size() == 1) {
+    page += chart("Time in exchanges, by rank",
+                  "In milliseconds a step, a curve for each rank. The lowest is that of the rank "
+                  "that the others wait for.",
+                  curves_of_ranks(runs.front(), "waited_ms"));
+    page += table_of_ranks(runs.front());
+  }
   page += "<h2>The run</h2>\n<div class=\"scroll\"><table><thead><tr><th></th>";
   for (const LoggedSummary& run : runs)
     page += fmt::format("<th scope=\"col\">{}</th>", escaped(run.name));

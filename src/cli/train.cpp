@@ -36,7 +36,7 @@ class Train : public Verb {
     const std::optional<SavedRun> saved = saved_run(app(), command_);
     planning_.ranks = ranks, planning_.rank = rank, planning_.gpu = gpu;
     planning_.communicator = communicator;
-    if (saved && ranks == 1 && !typed(app(), "shard")) planning_.shard = 0;
+    if (saved && ranks == 1 && !typed(app(), "shard")) planning_.shard = "0";
     if (command_.keep_best) refuse_ranks(planning_, "--keep-best keeps the state of one rank");
     const Output output = json() ? Output::json : Output::text;
     if (command_.several_levels()) {

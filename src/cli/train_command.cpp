@@ -9,6 +9,7 @@
 #include "cli/multilevel_options.h"
 #include "cli/numbers.h"
 #include "cli/ranks.h"
+#include "cli/sparsity.h"
 #include "cli/verb.h"
 #include "cli/workload_options.h"
 
@@ -31,6 +32,7 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
   add_multilevel_options(app, c.task);
   add_planning_options(app, c.planning);
   add_rank_options(app, c.planning);
+  add_masks_option(app, c.planning.sparsity);
   app.add_option("--steps", c.steps, "Steps in all")->check(WholeNumber(1))->capture_default_str();
   app.add_option("--epochs", c.epochs,
                  "Steps in all, as times that training reads all of its data; in place of --steps")
@@ -61,7 +63,7 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
                      "Run the plan in this file, which ebb plan --save has written for the same "
                      "options, instead of making one")
           ->type_name("FILE")
-          ->check(CLI::ExistingFile);
+          ->check(existing_file_at());
   for (const char* decides :
        {"--budget", "--host-budget", "--disk-budget", "--offload", "--recompute", "--whole-process",
         "--lanes", "--loss-walks", "--without"})
@@ -148,6 +150,7 @@ workloads::TrainSpec spec_of(const TrainCommand& command) {
   spec.task.common.model = whole(spec.task.common.model);
   spec.task.common.adapter = whole(spec.task.common.adapter);
   spec.log = whole(spec.log);
+  spec.planning.sparsity.masks = whole(spec.planning.sparsity.masks);
   return spec;
 }
 

@@ -33,11 +33,17 @@ io::Notes resumed(Trainee& trainee, const TrainCommand& command,
 }
 
 // Gradients may overflow where losses do not, and with them the weights.
+// Where ranks have ranges of the weights, all must agree.
 void require_finite_weights(const Trainee& trainee, const PlanningOptions& planning) {
   if (planning.on_nan == "ignore") return;
-  if (const auto weight = trainee.non_finite_weight())
+  std::string weight = trainee.non_finite_weight().value_or("");
+  if (planning.shard == "3" && planning.communicator)
+    for (const std::string& other :
+         planning.communicator->all_gather(weight, "the search for values that are not finite"))
+      if (weight.empty()) weight = other;
+  if (!weight.empty())
     throw NotFinite(fmt::format("{} is not finite after the last step, so that it is not saved; {}",
-                                *weight, trainee.on_nan_hint()));
+                                weight, trainee.on_nan_hint()));
 }
 
 void measure(RunResult& result, Trainee& trainee, const MemoryMeter& meter, Device device) {
@@ -97,6 +103,7 @@ nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Rea
                                 {"threads", threads()},
                                 {"planned_peak_bytes", result.peak.count},
                                 {"measured_peak_bytes", result.measured.count},
+                                {"held_bytes", trainee.resident().count},
                                 {"fixed_bytes", result.fixed.count},
                                 {"step_ms", result.loop.step_ms}};
   if (!gpu) fields["waited_ms"] = clock.waited_ms;
@@ -175,7 +182,9 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   outputs.keep(trainee.step());
   const RankClock::Read waited = clock.read(result.loop.losses.size());
   result.steps = trainee.step(), result.stopping = judging.stopping;
-  if (result.evaluation && leads(planning)) {
+  // Where weights are ranges, all ranks take part in what reads them.
+  const bool together = planning.shard == "3" && planning.communicator;
+  if (result.evaluation && (leads(planning) || together)) {
     const std::vector<Judged>& judged = result.loop.judged;
     const bool done = !judged.empty() && judged.back().step == trainee.step();
     result.metrics = done ? judged.back().metrics : result.evaluation->run();
@@ -186,7 +195,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   if (planning.communicator)
     result.per_rank =
         json_text(gather_fields(planning, rank_fields(result, waited, planning, trainee)));
-  if (command.save && leads(planning)) {
+  if (command.save && (leads(planning) || together)) {
     require_finite_weights(trainee, planning);
     trainee.save_model();
   }

@@ -41,7 +41,9 @@ Bytes parse_bytes(std::string_view text) {
   if (error == std::errc{} && std::isfinite(number) && number >= 0.0) {
     for (const auto& [name, factor] : units) {
       const double bytes = number * factor;
-      if (unit == name && bytes < 0x1p62) return {static_cast<std::int64_t>(bytes)};
+      if (unit != name) continue;
+      if (bytes < 0x1p62) return {static_cast<std::int64_t>(bytes)};
+      throw ValueError(fmt::format("'{}' is too large: less than 4096PiB is expected", text));
     }
   }
   throw ValueError(fmt::format(

@@ -3,6 +3,7 @@
 
 #include "core/json.h"
 #include "data/file.h"
+#include "data/gzip.h"
 #include "ebb/data/sequences.h"
 
 namespace ebb::data {
@@ -42,8 +43,12 @@ Document document_of(const Json& json, const std::filesystem::path& path, std::i
 
 }  // namespace
 
+bool is_json_lines(const std::filesystem::path& path) {
+  return without_gzip(path).extension() == ".jsonl";
+}
+
 std::vector<Document> read_documents(const std::filesystem::path& path) {
-  const std::string all = File(path).text();
+  const std::string all = whole_text(path);
   std::vector<Document> documents;
   std::int64_t line = 0;
   for (std::size_t at = 0; at < all.size();) {

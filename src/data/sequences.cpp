@@ -120,29 +120,26 @@ PackedDataset::PackedDataset(std::vector<TokenSequence> sequences, SequenceOptio
 }
 
 std::vector<TensorType> PackedDataset::types(std::int64_t batch) const {
-  return std::vector<TensorType>(4, {{batch, options_.sequence}, i32});
+  return std::vector<TensorType>(3, {{batch, options_.sequence}, i32});
 }
 
 Batch PackedDataset::batch(std::span<const std::int64_t> items, RandomState) const {
   check_items("PackedDataset", items, size());
   const auto length = static_cast<std::size_t>(options_.sequence);
   std::vector<std::int32_t> x(items.size() * length, options_.padding),
-      y(x.size(), SequenceDataset::no_target), texts(x.size(), -1), positions(x.size(), 0);
+      y(x.size(), SequenceDataset::no_target), positions(x.size(), 0);
   for (std::size_t row = 0; row < items.size(); ++row) {
     auto at = static_cast<Difference>(row * length);
-    std::int32_t number = 0;
     for (const std::size_t i : items_[static_cast<std::size_t>(items[row])]) {
       const TokenSequence& s = sequences_[i];
       const Difference count = static_cast<Difference>(s.tokens.size()) - 1;
       place(s, at, x, y);
-      std::fill_n(texts.begin() + at, count, number++);
       std::iota(positions.begin() + at, positions.begin() + at + count, 0);
       at += count;
     }
   }
   const Shape shape{static_cast<std::int64_t>(items.size()), options_.sequence};
-  return {{Tensor::from(x, shape), Tensor::from(y, shape), Tensor::from(texts, shape),
-           Tensor::from(positions, shape)}};
+  return {{Tensor::from(x, shape), Tensor::from(y, shape), Tensor::from(positions, shape)}};
 }
 
 std::int64_t PackedDataset::tokens() const { return count_tokens(sequences_); }

@@ -9,6 +9,7 @@
 #include "data/gzip.h"
 #include "data/items.h"
 #include "data/windows.h"
+#include "ebb/data/sequences.h"
 
 namespace ebb::data {
 namespace {
@@ -17,9 +18,20 @@ constexpr std::string_view end_of_line = "<eos>", unknown_word = "<unk>";
 constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t longest_word = 1 << 16;  // bytes; a file with longer ones is no text
 
+// Each text of JSON lines as a line of its own. A prompt and its answer are one text.
+template <class Take>
+void each_document(const std::filesystem::path& path, Take&& take) {
+  for (const Document& document : read_documents(path)) {
+    take(std::string_view(document.prompt));
+    take(std::string_view(document.text));
+    take(std::string_view("\n"));
+  }
+}
+
 // The text of a file, plain or compressed, in pieces.
 template <class Take>
 void each_piece(const std::filesystem::path& path, Take&& take) {
+  if (is_json_lines(path)) return each_document(path, take);
   if (!is_gzip(path)) return File(path).each_piece(take);
   GzipFile file(path);
   std::vector<char> piece(1 << 20);
@@ -153,9 +165,12 @@ TokenStream TokenStream::words(const std::filesystem::path& path, const Vocabula
 }
 
 TokenStream TokenStream::bytes(const std::filesystem::path& path) {
-  if (!is_gzip(path)) return file(path, TokenWidth::uint8, 256);
+  if (!is_gzip(path) && !is_json_lines(path)) return file(path, TokenWidth::uint8, 256);
   auto source = std::make_shared<Source>();
-  source->bytes = whole_text(path);
+  if (is_json_lines(path))
+    each_document(path, [&](std::string_view piece) { source->bytes += piece; });
+  else
+    source->bytes = whole_text(path);
   if (source->bytes.empty()) fail_file(path, "text is expected, but the file is empty");
   source->name = path.string();
   source->size = static_cast<std::int64_t>(source->bytes.size());

@@ -16,33 +16,37 @@ namespace {
 // Prefixes of names in the file: the kind of a variable, followed by its path.
 constexpr std::string_view weight = "model.", buffer = "buffer.", optimizer = "optimizer.";
 
-using Variables = std::map<std::string, Variable>;
+// A tensor of the file.
+struct Stored {
+  Variable variable;
+  TensorType type;        // in the file
+  bool is_range = false;  // the variable is this rank's range of it
+};
+using Variables = std::map<std::string, Stored>;  // by name in the file
 
-// Every variable of the model, by its name in the file.
-Variables model_variables(const nn::ModuleBase& model) {
+// Every variable of the model.
+Variables model_variables(const nn::ModuleBase& model, TrainStep& step) {
   Variables all;
-  for (const nn::NamedVariable& p : model.parameters())
-    all.emplace(std::string(weight) + p.path, p.variable);
+  const std::vector<nn::NamedVariable> parameters = model.parameters(), held = step.weights();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    all.emplace(std::string(weight) + parameters[i].path,
+                Stored{held[i].variable, parameters[i].variable.type(),
+                       held[i].variable != parameters[i].variable});
   for (const nn::NamedVariable& b : model.buffers())
-    all.emplace(std::string(buffer) + b.path, b.variable);
+    all.emplace(std::string(buffer) + b.path, Stored{b.variable, b.variable.type()});
   return all;
 }
 
-Variables state_variables(TrainStep& step) {
+Variables state_variables(const nn::ModuleBase& model, TrainStep& step) {
   Variables all;
   step.make_state();
   for (const auto& [path, variable] : step.optimizer_state().all())
-    all.emplace(std::string(optimizer) + path, variable);
+    all.emplace(std::string(optimizer) + path, Stored{variable, variable.type()});
+  for (const auto& [path, type] : sharded_state(model, step)) {
+    Stored& stored = all.at(std::string(optimizer) + path);
+    stored.type = type, stored.is_range = true;
+  }
   return all;
-}
-
-// The types of these tensors in the file: of those that ranks share, the whole ones.
-std::map<std::string, TensorType> types_in_file(const Variables& variables,
-                                                const std::map<std::string, TensorType>& sharded) {
-  std::map<std::string, TensorType> types;
-  for (const auto& [name, variable] : variables) types[name] = variable.type();
-  for (const auto& [path, type] : sharded) types[std::string(optimizer) + path] = type;
-  return types;
 }
 
 // Covers the properties of a model that its tensors do not show: how parameters are used, and which
@@ -60,17 +64,16 @@ std::string fingerprint(const nn::ModuleBase& model) {
 }
 
 // Differences between the file and `expected`: missing tensors, other types, unexpected tensors.
-std::vector<std::string> misfits(const SafetensorsFile& file,
-                                 const std::map<std::string, TensorType>& expected,
+std::vector<std::string> misfits(const SafetensorsFile& file, const Variables& expected,
                                  const auto& of_this_kind) {
   std::vector<std::string> found;
-  for (const auto& [name, type] : expected) {
+  for (const auto& [name, stored] : expected) {
     const auto entry = file.entries().find(name);
     if (entry == file.entries().end())
       found.push_back(fmt::format("there is no tensor \"{}\"", name));
-    else if (entry->second.type != type)
+    else if (entry->second.type != stored.type)
       found.push_back(fmt::format("\"{}\" is {}, but the model has {}", name,
-                                  to_string(entry->second.type), to_string(type)));
+                                  to_string(entry->second.type), to_string(stored.type)));
   }
   for (const auto& [name, entry] : file.entries())
     if (of_this_kind(name) && !expected.contains(name))
@@ -89,13 +92,12 @@ void require_none(const CheckpointFile& checkpoint, const std::vector<std::strin
 }
 
 // The part of the state that the file contains.
-Variables fitting(const SafetensorsFile& file, const Variables& state,
-                  const std::map<std::string, TensorType>& types) {
+Variables fitting(const SafetensorsFile& file, const Variables& state) {
   Variables result;
-  for (const auto& [name, variable] : state) {
+  for (const auto& [name, stored] : state) {
     const auto entry = file.entries().find(name);
-    if (entry != file.entries().end() && entry->second.type == types.at(name))
-      result.emplace(name, variable);
+    if (entry != file.entries().end() && entry->second.type == stored.type)
+      result.emplace(name, stored);
   }
   return result;
 }
@@ -106,20 +108,18 @@ void save_checkpoint(const std::filesystem::path& path, const nn::ModuleBase& mo
                      TrainStep& step, const Notes& notes) {
   const std::uint64_t seed = step.options().compile.seed;
   std::vector<NamedTensor> tensors;
-  for (const auto& [name, variable] : model_variables(model)) {
-    variable.materialise(seed);
-    tensors.push_back({name, variable});
-  }
-  const Variables state = state_variables(step);
-  const auto types = types_in_file(state, sharded_state(model, step));
   ShardedTensors shared(step.options());
-  for (const auto& [name, variable] : state) {
-    variable.materialise();
-    if (types.at(name) == variable.type())
-      tensors.push_back({name, variable});
-    else
-      tensors.push_back(shared.add(name, variable, types.at(name)));
-  }
+  const auto add = [&](const Variables& variables, std::uint64_t initial) {
+    for (const auto& [name, stored] : variables) {
+      stored.variable.materialise(initial);
+      if (stored.is_range)
+        tensors.push_back(shared.add(name, stored.variable, stored.type));
+      else
+        tensors.push_back({name, stored.variable});
+    }
+  };
+  add(model_variables(model, step), seed);
+  add(state_variables(model, step), 0);
   if (step.options().ranks.rank != 0) return shared.give();
   const ShardedTensors::TakeRest rest(shared);
   write_checkpoint_file(path, step_format, std::move(tensors),
@@ -136,14 +136,13 @@ Notes load_checkpoint(const std::filesystem::path& path, nn::ModuleBase& model, 
   const CheckpointFile checkpoint(path, step_format);
   const SafetensorsFile& file = checkpoint.file();
   // Everything that can fail comes before the first variable is written.
-  const Variables variables = model_variables(model);
-  Variables state = state_variables(step);
+  const Variables variables = model_variables(model, step);
+  Variables state = state_variables(model, step);
   const auto is_state = [](const std::string& name) { return name.starts_with(optimizer); };
-  const auto types = types_in_file(state, sharded_state(model, step));
-  std::vector<std::string> wrong = misfits(
-      file, types_in_file(variables, {}), [&](const std::string& name) { return !is_state(name); });
+  std::vector<std::string> wrong =
+      misfits(file, variables, [&](const std::string& name) { return !is_state(name); });
   if (saved == SavedState::all) {
-    const std::vector<std::string> more = misfits(file, types, is_state);
+    const std::vector<std::string> more = misfits(file, state, is_state);
     wrong.insert(wrong.end(), more.begin(), more.end());
   }
   require_none(checkpoint, wrong);
@@ -158,17 +157,30 @@ Notes load_checkpoint(const std::filesystem::path& path, nn::ModuleBase& model, 
                                 step.options().compile.seed));
   file.check_tensors();
   if (saved == SavedState::none) state.clear();
-  if (saved == SavedState::fitting) state = fitting(file, state, types);
+  if (saved == SavedState::fitting) state = fitting(file, state);
   step.options().schedule->restore(checkpoint.text("schedule"));
-  for (const auto& [name, variable] : variables) file.load(name, variable);
-  for (const auto& [name, variable] : state) {
-    if (types.at(name) == variable.type())
-      file.load(name, variable);
-    else
-      load_own_range(file, name, variable, step.options().ranks.rank);
-  }
+  for (const Variables* all : std::initializer_list<const Variables*>{&variables, &state})
+    for (const auto& [name, stored] : *all) {
+      if (stored.is_range)
+        load_own_range(file, name, stored.variable, step.options().ranks.rank);
+      else
+        file.load(name, stored.variable);
+    }
   step.set_step(steps, saved == SavedState::none ? steps : start);
   return checkpoint.notes();
+}
+
+void load_masks(const std::filesystem::path& path, TrainStep& step) {
+  const CheckpointFile checkpoint(path, step_format);
+  const SafetensorsFile& file = checkpoint.file();
+  Variables masks;
+  for (const auto& [weight_path, mask] : step.masks())
+    masks.emplace(fmt::format("{}{}.mask", optimizer, weight_path), mask);
+  require_none(checkpoint, misfits(file, types_in_file(masks, {}), [](const std::string& name) {
+                 return name.starts_with(optimizer) && name.ends_with(".mask");
+               }));
+  file.check_tensors();
+  for (const auto& [name, variable] : masks) file.load(name, variable);
 }
 
 CheckpointSummary read_summary(const std::filesystem::path& path) {
@@ -176,11 +188,24 @@ CheckpointSummary read_summary(const std::filesystem::path& path) {
   return {checkpoint.count("step"), checkpoint.notes()};
 }
 
+void gather_weights(const nn::ModuleBase& model, TrainStep& step) {
+  if (!step.options().ranks.shards(Shard::parameters)) return;
+  const std::vector<nn::NamedVariable> parameters = model.parameters(), held = step.weights();
+  ShardedTensors shared(step.options());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (held[i].variable == parameters[i].variable) continue;
+    held[i].variable.materialise(step.options().compile.seed);
+    const NamedTensor whole =
+        shared.add(parameters[i].path, held[i].variable, parameters[i].variable.type());
+    const std::vector<std::byte> bytes = whole.bytes();
+    if (step.options().ranks.rank == 0) Variable(parameters[i].variable).assign_bytes(bytes);
+  }
+}
+
 Bytes checkpoint_bytes(const nn::ModuleBase& model, TrainStep& step) {
   Bytes total;
-  for (const auto& [name, variable] : model_variables(model)) total += variable.type().bytes();
-  for (const auto& [name, type] : types_in_file(state_variables(step), sharded_state(model, step)))
-    total += type.bytes();
+  for (const Variables& all : {model_variables(model, step), state_variables(model, step)})
+    for (const auto& [name, stored] : all) total += stored.type.bytes();
   return total;
 }
 

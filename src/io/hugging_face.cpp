@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* head = "lm_head.weight";
+constexpr const char* lm_head = "lm_head.weight";
 
 JsonFile read_config(const fs::path& folder) {
   if (!fs::is_directory(folder)) throw FileError(fmt::format("{}: not a folder", folder.string()));
@@ -31,8 +31,8 @@ JsonFile read_config(const fs::path& folder, std::string_view type) {
 
 // Whether the output uses the token embedding. If tensors contradict the config, the tensors
 // decide: a separate head is never dropped.
-bool resolve_tied(bool said, FolderWeights& weights, const std::string& embedding,
-                  const JsonFile& config) {
+bool resolve_tied(bool said, FolderWeights& weights, const std::string& head,
+                  const std::string& embedding, const JsonFile& config) {
   if (weights.absent()) return said;
   const bool has_head = weights.has(head);
   if (!said && !has_head)
@@ -116,7 +116,7 @@ OpenFolder<models::Gpt2> open_gpt2(const fs::path& folder, Device device, DType 
   models::Gpt2Config config = read_gpt2(fields);
   fields.finish();
   FolderWeights weights(folder, gpt2_names(config));
-  config.tied = resolve_tied(config.tied, weights, "transformer.wte.weight", file);
+  config.tied = resolve_tied(config.tied, weights, lm_head, "transformer.wte.weight", file);
   return open<models::Gpt2>(std::move(weights), config, "transformer.h.{}.ln_1.weight", file,
                             device, dtype);
 }
@@ -134,13 +134,14 @@ OpenFolder<models::Llama> open_llama(const fs::path& folder, Device device, DTyp
   models::LlamaConfig config = read_llama(fields, *family);
   fields.finish();
   FolderWeights weights(folder, llama_names(config));
-  config.tied = resolve_tied(config.tied, weights, "model.embed_tokens.weight", file);
+  config.tied = resolve_tied(config.tied, weights, lm_head, "model.embed_tokens.weight", file);
   return open<models::Llama>(std::move(weights), config, "model.layers.{}.input_layernorm.weight",
                              file, device, dtype);
 }
 
-OpenFolder<models::BertClassifier> open_bert(const fs::path& folder, Device device, DType dtype) {
-  const JsonFile file = read_config(folder);
+namespace {
+
+models::BertConfig encoder_config(const JsonFile& file) {
   const std::string type = file.text("model_type");
   const auto family = encoder_family(type);
   if (!family)
@@ -148,11 +149,46 @@ OpenFolder<models::BertClassifier> open_bert(const fs::path& folder, Device devi
         "\"model_type\" must be \"bert\", \"roberta\" or \"distilbert\" here, but is \"{}\"",
         type));
   Fields fields(file);
-  const models::BertConfig config = read_bert(fields, *family);
+  models::BertConfig config = read_bert(fields, *family);
   fields.finish();
-  FolderWeights weights(folder, bert_names(config));
+  return config;
+}
+
+constexpr const char* encoder_layer = "bert.encoder.layer.{}.output.dense.weight";
+
+// Files may hold both names of a tensor that has two, or either.
+void join_names(FolderWeights& weights, const std::string& kept, const std::string& other,
+                const JsonFile& config) {
+  if (!weights.has(other)) return;
+  if (!weights.has(kept)) return weights.rename(other, kept);
+  if (!weights.equal(kept, other))
+    config.fail(fmt::format(
+        "the folder's tensors that are \"{}\" and \"{}\" in BERT must be the same, but differ",
+        kept, other));
+  weights.drop(other);
+}
+
+}  // namespace
+
+OpenFolder<models::BertClassifier> open_bert(const fs::path& folder, Device device, DType dtype) {
+  const JsonFile file = read_config(folder);
+  const models::BertConfig config = encoder_config(file);
   return open<models::BertClassifier>(
-      std::move(weights), config, "bert.encoder.layer.{}.output.dense.weight", file, device, dtype);
+      FolderWeights(folder, bert_names(config, EncoderHead::classifier)), config, encoder_layer,
+      file, device, dtype);
+}
+
+OpenFolder<models::BertMaskedLm> open_bert_masked_lm(const fs::path& folder, Device device,
+                                                     DType dtype) {
+  const JsonFile file = read_config(folder);
+  models::BertConfig config = encoder_config(file);
+  FolderWeights weights(folder, bert_names(config, EncoderHead::masked_lm));
+  const std::string decoder = "cls.predictions.decoder.weight",
+                    table = "bert.embeddings.word_embeddings.weight";
+  join_names(weights, "cls.predictions.bias", "cls.predictions.decoder.bias", file);
+  if (weights.has("cls.predictions.bias"))
+    config.tied = resolve_tied(config.tied, weights, decoder, table, file);
+  return open<models::BertMaskedLm>(std::move(weights), config, encoder_layer, file, device, dtype);
 }
 
 std::unique_ptr<models::Gpt2> load_gpt2(const fs::path& folder, Device device, DType dtype) {
@@ -164,6 +200,10 @@ std::unique_ptr<models::Llama> load_llama(const fs::path& folder, Device device,
 std::unique_ptr<models::BertClassifier> load_bert(const fs::path& folder, Device device,
                                                   DType dtype) {
   return loaded(open_bert(folder, device, dtype));
+}
+std::unique_ptr<models::BertMaskedLm> load_bert_masked_lm(const fs::path& folder, Device device,
+                                                          DType dtype) {
+  return loaded(open_bert_masked_lm(folder, device, dtype));
 }
 
 bool predicts_next_token(const fs::path& folder) {
@@ -192,6 +232,8 @@ ModelFolder model_folder(const fs::path& path, OpenFolder<Model> open) {
   Model* model = open.model.get();
   if constexpr (std::is_base_of_v<models::CausalLm, Model>)
     folder.lm = model;
+  else if constexpr (std::is_base_of_v<models::MaskedLm, Model>)
+    folder.masked_lm = model;
   else
     folder.classifier = model;
   const nlohmann::json config = nlohmann::json::parse(model->origin().config);
@@ -210,10 +252,12 @@ ModelFolder model_folder(const fs::path& path, OpenFolder<Model> open) {
 
 }  // namespace
 
-ModelFolder open_folder(const fs::path& folder, Device device, DType dtype) {
+ModelFolder open_folder(const fs::path& folder, Device device, DType dtype, EncoderHead head) {
   const std::string type = model_type(folder);
   if (type == "gpt2") return model_folder(folder, open_gpt2(folder, device, dtype));
   if (decoder_family(type)) return model_folder(folder, open_llama(folder, device, dtype));
+  if (head == EncoderHead::masked_lm)
+    return model_folder(folder, open_bert_masked_lm(folder, device, dtype));
   return model_folder(folder, open_bert(folder, device, dtype));
 }
 
@@ -262,7 +306,13 @@ void save(const models::Llama& model, const fs::path& folder) {
 }
 
 void save(const models::BertClassifier& model, const fs::path& folder) {
-  write(model, folder, write_bert(model.config()), bert_names(model.config()));
+  write(model, folder, write_bert(model.config(), EncoderHead::classifier),
+        bert_names(model.config(), EncoderHead::classifier));
+}
+
+void save(const models::BertMaskedLm& model, const fs::path& folder) {
+  write(model, folder, write_bert(model.config(), EncoderHead::masked_lm),
+        bert_names(model.config(), EncoderHead::masked_lm));
 }
 
 }  // namespace ebb::io

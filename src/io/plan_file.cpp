@@ -106,7 +106,7 @@ class Loading {
     Plan plan = plan_from_json(*tables, order_);
     compare_leaves(plan);
     check_plan(plan);
-    add_up(plan);
+    planning::add_up(plan);
     // What was not read, or not as it stands there, must not be in the file.
     const Json again = parse_json(json_text(plan_json(plan, order_)));
     if (again != *tables)

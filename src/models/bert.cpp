@@ -3,16 +3,17 @@
 #include <fmt/core.h>
 
 #include "ebb/error.h"
+#include "models/bert_parts.h"
 #include "models/check_config.h"
 
 namespace ebb::models {
 namespace {
 
-nn::Initial initial(const BertConfig& c) { return nn::Initial::normal(c.initial_deviation); }
-
 nn::Linear dense(nn::Place place, std::int64_t in, std::int64_t out, const BertConfig& c) {
   return {std::move(place), in, out, nn::Bias::yes, initial(c)};
 }
+
+}  // namespace
 
 const BertConfig& checked(const BertConfig& c) {
   check_sizes("BERT", {{"vocabulary", c.vocabulary},
@@ -35,6 +36,8 @@ const BertConfig& checked(const BertConfig& c) {
   check_positive("BERT", "eps", c.eps);
   return c;
 }
+
+namespace {
 
 // Of the layers around the classifier.
 double head_dropout(const BertConfig& c) { return c.dropout.classifier.value_or(c.dropout.hidden); }
@@ -144,19 +147,21 @@ Tensor BertPooler::forward(const Tensor& x) {
   return activate(activation_, dense_(dropout_(squeeze(slice(x, 1, 0, 1), 1))));
 }
 
-BertModel::BertModel(nn::Place place, const BertConfig& c)
+BertModel::BertModel(nn::Place place, const BertConfig& c, Pooling pooling)
     : Module(std::move(place)),
       embeddings_(at("embeddings"), c),
       encoder_(at("encoder"), c),
-      pooler_(at("pooler"), c) {}
+      pooler_(pooling == Pooling::yes ? std::make_unique<BertPooler>(at("pooler"), c) : nullptr) {}
 
-Tensor BertModel::forward(const Tensor& ids, const Tensor& mask) {
-  return pooler_(encoder_(embeddings_(ids), mask));
+Tensor BertModel::hidden(const Tensor& ids, const Tensor& mask) {
+  // (B, T) → (B, 1, 1, T): every query of every head sees the real tokens.
+  const Tensor seen = mask ? reshape(mask, {mask.shape()[0], 1, 1, mask.shape()[1]}) : Tensor{};
+  return encoder_(embeddings_(ids), seen);
 }
 
 BertClassifier::BertClassifier(const BertConfig& config)
     : config_(checked(config)),
-      bert_(at("bert"), config),
+      bert_(at("bert"), config, Pooling::yes),
       dropout_(at("dropout"), head_dropout(config)),
       classifier_(dense(at("classifier"), config.width, config.classes, config)) {
   if (config.task == BertTask::one_of && config.classes < 2)
@@ -165,9 +170,7 @@ BertClassifier::BertClassifier(const BertConfig& config)
 }
 
 Tensor BertClassifier::forward(const Tensor& ids, const Tensor& mask) {
-  // (B, T) → (B, 1, 1, T): every query of every head sees the real tokens.
-  const Tensor seen = mask ? reshape(mask, {mask.shape()[0], 1, 1, mask.shape()[1]}) : Tensor{};
-  return classifier_(dropout_(bert_(ids, seen)));
+  return classifier_(dropout_(bert_(ids, mask)));
 }
 
 Tensor BertClassifier::loss(const Tensor& ids, const Tensor& labels, const Tensor& mask) {

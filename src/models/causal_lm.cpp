@@ -9,11 +9,16 @@ Tensor CausalLm::packed_loss(const Tensor&, const Tensor&, const Packing&) {
   throw ValueError("this model cannot keep several texts of one sequence apart");
 }
 
-Tensor same_text(const Packing& packing) {
-  if (!packing) return {};
-  const std::int64_t batch = packing.texts.shape()[0], length = packing.texts.shape()[1];
-  return equal(reshape(packing.texts, {batch, 1, length, 1}),
-               reshape(packing.texts, {batch, 1, 1, length}));
+Tensor first_seen(const Tensor& x, const Packing& packing, std::int64_t window) {
+  const std::int64_t length = x.shape()[1];
+  const Tensor token = arange(length, i32, x.device());
+  Tensor first;  // (B, T) or (1, T)
+  if (packing) first = token - packing.positions;
+  if (window > 0 && window < length) {
+    const Tensor near = unsqueeze(token - static_cast<double>(window - 1), 0);
+    first = first ? maximum(first, near) : near;
+  }
+  return first ? reshape(first, {first.shape()[0], 1, length, 1}) : first;
 }
 
 }  // namespace ebb::models

@@ -61,7 +61,7 @@ Gpt2Attention::Gpt2Attention(nn::Place place, const Gpt2Config& config, std::int
   check_own_heads(config);
 }
 
-Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& seen) {
+Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& first) {
   const std::int64_t batch = x.shape()[0], length = x.shape()[1];
   const std::vector<Tensor> qkv = chunk(c_attn_(x), 2, 3);
   const std::int64_t width = qkv[0].shape()[2];  // of all heads
@@ -70,7 +70,7 @@ Tensor Gpt2Attention::forward(const Tensor& x, const Tensor& seen) {
   };
   const Tensor y = nn::self_attention(
       heads(qkv[0]), heads(qkv[1]), heads(qkv[2]),
-      {.causal = true, .scale = scale_, .dropout = dropout_.probability(), .mask = seen});
+      {.causal = true, .scale = scale_, .dropout = dropout_.probability(), .mask = first});
   return c_proj_(reshape(permute(y, {0, 2, 1, 3}), {batch, length, width}));
 }
 
@@ -88,8 +88,8 @@ Gpt2Block::Gpt2Block(nn::Place place, const Gpt2Config& config, std::int64_t lay
       mlp_(at("mlp"), config),
       dropout_(at("resid_dropout"), config.dropout.residual) {}
 
-Tensor Gpt2Block::forward(const Tensor& x, const Tensor& seen) {
-  const Tensor y = x + dropout_(attn_(ln_1_(x), seen));
+Tensor Gpt2Block::forward(const Tensor& x, const Tensor& first) {
+  const Tensor y = x + dropout_(attn_(ln_1_(x), first));
   return y + dropout_(mlp_(ln_2_(y)));
 }
 
@@ -106,8 +106,8 @@ Gpt2Transformer::Gpt2Transformer(nn::Place place, const Gpt2Config& config)
 Tensor Gpt2Transformer::forward(const Tensor& ids, const Packing& packing) {
   const Tensor places = packing ? wpe(packing.positions) : nn::position_rows(wpe.weight, ids);
   Tensor x = dropout_(wte(ids) + places);
-  const Tensor seen = same_text(packing);
-  for (Gpt2Block& block : h_) x = block(x, seen);
+  const Tensor first = first_seen(x, packing);
+  for (Gpt2Block& block : h_) x = block(x, first);
   return ln_f_(x);
 }
 

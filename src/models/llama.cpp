@@ -92,7 +92,7 @@ Tensor LlamaAttention::forward(const Tensor& x, const DecoderPlaces& places) {
       q, k, split(v_proj_(x), key_value_heads_, nullptr),
       {.causal = true,
        .dropout = dropout_.probability(),
-       .mask = window_ > 0 && places.seen_in_window ? places.seen_in_window : places.seen},
+       .mask = window_ > 0 && places.first_in_window ? places.first_in_window : places.first},
       window_);
   return o_proj_(reshape(permute(y, {0, 2, 1, 3}), {batch, length, heads_ * head_size_}));
 }
@@ -136,19 +136,15 @@ LlamaDecoder::LlamaDecoder(nn::Place place, const LlamaConfig& c)
 DecoderPlaces LlamaDecoder::places_of(const Tensor& x, const Packing& packing) const {
   const std::int64_t length = x.shape()[1];
   const Device device = x.device();
-  DecoderPlaces places{.seen = same_text(packing)};
+  DecoderPlaces places{.first = first_seen(x, packing)};
   if (config_.rope.scaling != RopeScaling::none || config_.rotary_size != 0 || packing) {
     const std::int64_t size = config_.rotary_size ? config_.rotary_size : head_size(config_);
     places.turns = make_turns(rope_speeds(config_.rope, config_.rope_base, size, device),
                               config_.rope.magnitude, length,
                               packing ? packing.positions : nn::decode_positions(), x.dtype());
   }
-  if (!nn::DecodeScope::current() && config_.window > 0 && config_.window < length) {
-    const Tensor token = arange(length, i64, device);  // sees those after token - window
-    const Tensor near =
-        greater(token, unsqueeze(token, -1) - static_cast<double>(config_.window));  // (T, T)
-    places.seen_in_window = places.seen ? logical_and(places.seen, near) : near;
-  }
+  if (!nn::DecodeScope::current() && config_.window > 0 && config_.window < length)
+    places.first_in_window = first_seen(x, packing, config_.window);
   return places;
 }
 

@@ -37,16 +37,21 @@ void ForwardScope::record(const Variable& buffer, const Tensor& value) {
 }
 
 MakeScope::MakeScope(Device device, DType dtype)
-    : outer_(std::exchange(current_place, Place{nullptr, {}, device, dtype, false})) {}
+    : outer_(std::exchange(current_place, Place{nullptr, {}, device, dtype})) {}
 MakeScope::~MakeScope() { current_place = std::move(outer_); }
 
-Place root_place() { return current_place; }
+Place root_place(SourceLine source) {
+  Place place = current_place;
+  place.source = source;
+  return place;
+}
 
 ModuleBase::ModuleBase(Place place)
     : parent_(place.parent),
       path_(std::move(place.path)),
       device_(place.device),
       dtype_(place.dtype),
+      source_(place.source),
       block_(place.in_list) {
   if (parent_) parent_->children_.push_back(this);
 }
@@ -55,12 +60,12 @@ std::string ModuleBase::path_of(std::string_view name) const {
   return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
 }
 
-Place ModuleBase::at(std::string_view name) {
+Place ModuleBase::place_of(std::string_view name, SourceLine source) {
   const std::string path = path_of(name);
   if (std::any_of(children_.begin(), children_.end(),
                   [&](const ModuleBase* child) { return child->path_ == path; }))
     throw ValueError(fmt::format("module \"{}\" already has a child named \"{}\"", path_, name));
-  return {this, path, device_, dtype_, false};
+  return {this, path, device_, dtype_, false, source};
 }
 
 Variable ModuleBase::parameter(std::string_view name, const Shape& shape, const Initial& initial,

@@ -41,6 +41,8 @@
   X(quantise)                   \
   X(dequantise)                 \
   X(quantised_linear)           \
+  X(masked)                     \
+  X(choose_mask)                \
   X(adafactor)                  \
   X(softmax)                    \
   X(softmax_grad)               \

@@ -47,6 +47,27 @@ const Group& Optimizer::group_of(const nn::NamedVariable& parameter) const {
   return none;
 }
 
+Overrides Optimizer::overrides_of(const nn::NamedVariable& parameter) const {
+  const Group& group = group_of(parameter);
+  const auto decided = quantised_.find(parameter.path);
+  return {group.weight_decay, decided == quantised_.end() ? group.quantise : decided->second};
+}
+
+Optimizer Optimizer::for_ranges_of(const std::vector<nn::NamedVariable>& parameters) const {
+  const auto names = [&](const nn::NamedVariable& parameter, const Overrides& overrides) {
+    std::vector<std::string> all;
+    for (const StateField& field : rule_->state(parameter, overrides)) all.emplace_back(field.name);
+    return all;
+  };
+  Optimizer copy = *this;
+  for (const nn::NamedVariable& p : parameters) {
+    Overrides quantised = overrides_of(p);
+    quantised.quantise = true;
+    copy.quantised_[p.path] = names(p, overrides_of(p)) == names(p, quantised);
+  }
+  return copy;
+}
+
 Optimizer Optimizer::with_form(const ParameterForm& form) const {
   Optimizer copy = *this;
   copy.form_ = form;
@@ -58,8 +79,7 @@ ParameterForm Optimizer::form_of(const nn::NamedVariable& parameter) const {
 }
 
 std::vector<StateField> Optimizer::state(const nn::NamedVariable& parameter) const {
-  const Group& group = group_of(parameter);
-  std::vector<StateField> fields = rule_->state(parameter, {group.weight_decay, group.quantise});
+  std::vector<StateField> fields = rule_->state(parameter, overrides_of(parameter));
   if (const ParameterForm form = form_of(parameter); form.has_companion())
     fields.push_back({form.kind == ParameterForm::Kind::completed ? "lower_bits" : "rounded_off",
                       form.companion(parameter.variable.type())});
@@ -77,7 +97,7 @@ Optimizer::Parts Optimizer::parts_of(const nn::NamedVariable& parameter, const T
                .rate = group.rate_factor != 1.0 ? rate * group.rate_factor : rate,
                .step = step,
                .gradient_scale = gradient_scale ? gradient_scale : full({}, 1.0, dtype, device),
-               .overrides = {group.weight_decay, group.quantise},
+               .overrides = overrides_of(parameter),
                .form = form_of(parameter)},
               {}};
   for (const StateField& field : state(parameter))

@@ -11,9 +11,6 @@
 
 namespace ebb {
 
-const Op& linear_cross_entropy_op();
-const Op& linear_cross_entropy_grad_op();
-
 namespace {
 
 using NodePtr = std::shared_ptr<Node>;
@@ -48,13 +45,14 @@ class JoinLoss {
   // The backward op that can be merged with a forward op, if there is one: it must be the only
   // reader of the logsumexp, and the gradient of the losses must not depend on any loss.
   NodePtr partner(const NodePtr& forward) const {
-    const NodePtr passed = only_reader(Tensor(forward, 1), stop_gradient_op());
+    const NodePtr passed =
+        only_reader(Tensor(forward, LinearCrossEntropy::logsumexp), stop_gradient_op());
     if (!passed) return {};
     const NodePtr backward = only_reader(Tensor(passed, 0), linear_cross_entropy_grad_op());
     if (!backward ||
         !std::equal(forward->inputs().begin(), forward->inputs().end(), backward->inputs().begin()))
       return {};
-    for (const NodePtr& node : above(backward->inputs()[4]))
+    for (const NodePtr& node : above(backward->inputs()[LinearCrossEntropyGrad::grad]))
       if (&node->op() == &linear_cross_entropy_op()) return {};
     return backward;
   }
@@ -71,11 +69,11 @@ class JoinLoss {
   }
 
   void join(const Node& forward, const Node& backward) {
-    const Tensor& gradient = backward.inputs()[4];
+    const Tensor& gradient = backward.inputs()[LinearCrossEntropyGrad::grad];
     for (const NodePtr& node : above(gradient)) rewrite(node);
     std::vector<Tensor> inputs = rewriter_.inputs_of(forward);
     inputs.push_back(rewriter_[gradient]);
-    std::vector<TensorType> types = {forward.outputs()[0]};
+    std::vector<TensorType> types = {forward.outputs()[LinearCrossEntropy::losses]};
     types.insert(types.end(), backward.outputs().begin(), backward.outputs().end());
     const Op& op = linear_cross_entropy_joint_op();
     const auto joint =

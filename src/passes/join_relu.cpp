@@ -18,6 +18,9 @@ namespace {
 
 using NodePtr = std::shared_ptr<Node>;
 
+// Operands of where(condition, value where it holds, value elsewhere).
+enum WhereInput : int { condition, held, other };
+
 bool is_zero(const Tensor& tensor) {
   const Node& node = *tensor.node();
   return &node.op() == &full_op() && node.attributes().as<GeneratorAttributes>().numbers.a == 0.0;
@@ -50,23 +53,23 @@ class JoinRelu {
     }
   }
 
-  // Matches relu(y + other), where y is the result of a batch norm and `other` is computed before
-  // it, so that the norm's kernel can read it.
+  // Matches relu(y + shortcut), where y is the result of a batch norm and `shortcut` is computed
+  // before it, so that the norm's kernel can read it.
   void match_sum(const Node& relu) {
     const Tensor& sum = relu.inputs()[0];
     const Node& add = *sum.node();
     if (&add.op() != &add_ || readers_.at(sum) != 1 || add.device().kind != Device::Kind::cuda)
       return;
-    const auto joins = [&](const Tensor& y, const Tensor& other) {
+    const auto joins = [&](const Tensor& y, const Tensor& shortcut) {
       const Node& norm = *y.node();
       return is_norm(y) && readers_.at(y) == 1 && y.type() == sum.type() &&
-             other.type() == sum.type() && !other.node()->op().is_view() &&
-             position_.at(other.node().get()) < position_.at(&norm);
+             shortcut.type() == sum.type() && !shortcut.node()->op().is_view() &&
+             position_.at(shortcut.node().get()) < position_.at(&norm);
     };
-    for (const auto& [y, other] :
+    for (const auto& [y, shortcut] :
          {std::pair{add.inputs()[0], add.inputs()[1]}, std::pair{add.inputs()[1], add.inputs()[0]}})
-      if (joins(y, other)) {
-        forward_.emplace(y.node().get(), other);
+      if (joins(y, shortcut)) {
+        forward_.emplace(y.node().get(), shortcut);
         joined_.emplace(&add, y);
         joined_.emplace(&relu, y);
         return;
@@ -76,7 +79,7 @@ class JoinRelu {
   // Whether a tensor is the result of a batch norm without a fused relu or addition.
   static bool is_norm(const Tensor& y) {
     const Node& node = *y.node();
-    if (&node.op() != &batch_norm_op() || y.output() != 0) return false;
+    if (&node.op() != &batch_norm_op() || y.output() != BatchNorm::y) return false;
     const auto& a = node.attributes().as<BatchNormAttributes>();
     return !a.relu && !a.added;
   }
@@ -93,14 +96,14 @@ class JoinRelu {
   NodePtr masked(const Node& node) const {
     if (&node.op() != &batch_norm_grad_op()) return {};
     const auto& a = node.attributes().as<BatchNormGradAttributes>();
-    const Tensor& passed = node.inputs()[1];
+    const Tensor& passed = node.inputs()[BatchNormGrad::grad];
     const Node& select = *passed.node();
     if (a.relu || &select.op() != &where_ || readers_.at(passed) != 1) return {};
-    const Node& compare = *select.inputs()[0].node();
+    const Node& compare = *select.inputs()[condition].node();
     if (&compare.op() != &less_equal_ || !is_zero(compare.inputs()[1]) ||
-        !is_zero(select.inputs()[1]))
+        !is_zero(select.inputs()[held]))
       return {};
-    if (select.inputs()[2].type() != passed.type()) return {};
+    if (select.inputs()[other].type() != passed.type()) return {};
     const NodePtr norm = normed(*compare.inputs()[0].node());
     return norm && same(*norm, node) ? norm : nullptr;
   }
@@ -109,11 +112,13 @@ class JoinRelu {
   static bool same(const Node& norm, const Node& gradient) {
     const auto& a = norm.attributes().as<BatchNormAttributes>();
     const auto& b = gradient.attributes().as<BatchNormGradAttributes>();
-    const NodePtr own = gradient.inputs()[2].node();
+    const auto read = gradient.inputs();
+    const NodePtr own = read[BatchNormGrad::mean].node();
     return a.eps == b.eps && a.weight == b.weight && a.layout == b.layout &&
-           norm.inputs()[0] == gradient.inputs()[0] && own.get() == &norm &&
-           gradient.inputs()[2] == Tensor(own, 1) && gradient.inputs()[3] == Tensor(own, 2) &&
-           (!a.weight || norm.inputs()[1] == gradient.inputs()[4]);
+           norm.inputs()[BatchNorm::x] == read[BatchNormGrad::x] && own.get() == &norm &&
+           read[BatchNormGrad::mean] == Tensor(own, BatchNorm::mean) &&
+           read[BatchNormGrad::var] == Tensor(own, BatchNorm::var) &&
+           (!a.weight || norm.inputs()[BatchNorm::weight] == read[BatchNormGrad::weight]);
   }
 
   // A norm's bias, or the float32 leaf that it is cast from, which is live until backward anyway.
@@ -133,9 +138,9 @@ class JoinRelu {
       BatchNormAttributes attributes = node.attributes().as<BatchNormAttributes>();
       std::vector<Tensor> inputs = rewriter_.inputs_of(node);
       attributes.relu = true;
-      if (const Tensor& other = own->second) {
+      if (const Tensor& shortcut = own->second) {
         attributes.added = true;
-        inputs.push_back(rewriter_[other]);
+        inputs.push_back(rewriter_[shortcut]);
       }
       rewriter_.replace(node, rewriter_.copy(node, std::move(inputs), attributes));
     } else if (const auto found = backward_.find(&node); found != backward_.end()) {
@@ -145,7 +150,8 @@ class JoinRelu {
       attributes.relu = true;
       attributes.bias = a.bias;
       std::vector<Tensor> inputs = rewriter_.inputs_of(node);
-      inputs[1] = rewriter_[node.inputs()[1].node()->inputs()[2]];
+      const Node& select = *node.inputs()[BatchNormGrad::grad].node();
+      inputs[BatchNormGrad::grad] = rewriter_[select.inputs()[other]];
       if (a.bias) inputs.push_back(rewriter_[kept_bias(norm)]);
       rewriter_.replace(node, rewriter_.copy(node, std::move(inputs), attributes));
     } else {

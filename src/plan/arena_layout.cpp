@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 struct Item {
@@ -354,4 +354,4 @@ LivePeak live_peak(std::span<const Buffer> buffers, int instructions) {
   return peak;
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

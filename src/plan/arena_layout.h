@@ -6,7 +6,7 @@
 
 #include "ebb/plan.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 // Sets the offset of every buffer of a space so that no two buffers overlap while both are live.
 // Returns the size of the block.
@@ -19,4 +19,4 @@ struct LivePeak {
 };
 LivePeak live_peak(std::span<const Buffer> buffers, int instructions);
 
-}  // namespace ebb
+}  // namespace ebb::planning

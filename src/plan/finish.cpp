@@ -8,7 +8,7 @@
 #include "plan/lanes.h"
 #include "plan/totals.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 // Lays out the arena. With several lanes, buffers may live longer, so that lanes need not wait for
@@ -44,4 +44,4 @@ void finish(Plan& plan, const PlanOptions& options, Bytes limit) {
   add_up(plan);
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -3,11 +3,11 @@
 
 #include "ebb/plan.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 // Assigns lanes, lays out the buffers of every space and adds up. `limit`: up to how many live
 // bytes buffers of the arena may be kept longer, so that lanes need not wait for each other; the
 // plan's own peak if that is more.
 void finish(Plan& plan, const PlanOptions& options, Bytes limit = {});
 
-}  // namespace ebb
+}  // namespace ebb::planning

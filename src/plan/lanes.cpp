@@ -5,7 +5,7 @@
 
 #include "ops/transfer/transfer.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 // A buffer that an instruction reads or writes.
@@ -197,4 +197,4 @@ double makespan(const Plan& plan) {
   return last;
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -8,7 +8,7 @@
 
 #include "ebb/plan.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 // When each instruction starts and ends, in ms, if lanes wait only for the values they read: how a
 // step would run if memory were unlimited. Copies have a lane for each direction, whether they are
@@ -37,4 +37,4 @@ void order_lanes(Plan& plan);
 // device with the first, which takes that much longer; copies overlap with both.
 double makespan(const Plan& plan);
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -17,7 +17,7 @@
 #include "plan/request.h"
 #include "plan/schedule.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 const Tuning& nothing_known() {
@@ -384,4 +384,4 @@ Lowered lower(const Graph& graph, const Order& order, const PlanOptions& options
   return Lowering(graph, order, options).run();
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -4,7 +4,7 @@
 #include "ebb/plan.h"
 #include "plan/schedule.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 struct Lowered {
   Plan plan;  // instructions, buffers and live ranges; offsets and totals are not set yet
@@ -14,4 +14,4 @@ struct Lowered {
 
 Lowered lower(const Graph& graph, const Order& order, const PlanOptions& options);
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -105,27 +105,27 @@ Plan make_plan(const Graph& graph, const PlanOptions& options) {
 }
 
 PlanResult try_plan(const Graph& graph, const PlanOptions& options, double faster_than) {
-  Planner planner(graph, options);
+  planning::Planner planner(graph, options);
   if (planner.keep_all_ms() >= faster_than) return {};
-  return plan_in_tiers(planner);
+  return planning::plan_in_tiers(planner);
 }
 
 Bytes least_budget(const Graph& graph, const PlanOptions& options) {
   const PlanOptions bounded = as_if_bounded(options);
-  Planner planner(graph, bounded);
-  if (uses_tiers(planner)) return least_in_tiers(planner).bytes;
+  planning::Planner planner(graph, bounded);
+  if (planning::uses_tiers(planner)) return planning::least_in_tiers(planner).bytes;
   return planner.least().peak;
 }
 
 LeastBudgets least_budgets(const Graph& graph, const PlanOptions& options,
                            std::optional<KeptBudget> known_least) {
   const PlanOptions bounded = as_if_bounded(options);
-  Planner planner(graph, bounded);
-  if (uses_tiers(planner)) {
-    const KeptBudget least = known_least ? *known_least : least_in_tiers(planner);
+  planning::Planner planner(graph, bounded);
+  if (planning::uses_tiers(planner)) {
+    const KeptBudget least = known_least ? *known_least : planning::least_in_tiers(planner);
     return {least, least};
   }
-  const KeptBudget least = known_least ? *known_least : Planner::kept(planner.least());
+  const KeptBudget least = known_least ? *known_least : planning::Planner::kept(planner.least());
   return {least, planner.fast(least)};
 }
 

@@ -12,7 +12,7 @@
 #include "plan/recompute/rebuild.h"
 #include "plan/recompute/search.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 // Returns the graph. Throws if its tensors together exceed 2^56 bytes: below that, the planner's
@@ -239,4 +239,4 @@ void Planner::note(Plan& plan, const Simulation& simulation, int before, int now
                             places[static_cast<std::size_t>(now)], instruction.predicted_ms});
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -9,7 +9,7 @@
 #include "plan/recompute/step_model.h"
 #include "plan/recompute/strategy.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 class Planner {
  public:
@@ -59,4 +59,4 @@ class Planner {
   bool transfers_;  // whether the graph has any
 };
 
-}  // namespace ebb
+}  // namespace ebb::planning

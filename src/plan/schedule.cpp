@@ -6,15 +6,17 @@
 #include <unordered_set>
 
 #include "ops/collective/collective.h"
+#include "plan/gathers.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 using NodePtr = std::shared_ptr<Node>;
 
 class EarlyUpdates {
  public:
-  explicit EarlyUpdates(const Graph& graph) : order_(topological_order(graph)) {
+  explicit EarlyUpdates(const Graph& graph)
+      : order_(topological_order(graph)), gathers_(find_gathers(order_)) {
     for (std::size_t i = 0; i < order_.size(); ++i) index_[order_[i].get()] = i;
     const std::size_t count = order_.size();
     users_.resize(count), wanted_.resize(count), waiting_.resize(count), held_by_.resize(count),
@@ -41,7 +43,7 @@ class EarlyUpdates {
       for (std::size_t user : users_[next]) --waiting_[user], offer(user);
       for (std::size_t update : holds_[next]) --held_by_[update], offer(update);
     }
-    return result;
+    return gather_late(result, gathers_);
   }
 
  private:
@@ -66,8 +68,10 @@ class EarlyUpdates {
       const bool agreed =
           is_collective(order_[i]->op()) && serves_many(*order_[i]) &&
           std::any_of(users_[i].begin(), users_[i].end(), [&](std::size_t u) { return eager_[u]; });
-      eager_[i] =
-          !wanted_[i] && (serves_one || agreed || (updates.contains(i) && users_[i].empty()));
+      // A gradient of which this rank keeps a range is freed at once, whatever reads the range.
+      const bool shrinks = &order_[i]->op() == &reduce_scatter_op();
+      eager_[i] = !wanted_[i] &&
+                  (serves_one || agreed || shrinks || (updates.contains(i) && users_[i].empty()));
     }
   }
 
@@ -83,13 +87,15 @@ class EarlyUpdates {
                        [](const TensorType& type) { return type.shape.elements() == 1; });
   }
 
-  // An update waits for all other readers of its variable, so that it can overwrite the old value.
+  // An update waits for all other readers of its variable, so that it can overwrite the old value;
+  // also for those of a tensor that is gathered from it, which may be gathered again.
   void hold_until_read(const Graph& graph) {
     std::unordered_map<std::size_t, std::vector<std::size_t>>
         readers;  // of a leaf, directly or through views
     std::vector<std::size_t> root(order_.size());
     for (std::size_t i = 0; i < order_.size(); ++i) {
-      root[i] = order_[i]->op().is_view() ? root[at(order_[i]->inputs()[0])] : i;
+      const bool same = order_[i]->op().is_view() || gathers_.contains(order_[i].get());
+      root[i] = same ? root[at(order_[i]->inputs()[0])] : i;
       for (const Tensor& input : order_[i]->inputs()) readers[root[at(input)]].push_back(i);
     }
     for (const Update& update : graph.updates) {
@@ -121,6 +127,7 @@ class EarlyUpdates {
   }
 
   std::vector<NodePtr> order_;
+  Gathers gathers_;
   std::unordered_map<const Node*, std::size_t> index_;
   std::vector<std::vector<std::size_t>> users_,
       holds_;  // holds_[r]: updates that wait until node r has read their variable
@@ -133,7 +140,9 @@ class EarlyUpdates {
 }  // namespace
 
 Order schedule(const Graph& graph, UpdateTiming timing) {
-  return timing == UpdateTiming::early ? EarlyUpdates(graph).run() : topological_order(graph);
+  if (timing == UpdateTiming::early) return EarlyUpdates(graph).run();
+  const Order order = topological_order(graph);
+  return gather_late(order, find_gathers(order));
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -6,7 +6,7 @@
 
 #include "ebb/plan.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 using Order = std::vector<std::shared_ptr<Node>>;
 
@@ -16,4 +16,4 @@ using Order = std::vector<std::shared_ptr<Node>>;
 // gradient is then freed before the next one is computed.
 Order schedule(const Graph& graph, UpdateTiming timing);
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -4,7 +4,7 @@
 #include "plan/arena_layout.h"
 #include "plan/lanes.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 void add_up(Plan& plan) {
   plan.persistent = {}, plan.at_peak = {}, plan.held = {}, plan.moved = {};
@@ -43,4 +43,4 @@ void add_up(Plan& plan) {
   if (transfers) plan.predicted_ms = makespan(plan);
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -3,9 +3,9 @@
 
 #include "ebb/plan.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 // Sets peaks, bytes by category and predicted times of a plan whose buffers have their offsets.
 void add_up(Plan& plan);
 
-}  // namespace ebb
+}  // namespace ebb::planning

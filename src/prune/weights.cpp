@@ -3,13 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 
 #include "core/parallel.h"
 #include "ebb/error.h"
-#include "prune/cholesky.h"
+#include "prune/error_spread.h"
 
 namespace ebb::prune {
 namespace {
@@ -96,7 +95,14 @@ class ColumnBlock {
   // Rows do not depend on each other.
   void spread(const Sparsity& sparsity) {
     parallel_for(m_.outputs, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) spread_row(r, sparsity);
+      for (std::int64_t r = begin; r < end; ++r)
+        spread_row(m_, factor_, r, first_, last_, errors_.data() + r * width(),
+                   [&](std::int64_t column, double w) {
+                     const std::int64_t c = column - first_;
+                     if (sparsity.pattern && column % sparsity.pattern->of == 0)
+                       choose_run(r, c, sparsity);
+                     return goes_[at(r * width() + c)] ? 0.0 : w;
+                   });
     });
   }
 
@@ -109,27 +115,6 @@ class ColumnBlock {
   double score(std::int64_t r, std::int64_t c) const {
     const double scaled = weight(r, c) / factor(first_ + c, first_ + c);
     return scaled * scaled;
-  }
-
-  void spread_row(std::int64_t r, const Sparsity& sparsity) {
-    for (std::int64_t c = 0; c < width(); ++c) {
-      if (sparsity.pattern && (first_ + c) % sparsity.pattern->of == 0) choose_run(r, c, sparsity);
-      double& w = weight(r, c);
-      const double kept = goes_[at(r * width() + c)] ? 0.0 : w;
-      const double error = (w - kept) / factor(first_ + c, first_ + c);
-      w = kept;
-      errors_[at(r * width() + c)] = error;
-      if (error != 0.0)
-        for (std::int64_t j = c + 1; j < width(); ++j)
-          weight(r, j) -= error * factor(first_ + c, first_ + j);
-    }
-    // Later columns, once the errors of this block are known.
-    for (std::int64_t c = 0; c < width(); ++c)
-      if (const double error = errors_[at(r * width() + c)]; error != 0.0) {
-        double* row = m_.weights.data() + r * m_.inputs;
-        const double* own = factor_.data() + (first_ + c) * m_.inputs;
-        for (std::int64_t j = last_; j < m_.inputs; ++j) row[j] -= error * own[j];
-      }
   }
 
   // Picks one weight after the other, since nothing may be allocated here.
@@ -152,20 +137,6 @@ class ColumnBlock {
 };
 
 }  // namespace
-
-Pattern pattern_named(std::string_view text) {
-  Pattern p;
-  const char* end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, p.kept);
-  if (first.ec == std::errc() && first.ptr < end && *first.ptr == ':') {
-    const auto second = std::from_chars(first.ptr + 1, end, p.of);
-    if (second.ec == std::errc() && second.ptr == end && 0 < p.kept && p.kept < p.of && p.of <= 64)
-      return p;
-  }
-  throw ValueError(fmt::format(
-      "a pattern is N:M, which keeps N of every M weights, with 0 < N < M ≤ 64, but {} came",
-      text));
-}
 
 Method method_named(std::string_view name) {
   for (std::size_t i = 0; i < std::size(method_names); ++i)
@@ -201,33 +172,13 @@ void prune_by_wanda(const WeightMatrix& m, std::span<const double> squares,
 void prune_by_sparsegpt(const WeightMatrix& m, std::span<double> hessian, const Sparsity& sparsity,
                         const SparseGptOptions& options) {
   check(m, sparsity);
-  const std::int64_t n = m.inputs;
-  if (hessian.size() != at(n * n))
-    throw ShapeError(
-        fmt::format("prune: the sums of products of {} inputs are {} × {} numbers, but "
-                    "{} came",
-                    n, n, n, hessian.size()));
   if (options.block < 1 || (sparsity.pattern && options.block % sparsity.pattern->of != 0))
     throw ValueError(fmt::format(
         "prune: SparseGPT's block of columns must be a multiple of the pattern's length, but is {}",
         options.block));
-  double trace = 0.0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    double& diagonal = hessian[at(i * n + i)];
-    if (diagonal == 0.0) {  // an input that is always zero: its weights change nothing
-      diagonal = 1.0;
-      for (std::int64_t r = 0; r < m.outputs; ++r) m.weights[at(r * n + i)] = 0.0;
-    }
-    trace += diagonal;
-  }
-  for (std::int64_t i = 0; i < n; ++i)
-    hessian[at(i * n + i)] += options.damping * trace / static_cast<double>(n);
-  if (!inverse_cholesky(hessian, n))
-    throw ValueError(
-        "prune: the sums of products of the inputs are not positive definite: they are not finite, "
-        "or more damping is needed");
-  for (std::int64_t first = 0; first < n; first += options.block) {
-    ColumnBlock columns(m, hessian, first, std::min(first + options.block, n));
+  to_inverse_factor(m, hessian, options.damping);
+  for (std::int64_t first = 0; first < m.inputs; first += options.block) {
+    ColumnBlock columns(m, hessian, first, std::min(first + options.block, m.inputs));
     columns.choose(sparsity);
     columns.spread(sparsity);
   }

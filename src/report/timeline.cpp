@@ -168,7 +168,8 @@ void add_tiers(const Plan& plan, Json& result) {
 
 }  // namespace
 
-std::string timeline_json(const Plan& plan, std::span<const double> measured_ms) {
+std::string timeline_json(const Plan& plan, const SourceLines& sources,
+                          std::span<const double> measured_ms) {
   const MemoryProfile memory = profile(plan);
   const std::vector<Phase> phases = phases_of(plan);
   const TensorNames tensors = tensor_names(plan);
@@ -203,6 +204,7 @@ std::string timeline_json(const Plan& plan, std::span<const double> measured_ms)
       {"buffers", buffers_of(plan, tensors, names)},
       {"decisions", decisions},
       {"modules", modules}};
+  if (auto lines = sources.by_path(); !lines.empty()) result["sources"] = std::move(lines);
   add_lanes(plan, measured_ms, result);
   add_tiers(plan, result);
   result["names"] = names.all();

@@ -67,7 +67,8 @@ std::shared_ptr<const Tuning> known_tuning(Device device) {
 
 std::shared_ptr<const Tuning> tune(const Graph& graph, const PlanOptions& options,
                                    const std::function<void(const std::string&)>& tell) {
-  const Lowered lowered = lower(graph, schedule(graph, options.updates), options);
+  const planning::Lowered lowered =
+      planning::lower(graph, planning::schedule(graph, options.updates), options);
   const Device device = lowered.plan.device;
   const std::shared_ptr<const Tuning> known = known_tuning(device);
   TuningUse use(*known, [&] {

@@ -89,11 +89,13 @@ std::vector<Update> chained_updates(const std::vector<std::vector<Update>>& leav
     }
     Tensor value = buffer;
     for (std::int64_t leaf = 0; leaf < blocks.leaves; ++leaf) {
-      const Function& f = functions[static_cast<std::size_t>(leaf % own)];
+      const LeafBlocks::Seat seat = blocks.seat(leaf);
+      const std::int64_t row = seat.rank * own + seat.place;
+      const Function& f = functions[static_cast<std::size_t>(seat.place)];
       std::vector<Tensor> contributions;
       for (std::size_t c = 0; c < count; ++c)
         contributions.push_back(
-            reshape(slice(gathered[c], 0, leaf, leaf + 1), f.contributions()[c].shape()));
+            reshape(slice(gathered[c], 0, row, row + 1), f.contributions()[c].shape()));
       value = f(value, contributions);
     }
     result.push_back({buffer, value});

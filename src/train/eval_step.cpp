@@ -8,6 +8,7 @@ namespace ebb {
 struct EvalStep::State {
   nn::ModuleBase& model;
   Metrics metrics;
+  std::function<Graph(const Graph&)> rewrite;
   ProgramsByShape programs;
 
   Graph trace(const std::vector<TensorType>& types) const {
@@ -17,12 +18,13 @@ struct EvalStep::State {
     const Batch batch = placeholders(types, model.device());
     graph.inputs = batch.tensors;
     for (const Tensor& metric : metrics(batch)) graph.outputs.push_back(cast(metric, f64));
-    return graph;
+    return rewrite ? rewrite(graph) : graph;
   }
 };
 
-EvalStep::EvalStep(nn::ModuleBase& model, Metrics metrics, CompileOptions options)
-    : state_(new State{model, std::move(metrics),
+EvalStep::EvalStep(nn::ModuleBase& model, Metrics metrics, CompileOptions options,
+                   std::function<Graph(const Graph&)> rewrite)
+    : state_(new State{model, std::move(metrics), std::move(rewrite),
                        ProgramsByShape(model.device(), std::move(options))}) {}
 EvalStep::~EvalStep() = default;
 EvalStep::EvalStep(EvalStep&&) noexcept = default;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "ebb/tensor.h"
@@ -12,42 +13,55 @@ namespace ebb {
 
 // Tensors that are summed leaf by leaf, such as the gradients of all parameters. Sums of leaves are
 // added as soon as the tree allows, so that few are kept. An empty tensor stays empty.
+//
+// A rank sums whole blocks, which are exchanged at the end. Where leaves go round the ranks
+// (LeafBlocks::round), the leaves that all ranks have computed at the same place of their programs
+// are exchanged at once: each complete subtree among them is a sum of its own.
 class LeafSums {
  public:
-  explicit LeafSums(const LeafBlocks& blocks) : blocks_(blocks) {}
+  enum class Result : bool {
+    whole,  // every rank gets the sum
+    range,  // a rank gets its range of the flattened sum; with one rank the whole
+  };
+  // `paths` name the tensors in errors of collectives.
+  LeafSums(const RankOptions& options, const LeafBlocks& blocks, Result result,
+           std::vector<std::string> paths)
+      : options_(options), blocks_(blocks), result_(result), paths_(std::move(paths)) {}
 
   // Adds the next leaf of this rank.
   void add(std::vector<Tensor> leaf);
   // Calls `mark` with every sum that is made.
   std::function<void(const Tensor&)> mark = {};
 
-  // Tensor i of all blocks of this rank: one with one rank.
-  std::vector<Tensor> blocks_of(std::size_t i) const;
-  std::size_t count() const { return done_.empty() ? 0 : done_.front().size(); }
+  // The sums over all leaves of all ranks, once this rank's leaves have been added.
+  std::vector<Tensor> totals() const;
 
  private:
   struct Partial {
     std::int64_t leaves;
     std::vector<Tensor> sums;
   };
-  std::vector<Tensor> plus(const std::vector<Tensor>& a, const std::vector<Tensor>& b) const;
+  void add_to_block(std::vector<Tensor> leaf);
+  void add_round(const std::vector<Tensor>& leaf);
+  void merge_last();
+  void merge_equal();
+  void merge_all();
+  // The sum over ranks of blocks that each has, as many as there are tensors in `own`.
+  Tensor over_ranks(const std::vector<Tensor>& own, std::size_t i, std::int64_t blocks,
+                    std::int64_t first) const;
 
+  RankOptions options_;
   LeafBlocks blocks_;
-  std::vector<Partial> open_;              // of the block that is being summed
+  Result result_;
+  std::vector<std::string> paths_;
+  std::vector<Partial> open_;              // of the block, or the tree, that is being summed
   std::vector<std::vector<Tensor>> done_;  // whole blocks
-  std::int64_t in_block_ = 0;              // leaves
+  std::int64_t added_ = 0;                 // leaves of this rank
 };
 
-// The sum over all ranks, which every rank gets.
-Tensor over_ranks(const std::vector<Tensor>& own_blocks, const RankOptions& options,
-                  const LeafBlocks& blocks);
-// This rank's range of it.
-Tensor range_over_ranks(const std::vector<Tensor>& own_blocks, const RankOptions& options,
-                        const LeafBlocks& blocks);
-
 // The global norm of gradients whose bits depend neither on the number of ranks nor on what is
-// sharded: squares are summed over pieces of fixed size, then over the pieces in order. With
-// Shard::state the gradients are ranges of tensors of these shapes.
+// sharded: squares are summed over pieces of fixed size, then over the pieces in order. If the
+// options shard anything, the gradients are ranges of tensors of these shapes.
 Tensor reproducible_norm(const std::vector<Tensor>& gradients, const std::vector<Shape>& shapes,
                          const RankOptions& options);
 

@@ -108,10 +108,14 @@ std::optional<NonFinite> find_non_finite(const Graph& graph, const Tensor& targe
 }
 
 std::optional<std::string> non_finite_variable(const nn::ModuleBase& model) {
-  for (const nn::NamedVariable& p : model.parameters())
-    if (holds_non_finite(p.variable)) return p.path;
-  for (const nn::NamedVariable& b : model.buffers())
-    if (holds_non_finite(b.variable)) return b.path;
+  return non_finite_variable(model.parameters(), model.buffers());
+}
+
+std::optional<std::string> non_finite_variable(const std::vector<nn::NamedVariable>& parameters,
+                                               const std::vector<nn::NamedVariable>& buffers) {
+  for (const std::vector<nn::NamedVariable>* all : {&parameters, &buffers})
+    for (const nn::NamedVariable& v : *all)
+      if (holds_non_finite(v.variable)) return v.path;
   return {};
 }
 

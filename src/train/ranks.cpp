@@ -15,10 +15,12 @@ LeafBlocks LeafBlocks::of(const RankOptions& options) {
     throw ValueError(fmt::format(
         "{} ranks share {} leaves of a batch: there must be a leaf for each rank", ranks, leaves));
   if (ranks == 1) return {leaves, leaves, 1, 1};
+  if (options.shards(Shard::gradients) && leaves > ranks)
+    return {leaves, 1, leaves, (leaves + ranks - 1) / ranks, ranks, true};
   // Every block is a complete subtree: a power of two that divides the leaves.
   LeafBlocks best;
   for (std::int64_t block = 1; leaves % block == 0; block *= 2) {
-    LeafBlocks next{leaves, block, leaves / block, 0};
+    LeafBlocks next{leaves, block, leaves / block, 0, ranks};
     next.own = (next.blocks + ranks - 1) / ranks;
     if (block == 1 || next.per_rank() <= best.per_rank()) best = next;
   }
@@ -26,7 +28,11 @@ LeafBlocks LeafBlocks::of(const RankOptions& options) {
 }
 
 std::int64_t LeafBlocks::leaf(int rank, std::int64_t place) const {
-  return (rank * per_rank() + place) % leaves;
+  return (round ? place * ranks + rank : rank * per_rank() + place) % leaves;
+}
+
+LeafBlocks::Seat LeafBlocks::seat(std::int64_t leaf) const {
+  return round ? Seat{leaf % ranks, leaf / ranks} : Seat{leaf / per_rank(), leaf % per_rank()};
 }
 
 }  // namespace ebb

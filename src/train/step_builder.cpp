@@ -60,7 +60,12 @@ LossGradients StepBuilder::gradients(LeafTrace& trace, const std::vector<Tensor>
                                      const std::function<Tensor(const MicroBatch&)>& share) const {
   LossGradients result;
   result.scale = loss_scale();
-  LeafSums losses(trace.blocks), sums(trace.blocks);
+  std::vector<std::string> paths;
+  for (const Tensor& variable : wrt) paths.push_back(variable.node()->path());
+  using Result = LeafSums::Result;
+  LeafSums losses(trace.ranks, trace.blocks, Result::whole, {"loss"});
+  LeafSums sums(trace.ranks, trace.blocks,
+                trace.ranks.shards(Shard::state) ? Result::range : Result::whole, std::move(paths));
   sums.mark = [](const Tensor& sum) { mark_gradients({sum}); };
   for (std::size_t place = 0; place < trace.leaves.size(); ++place) {
     // Random numbers belong to a leaf of the batch, not to a rank.
@@ -76,17 +81,8 @@ LossGradients StepBuilder::gradients(LeafTrace& trace, const std::vector<Tensor>
     losses.add({loss});
     sums.add(std::move(gradients));
   }
-  {
-    const PathScope scope("loss", PathScope::Kind::absolute);
-    result.loss = over_ranks(losses.blocks_of(0), trace.ranks, trace.blocks);
-  }
-  const bool ranges = trace.ranks.shard == Shard::state && trace.ranks.count > 1;
-  for (std::size_t i = 0; i < sums.count(); ++i) {
-    const PathScope scope(wrt[i].node()->path(), PathScope::Kind::absolute);
-    const std::vector<Tensor> own = sums.blocks_of(i);
-    result.gradients.push_back(ranges ? range_over_ranks(own, trace.ranks, trace.blocks)
-                                      : over_ranks(own, trace.ranks, trace.blocks));
-  }
+  result.loss = losses.totals().front();
+  result.gradients = sums.totals();
   mark_gradients(result.gradients);
   return result;
 }

@@ -81,8 +81,8 @@ class StepBuilder {
   LossGradients gradients(const std::vector<MicroBatch>& parts, const std::vector<Tensor>& wrt,
                           const std::function<Tensor(const MicroBatch&)>& share) const;
 
-  // The same summed over leaves in the order of their tree. With Shard::state the gradients are
-  // this rank's ranges.
+  // The same summed over leaves in the order of their tree. With Shard::state and above the
+  // gradients are this rank's ranges.
   LossGradients gradients(LeafTrace& trace, const std::vector<Tensor>& wrt,
                           const std::function<Tensor(const MicroBatch&)>& share) const;
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -16,6 +17,7 @@
 #include "train/step_builder.h"
 #include "train/trace_count.h"
 #include "train/usual_form.h"
+#include "train/weight_masks.h"
 
 namespace ebb {
 
@@ -62,6 +64,12 @@ void check_options(const nn::ModuleBase& model, const TrainOptions& options) {
     throw ValueError("TrainOptions: clip_by says how to clip, but there is no clip_norm");
   require_parameter_dtype(model.trainable_parameters(), options.precision);
   check_ranks(options);
+  if (options.sparse) {
+    options.sparse->check();
+    if (options.ranks.count > 1)
+      throw ValueError("TrainOptions: masks of weights are for one rank, but there are " +
+                       std::to_string(options.ranks.count));
+  }
   if (!options.clip_norm) return;
   if (options.clip_by == ClipBy::last_norm && options.precision == Precision::mixed_fp16)
     throw ValueError(
@@ -99,8 +107,6 @@ StepRules rules_of(const TrainOptions& options) {
   return rules;
 }
 
-bool shards(const RankOptions& ranks) { return ranks.shard != Shard::nothing && ranks.count > 1; }
-
 }  // namespace
 
 std::atomic<std::int64_t>& traced_steps() {
@@ -117,10 +123,14 @@ struct TrainStep::State {
   std::int64_t step = 0, optimizer_start = 0;
 
   ProgramsByShape programs;
+  std::unique_ptr<WeightMasks> masks;  // null: all weights are trained
+  bool masks_applied = false;
+  std::optional<ParameterRanges> weights;  // with Shard::parameters
 
   // `like` is a batch, or the types of one.
   template <class Like>
   Program& program_for(const Like& like) {
+    if (weights) weights->take_over();
     return programs.program(like, [&](const auto& types) { return trace(types); });
   }
 
@@ -133,7 +143,8 @@ struct TrainStep::State {
     return program.scalar(static_cast<int>(at - names.begin()));
   }
 
-  // Inputs: the batch, then the rate and the step count. Outputs: the loss, then the norm with
+  // Inputs: the batch, then the rate and the step count, then with RigL the share of weights that
+  // are exchanged. Outputs: the loss, then the norm with
   // clipping, then the scale with fp16, then whether the step was taken, if loss and norm do not
   // determine that.
   Graph trace(const std::vector<TensorType>& types) {
@@ -148,6 +159,8 @@ struct TrainStep::State {
     result.graph.inputs = batch.tensors;
     result.graph.inputs.push_back(rate);
     result.graph.inputs.push_back(count);
+    const Tensor exchange = exchanges() ? input({{}, f64}, "exchange", model.device()) : Tensor{};
+    if (exchange) result.graph.inputs.push_back(exchange);
 
     auto parameters = model.trainable_parameters();
     StepRules rules = rules_of(options);
@@ -155,9 +168,7 @@ struct TrainStep::State {
       rules.norm = [&](const std::vector<Tensor>& gradients) {
         std::vector<Shape> shapes;
         for (const nn::NamedVariable& p : parameters) shapes.push_back(p.variable.shape());
-        RankOptions ranks = options.ranks;
-        if (!shards(ranks)) ranks.shard = Shard::nothing;
-        return reproducible_norm(gradients, shapes, ranks);
+        return reproducible_norm(gradients, shapes, options.ranks);
       };
     StepBuilder builder(rules, store, model.device());
     std::optional<LeafTrace> leaves;
@@ -173,6 +184,12 @@ struct TrainStep::State {
                                                       tensors_of(parameters), share);
     result.tell("loss", traced.loss);
     keep_reached(parameters, traced.gradients);
+    std::optional<WeightMasks::InStep> in_step;
+    if (masks) {
+      masks->find(traced.loss, parameters, optimizer);
+      in_step = masks->in_step(parameters, traced.gradients, exchange);
+      WeightMasks::apply(*in_step, traced.gradients);
+    }
 
     const Tensor sound = options.guard == UpdateGuard::none ? Tensor{} : is_finite(traced.loss);
     const GradientScaling scaling =
@@ -183,13 +200,19 @@ struct TrainStep::State {
       result.tell("taken", scaling.taken);
     if (options.clip_norm && options.clip_by == ClipBy::two_backwards)
       traced.gradients = gradients_again(traced, tensors_of(parameters));
+    if (in_step && options.clip_by == ClipBy::two_backwards)
+      WeightMasks::apply(*in_step, traced.gradients);
     const auto add = [&](const std::vector<Update>& updates) {
       result.graph.updates.insert(result.graph.updates.end(), updates.begin(), updates.end());
     };
     add(scaling.updates);
-    if (shards(options.ranks))
+    if (in_step) {
+      add(in_step->updates);
+      add(masks->movement(parameters, traced.gradients, scaling.factor));
+    }
+    if (options.ranks.shards(Shard::state))
       add(sharded_updates(optimizer, parameters, traced.gradients, rate, scaling.step,
-                          scaling.factor, store, options.ranks));
+                          scaling.factor, store, options.ranks, ranges()));
     else
       add(optimizer.updates(parameters, traced.gradients, rate, scaling.step, scaling.factor,
                             store));
@@ -198,13 +221,46 @@ struct TrainStep::State {
                                    : forward.updates(),
                                sound));
     names = std::move(result.names);
-    return std::move(result.graph);
+    return weights ? weights->gathered(result.graph) : std::move(result.graph);
+  }
+
+  const ParameterRanges* ranges() const { return weights ? &*weights : nullptr; }
+
+  bool exchanges() const { return masks && masks->how().method == MaskMethod::rigl; }
+  // The numbers that a step is fed after its batch, in the order of `trace`: how many, and which.
+  // The optimizer's steps count from 1.
+  int number_count() const { return exchanges() ? 3 : 2; }
+  std::array<double, 3> numbers(std::int64_t at) const {
+    return {optimizer.rate() * options.schedule->factor(at),
+            static_cast<double>(at + 1 - optimizer_start),
+            exchanges() ? masks->how().exchange_after(at + 1).value_or(-1.0) : -1.0};
+  }
+
+  void feed(Program& program, const Batch& batch) const {
+    const int fields = static_cast<int>(batch.tensors.size());
+    for (int i = 0; i < fields; ++i) program.feed(i, batch.tensors[static_cast<std::size_t>(i)]);
+    const std::array<double, 3> all = numbers(step);
+    for (int i = 0; i < number_count(); ++i)
+      program.feed(fields + i, all[static_cast<std::size_t>(i)]);
+    program.set_step(static_cast<std::uint64_t>(step));
+  }
+
+  // Before the first step of this object: what is due after 0 steps, and masks from elsewhere.
+  void apply_masks() {
+    if (!masks || masks_applied) return;
+    masks->change(step, optimizer, programs.options(), WeightMasks::When::start);
+    masks_applied = true;
+  }
+  void count_step() {
+    ++step;
+    if (masks) masks->change(step, optimizer, programs.options(), WeightMasks::When::after_step);
   }
 
   // The parameters as the optimizer sees them: ranges if the state is sharded.
   std::vector<nn::NamedVariable> optimized() const {
     const auto parameters = model.trainable_parameters();
-    return shards(options.ranks) ? ranges_of(parameters, options.ranks) : parameters;
+    return options.ranks.shards(Shard::state) ? ranges_of(parameters, options.ranks, ranges())
+                                              : parameters;
   }
 
  private:
@@ -217,8 +273,8 @@ struct TrainStep::State {
     const bool scales = options.precision == Precision::mixed_fp16;
     const bool clips = options.clip_norm && options.clip_by == ClipBy::last_norm;
     store.keep_only([&](const std::string& path) {
-      return used.contains(path) || (scales && path.starts_with("loss_scale.")) ||
-             (clips && path == last_norm_path);
+      return used.contains(path) || (masks && masks->owns(path)) ||
+             (scales && path.starts_with("loss_scale.")) || (clips && path == last_norm_path);
     });
   }
 
@@ -239,10 +295,10 @@ struct TrainStep::State {
 
   Tensor weight_of_leaves(const LeafTrace& trace) const {
     if (!options.weight || trace.blocks.leaves == 1) return {};
-    LeafSums sums(trace.blocks);
+    LeafSums sums(trace.ranks, trace.blocks, LeafSums::Result::whole, {"weight_of_leaves"});
     for (const MicroBatch& leaf : trace.leaves)
       sums.add({cast(stop_gradient(options.weight(leaf.batch)), f32)});
-    return over_ranks(sums.blocks_of(0), trace.ranks, trace.blocks);
+    return sums.totals().front();
   }
 };
 
@@ -256,41 +312,35 @@ TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunc
                        0,
                        0,
                        ProgramsByShape(model.device(), options.compile),
+                       nullptr,
+                       false,
+                       {},
                        {}}) {
   check_options(model, options);
-  if (shards(options.ranks)) {
+  if (options.sparse)
+    state_->masks = std::make_unique<WeightMasks>(*options.sparse, state_->store, model.device());
+  if (options.ranks.shards(Shard::parameters)) state_->weights.emplace(model, options.ranks);
+  if (options.ranks.shards(Shard::state)) {
     if (options.form.value_or(usual_form(options.precision)).draws())
       throw ValueError(
           "state cannot be sharded while weights are rounded stochastically: the numbers drawn "
           "depend on an element's place in the whole tensor");
     require_elementwise(state_->optimizer);
+    state_->optimizer = state_->optimizer.for_ranges_of(model.trainable_parameters());
   }
 }
 TrainStep::~TrainStep() = default;
 TrainStep::TrainStep(TrainStep&&) noexcept = default;
 
-namespace {
-
-// In the order of `State::trace`. `update` counts the optimizer's steps from 1.
-void feed(Program& program, const Batch& batch, double rate, std::int64_t step,
-          std::int64_t update) {
-  const int fields = static_cast<int>(batch.tensors.size());
-  for (int i = 0; i < fields; ++i) program.feed(i, batch.tensors[static_cast<std::size_t>(i)]);
-  program.feed(fields, rate);
-  program.feed(fields + 1, static_cast<double>(update));
-  program.set_step(static_cast<std::uint64_t>(step));
-}
-
-}  // namespace
-
 StepResult TrainStep::operator()(const Batch& batch, const std::function<void()>& meanwhile) {
   State& s = *state_;
   Program& program = s.program_for(batch);
+  s.apply_masks();
   StepResult result;
   result.rate = s.optimizer.rate() * s.options.schedule->factor(s.step);
-  feed(program, batch, result.rate, s.step, s.step + 1 - s.optimizer_start);
+  s.feed(program, batch);
   program.run(meanwhile);
-  ++s.step;
+  s.count_step();
   result.loss = *s.number(program, "loss");
   result.gradient_norm = s.number(program, "gradient_norm").value_or(result.gradient_norm);
   result.loss_scale = s.number(program, "loss_scale").value_or(result.loss_scale);
@@ -309,9 +359,9 @@ std::optional<NonFinite> TrainStep::find_non_finite(const Batch& batch) {
   if (s.options.ranks.count > 1) return {};
   const Graph graph = s.trace(batch.types());
   std::vector<Tensor> inputs = batch.tensors;
-  const double rate = s.optimizer.rate() * s.options.schedule->factor(s.step - 1);
-  for (const double number : {rate, static_cast<double>(s.step - s.optimizer_start)})
-    inputs.push_back(Tensor::from(std::vector<double>{number}, {}));
+  const std::array<double, 3> numbers = s.numbers(s.step - 1);
+  for (int i = 0; i < s.number_count(); ++i)
+    inputs.push_back(Tensor::from(std::vector<double>{numbers[static_cast<std::size_t>(i)]}, {}));
   // First the loss, then, with clipping, the norm of the gradients.
   for (const Tensor& target : graph.outputs)
     if (const auto found = ebb::find_non_finite(
@@ -336,10 +386,10 @@ void TrainStep::expect(const Batch& next) {
 std::vector<double> TrainStep::timed(const Batch& batch) {
   State& s = *state_;
   Program& program = s.program_for(batch);
-  feed(program, batch, s.optimizer.rate() * s.options.schedule->factor(s.step), s.step,
-       s.step + 1 - s.optimizer_start);
+  s.apply_masks();
+  s.feed(program, batch);
   std::vector<double> times = program.timed_run();
-  ++s.step;
+  s.count_step();
   return times;
 }
 
@@ -361,6 +411,18 @@ Program::FileTraffic TrainStep::file_traffic(const std::vector<TensorType>& batc
   return state_->program_for(batch).file_traffic();
 }
 optim::StateStore& TrainStep::optimizer_state() { return state_->store; }
+std::vector<nn::NamedVariable> TrainStep::weights() {
+  State& s = *state_;
+  std::vector<nn::NamedVariable> all = s.model.parameters();
+  if (!s.weights) return all;
+  s.weights->take_over();
+  for (nn::NamedVariable& p : all)
+    if (const Variable range = s.weights->of(p)) p.variable = range;
+  return all;
+}
+Graph TrainStep::gathered(const Graph& graph) const {
+  return state_->weights ? state_->weights->gathered(graph) : graph;
+}
 void TrainStep::make_state() {
   State& s = *state_;
   const Device device = s.model.device();
@@ -371,6 +433,7 @@ void TrainStep::make_state() {
     LossScaler(s.options.loss_scale, s.store, device);
   if (s.options.clip_norm && s.options.clip_by == ClipBy::last_norm)
     s.store.get(std::string(last_norm_path), {{}, f32}, device);
+  if (s.masks) s.masks->make_state();
 }
 const optim::Optimizer& TrainStep::optimizer() const { return state_->optimizer; }
 std::int64_t TrainStep::step() const { return state_->step; }
@@ -379,5 +442,11 @@ void TrainStep::set_step(std::int64_t step, std::int64_t optimizer_start) {
   state_->step = step, state_->optimizer_start = optimizer_start;
 }
 const TrainOptions& TrainStep::options() const { return state_->options; }
+TrainStep::MaskCounts TrainStep::mask_counts() const {
+  return state_->masks ? state_->masks->counts() : MaskCounts{};
+}
+std::map<std::string, Variable> TrainStep::masks() {
+  return state_->masks ? state_->masks->by_path() : std::map<std::string, Variable>{};
+}
 
 }  // namespace ebb

@@ -57,7 +57,7 @@ bool is_data(const fs::path& path) {
   const std::string extension = path.extension().string(), name = path.filename().string();
   for (const char* known : {".txt", ".bin", ".gz", ".csv", ".jsonl"})
     if (extension == known) return true;
-  return name.ends_with("-ubyte");
+  return name.ends_with("-ubyte") || name == "meta.pkl";
 }
 
 }  // namespace
@@ -72,6 +72,8 @@ DataFingerprint files_fingerprint(const std::optional<fs::path>& source) {
       if (entry.is_regular_file() && is_data(entry.path())) add(entry.path());
   } else if (source && fs::is_regular_file(*source)) {
     add(*source);
+    const fs::path meta = source->parent_path() / "meta.pkl";  // of nanoGPT's tokens
+    if (source->extension() == ".bin" && fs::is_regular_file(meta)) add(meta);
   }
   return facts;
 }

@@ -11,20 +11,35 @@
 #include "workloads/accuracy.h"
 #include "workloads/families.h"
 #include "workloads/folder_text.h"
+#include "workloads/text_files.h"
 
 namespace ebb::workloads {
 namespace {
 
 constexpr double fine_tuning_rate = 5e-5;
 
+// Labelled texts are classified; in any other text an encoder predicts masked words.
+io::EncoderHead head_for(const Options& o) {
+  if (!o.data || io::predicts_next_token(*o.model)) return io::EncoderHead::classifier;
+  if (has_labels(std::filesystem::is_directory(*o.data) ? text_files(*o.data).train : *o.data))
+    return io::EncoderHead::classifier;
+  if (o.labels_from)
+    throw ValueError(fmt::format(
+        "{}: the option labels_from is for labelled texts, .csv or .jsonl with \"label\"",
+        o.data->string()));
+  return io::EncoderHead::masked_lm;
+}
+
 class FolderWorkload : public Workload {
  public:
   explicit FolderWorkload(const Options& o)
-      : folder_(io::open_folder(*o.model, o.device, o.dtype)),
+      : folder_(io::open_folder(*o.model, o.device, o.dtype, head_for(o))),
         pack_(o.pack),
         fused_loss_(o.fused_loss),
         merge_(o.merge) {
-    const std::int64_t context = folder_.lm ? folder_.lm->context() : folder_.classifier->context(),
+    const std::int64_t context = folder_.lm          ? folder_.lm->context()
+                                 : folder_.masked_lm ? folder_.masked_lm->context()
+                                                     : folder_.classifier->context(),
                        usual = folder_.lm ? 1024 : 128,
                        sequence = o.sequence.value_or(std::min(context, usual));
     if (sequence < 1 || sequence > context)
@@ -32,12 +47,13 @@ class FolderWorkload : public Workload {
           fmt::format("the option sequence must be between 1 and {}, the context of the model in "
                       "{}, but is {}",
                       context, o.model->string(), sequence));
-    TextData text = o.data ? folder_text(folder_, *o.data, sequence, o.pack ? Pack::yes : Pack::no)
+    TextData text = o.data ? folder_text(folder_, o, sequence)
                            : generated_text(sequence, folder_.lm->vocabulary(), o.seed);
     train = std::move(text.train), test = std::move(text.test);
     train_part = text.train_part, test_part = text.test_part;
     fuses_loss = folder_.lm && !o.pack;
-    if (folder_.lm && o.data && (o.pack || is_json_lines(*o.data)))
+    if (folder_.masked_lm ||
+        (folder_.lm && o.data && data::is_json_lines(text_files(*o.data).train)))
       weight = [](const Batch& b) {
         const Tensor none = scalar_like(b.y(), data::SequenceDataset::no_target);
         return sum(cast(not_equal(b.y(), none), f32));
@@ -49,16 +65,15 @@ class FolderWorkload : public Workload {
 
   nn::ModuleBase& model() override { return *folder_.module; }
   Tensor loss(const Batch& b) override {
-    if (folder_.classifier) return folder_.classifier->loss(b.x(), b.y(), b.tensors.at(2));
-    if (pack_)
-      return folder_.lm->packed_loss(b.x(), b.y(),
-                                     {.texts = b.tensors.at(2), .positions = b.tensors.at(3)});
+    if (folder_.masked_lm) return folder_.masked_lm->loss(b.x(), b.y(), b.at(2));
+    if (folder_.classifier) return folder_.classifier->loss(b.x(), b.y(), b.at(2));
+    if (pack_) return folder_.lm->packed_loss(b.x(), b.y(), {.positions = b.at(2)});
     return fused_loss_ ? folder_.lm->loss(b.x(), b.y())
                        : cross_entropy(folder_.lm->logits(b.x()), b.y());
   }
   Tensor accuracy(const Batch& b) override {
     if (!folder_.classifier) return {};
-    return share_right(folder_.classifier->logits(b.x(), b.tensors.at(2)), b.y());
+    return share_right(folder_.classifier->logits(b.x(), b.at(2)), b.y());
   }
   optim::Optimizer optimizer() const override {
     return optim::Optimizer(optim::AdamW{.lr = fine_tuning_rate})
@@ -81,7 +96,11 @@ class FolderWorkload : public Workload {
 
 std::unique_ptr<Workload> make_folder(const Options& options) {
   if (!options.data && !io::predicts_next_token(*options.model))
-    throw ValueError("a classifier's folder needs the option data: a file of labelled texts");
+    throw ValueError(
+        "an encoder's folder needs the option data: labelled texts for a classifier, or other text "
+        "to predict masked words in");
+  if (options.tokens && !options.data)
+    throw ValueError("the option tokens says how files are read, and there is no option data");
   if (options.pack && !options.data)
     throw ValueError("the option pack is for texts of the option data; generated text has no ends");
   return std::make_unique<FolderWorkload>(options);

@@ -3,12 +3,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
 
-#include "data/file.h"
+#include "core/json.h"
+#include "data/gzip.h"
 #include "ebb/data/labelled_text.h"
 #include "ebb/error.h"
 #include "ebb/text/tokenizer.h"
 #include "workloads/families.h"
+#include "workloads/text_files.h"
 
 namespace ebb::workloads {
 namespace {
@@ -41,8 +45,18 @@ class FileTokenizer {
                         "below {}",
                         folder_.string(), ids[i], file_.string(), vocabulary_));
   }
+  std::vector<std::int32_t> special_ids() const { return tokenizer_.special_ids(); }
+  std::int32_t mask_token() const {
+    for (const char* name : {"[MASK]", "<mask>"})
+      if (const auto id = tokenizer_.id(name); id && *id < vocabulary_) return *id;
+    throw FileError(fmt::format(
+        "{}: its tokenizer.json has no token that hides another, [MASK] or <mask>, below the {} "
+        "tokens of the model",
+        folder_.string(), vocabulary_));
+  }
+
   std::vector<std::int32_t> encode(std::string_view text, Specials specials,
-                                   const std::string& place) const {
+                                   const std::string& place = {}) const {
     std::vector<std::int32_t> ids;
     encode(text, specials, ids, place);
     return ids;
@@ -93,52 +107,177 @@ std::vector<std::int32_t> cut_inside(const std::string& text, const FileTokenize
   return cut;
 }
 
+// The special tokens that the tokenizer puts before and after a text.
+struct Frame {
+  std::vector<std::int32_t> before, after;
+};
+Frame frame_of(const FileTokenizer& tokenizer) {
+  const std::string_view sample = "a";
+  const std::vector<std::int32_t> whole = tokenizer.encode(sample, Specials::with),
+                                  plain = tokenizer.encode(sample, Specials::without);
+  const auto inner = std::search(whole.begin(), whole.end(), plain.begin(), plain.end());
+  return {{whole.begin(), inner}, {inner + static_cast<std::ptrdiff_t>(plain.size()), whole.end()}};
+}
+
 DataPart part_of(const fs::path& file, std::int64_t begin, std::int64_t end) {
   return {fmt::format("{}, texts {} to {}", file.string(), begin, end)};
 }
 
+// Texts [begin, end) of a file.
 template <class Documents>
-TextData of_documents(const io::ModelFolder& folder, const fs::path& file, std::int64_t sequence) {
-  const DocumentTokens tokens = document_tokens(folder, file, sequence);
-  const auto count = static_cast<std::int64_t>(tokens.first_part.size()) - 1,
-             cut = count - held_out(count, file.string());
-  const data::SequenceOptions options{.sequence = sequence, .padding = folder.padding.value_or(0)};
-  const auto make = [&](std::int64_t begin, std::int64_t end, DataPart& part) {
-    const auto at = [&](std::int64_t document) {
-      return tokens.parts.begin() + tokens.first_part[static_cast<std::size_t>(document)];
-    };
-    auto made =
-        std::make_shared<Documents>(std::vector<data::TokenSequence>(at(begin), at(end)), options);
+std::shared_ptr<Documents> some_documents(const io::ModelFolder& folder,
+                                          const DocumentTokens& tokens, std::int64_t sequence,
+                                          std::int64_t begin, std::int64_t end) {
+  const auto at = [&](std::int64_t document) {
+    return tokens.parts.begin() + tokens.first_part[static_cast<std::size_t>(document)];
+  };
+  return std::make_shared<Documents>(
+      std::vector<data::TokenSequence>(at(begin), at(end)),
+      data::SequenceOptions{.sequence = sequence, .padding = folder.padding.value_or(0)});
+}
+
+template <class Documents>
+TextData of_documents(const io::ModelFolder& folder, const TextFiles& files,
+                      std::int64_t sequence) {
+  TextData data;
+  const auto make = [&](const fs::path& file, const DocumentTokens& tokens, std::int64_t begin,
+                        std::int64_t end, DataPart& part) {
+    auto made = some_documents<Documents>(folder, tokens, sequence, begin, end);
     part = part_of(file, begin, end), part.tokens = made->tokens();
     return made;
   };
-  TextData data;
-  data.train = make(0, cut, data.train_part);
-  data.test = make(cut, count, data.test_part);
+  const DocumentTokens train = document_tokens(folder, files.train, sequence);
+  const std::int64_t count = train.documents(),
+                     cut = files.test ? count : count - held_out(count, files.train.string());
+  data.train = make(files.train, train, 0, cut, data.train_part);
+  if (files.test) {
+    const DocumentTokens test = document_tokens(folder, *files.test, sequence);
+    data.test = make(*files.test, test, 0, test.documents(), data.test_part);
+  } else {
+    data.test = make(files.train, train, cut, count, data.test_part);
+  }
   data.vocabulary = folder.lm->vocabulary();
   return data;
 }
 
-TextData of_labelled(const io::ModelFolder& folder, const fs::path& file, std::int64_t sequence) {
+TextData of_labelled(const io::ModelFolder& folder, const fs::path& file, std::int64_t sequence,
+                     std::optional<std::int64_t> first_label) {
   const auto all = std::make_shared<data::LabelledTokenDataset>(
-      labelled_tokens(folder, file, sequence),
+      labelled_tokens(folder, file, sequence, first_label),
       data::SequenceOptions{.sequence = sequence, .padding = folder.padding.value_or(0)});
   const std::int64_t count = all->size(), cut = count - held_out(count, file.string());
   return {data::Subset::range(all, 0, cut), data::Subset::range(all, cut, count),
           part_of(file, 0, cut), part_of(file, cut, count), folder.classifier->vocabulary()};
 }
 
+TextData of_masked(const io::ModelFolder& folder, const TextFiles& files, std::int64_t sequence) {
+  TextData data;
+  MaskedText train = masked_text(folder, files.train, sequence), test;
+  const auto count = static_cast<std::int64_t>(train.windows.size()),
+             cut = files.test ? count : count - held_out(count, files.train.string());
+  if (files.test) {
+    test = masked_text(folder, *files.test, sequence);
+  } else {
+    const auto at = train.windows.begin() + cut;
+    test.windows.assign(std::make_move_iterator(at), std::make_move_iterator(train.windows.end()));
+    train.windows.erase(at, train.windows.end());
+    test.masking = train.masking;
+  }
+  test.masking.fixed_seed = test_masks;
+  const auto make = [](MaskedText& text, const std::string& source, DataPart& part) {
+    auto made = std::make_shared<data::MaskedTokenDataset>(std::move(text.windows), text.masking);
+    part = {source}, part.tokens = made->tokens();
+    return made;
+  };
+  const auto windows = [&](std::int64_t begin, std::int64_t end) {
+    return files.test ? files.train.string()
+                      : fmt::format("{}, windows {} to {}", files.train.string(), begin, end);
+  };
+  data.train = make(train, windows(0, cut), data.train_part);
+  data.test = make(test, files.test ? files.test->string() : windows(cut, count), data.test_part);
+  data.vocabulary = folder.masked_lm->vocabulary();
+  return data;
+}
+
 }  // namespace
 
-bool is_json_lines(const fs::path& file) { return file.extension() == ".jsonl"; }
+bool has_labels(const fs::path& file) {
+  if (data::without_gzip(file).extension() == ".csv") return true;
+  if (!data::is_json_lines(file)) return false;
+  data::GzipFile input(file);
+  std::string line(1 << 20, '\0');
+  line.resize(input.some(std::as_writable_bytes(std::span(line))));
+  const std::size_t begin = line.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos) return false;
+  try {
+    return parse_json(line.substr(begin, line.find('\n', begin) - begin)).contains("label");
+  } catch (const ValueError&) {
+    return false;  // reading says what is wrong
+  }
+}
 
-data::TokenStream running_text(const io::ModelFolder& folder, const fs::path& file) {
+MaskedText masked_text(const io::ModelFolder& folder, const fs::path& file, std::int64_t sequence) {
+  const FileTokenizer tokenizer(folder, file, folder.masked_lm->vocabulary());
+  const Frame frame = frame_of(tokenizer);
+  const auto special = static_cast<std::int64_t>(frame.before.size() + frame.after.size());
+  if (special >= sequence)
+    throw ValueError(
+        fmt::format("a sequence of {} tokens has no room for text beside the {} special tokens",
+                    sequence, special));
+  MaskedText result;
+  result.masking = {.sequence = sequence,
+                    .padding = folder.padding.value_or(0),
+                    .mask = tokenizer.mask_token(),
+                    .vocabulary = folder.masked_lm->vocabulary(),
+                    .special = tokenizer.special_ids(),
+                    .fixed_seed = {}};
+  const auto add = [&](const std::string& text, const std::string& place) {
+    const std::vector<std::int32_t> tokens = tokenizer.encode(text, Specials::without, place);
+    const auto room = static_cast<std::size_t>(sequence - special);
+    for (std::size_t begin = 0; begin < tokens.size(); begin += room) {
+      std::vector<std::int32_t> window = frame.before;
+      const std::size_t end = std::min(tokens.size(), begin + room);
+      window.insert(window.end(), tokens.begin() + static_cast<std::ptrdiff_t>(begin),
+                    tokens.begin() + static_cast<std::ptrdiff_t>(end));
+      window.insert(window.end(), frame.after.begin(), frame.after.end());
+      result.windows.push_back(std::move(window));
+    }
+  };
+  if (data::is_json_lines(file)) {
+    const std::vector<data::Document> documents = data::read_documents(file);
+    for (std::size_t i = 0; i < documents.size(); ++i) {
+      if (documents[i].has_prompt)
+        throw FileError(
+            fmt::format("{}: {}a prompt and its answer are for models that predict the next token; "
+                        "masked words are of a \"text\"",
+                        file.string(), text_number(i)));
+      add(documents[i].text, text_number(i));
+    }
+  } else {
+    add(data::whole_text(file), {});
+  }
+  if (result.windows.empty())
+    throw FileError(fmt::format("{}: text is expected, but it has no token", file.string()));
+  return result;
+}
+
+data::TokenStream running_text(const io::ModelFolder& folder, const fs::path& file,
+                               const Options& options) {
   const std::int64_t vocabulary = folder.lm->vocabulary();
-  if (file.extension() == ".bin")
-    return data::TokenStream::file(file, data::TokenWidth::int32, vocabulary);
+  const bool numbers = file.extension() == ".bin";
+  if (options.tokens && (!numbers || token_kind(options, file) == TokenKind::bytes))
+    throw ValueError(
+        fmt::format("{}: the option tokens is uint16 or int32 and says how a .bin file is read; "
+                    "text is read by "
+                    "the model's tokenizer",
+                    file.string()));
+  if (numbers) {
+    TokenKind kind = TokenKind::int32;
+    return token_file(options, file, vocabulary, kind);
+  }
   const FileTokenizer tokenizer(folder, file, vocabulary);
   std::vector<std::int32_t> ids;
-  tokenizer.encode(data::File(file).text(), Specials::with, ids);
+  tokenizer.encode(data::whole_text(file), Specials::with, ids);
   return data::TokenStream::of(std::move(ids), vocabulary, file.string());
 }
 
@@ -162,7 +301,8 @@ DocumentTokens document_tokens(const io::ModelFolder& folder, const fs::path& fi
 }
 
 std::vector<data::LabelledTokens> labelled_tokens(const io::ModelFolder& folder,
-                                                  const fs::path& file, std::int64_t sequence) {
+                                                  const fs::path& file, std::int64_t sequence,
+                                                  std::optional<std::int64_t> first_label) {
   const models::TextClassifier& model = *folder.classifier;
   if (!model.chooses_one())
     throw ValueError(fmt::format(
@@ -170,12 +310,14 @@ std::vector<data::LabelledTokens> labelled_tokens(const io::ModelFolder& folder,
         "kind: \"problem_type\" must be \"single_label_classification\" or null with at least 2 "
         "classes",
         folder.path.string()));
-  const bool csv = file.extension() == ".csv";
-  if (!csv && !is_json_lines(file))
+  const bool csv = data::without_gzip(file).extension() == ".csv";
+  if (!csv && !data::is_json_lines(file))
     throw ValueError(
         fmt::format("{}: a classifier takes labelled texts, .csv or .jsonl", file.string()));
-  const data::LabelledTextsPtr texts = csv ? data::read_labelled_csv(file, model.classes())
-                                           : data::read_labelled_jsonl(file, model.classes());
+  const std::int64_t first = first_label.value_or(csv ? 1 : 0);
+  const data::LabelledTextsPtr texts =
+      csv ? data::read_labelled_csv(file, model.classes(), first)
+          : data::read_labelled_jsonl(file, model.classes(), first);
   const FileTokenizer tokenizer(folder, file, model.vocabulary());
   std::vector<data::LabelledTokens> result;
   for (std::size_t i = 0; i < texts->texts.size(); ++i)
@@ -184,23 +326,22 @@ std::vector<data::LabelledTokens> labelled_tokens(const io::ModelFolder& folder,
   return result;
 }
 
-TextData folder_text(const io::ModelFolder& folder, const fs::path& file, std::int64_t sequence,
-                     Pack pack) {
-  if (fs::is_directory(file))
-    throw FileError(
-        fmt::format("{}: a model from a folder takes one file of text or tokens, not a "
-                    "folder",
-                    file.string()));
-  if (folder.classifier) return of_labelled(folder, file, sequence);
-  if (pack == Pack::yes && !is_json_lines(file))
+TextData folder_text(const io::ModelFolder& folder, const Options& options, std::int64_t sequence) {
+  const fs::path& file = *options.data;
+  if (folder.classifier) return of_labelled(folder, file, sequence, options.labels_from);
+  const TextFiles files = text_files(file);
+  if (folder.masked_lm) return of_masked(folder, files, sequence);
+  if (options.pack && !data::is_json_lines(files.train))
     throw ValueError(fmt::format(
         "{}: the option pack is for texts of their own, one in each line of a .jsonl file; other "
         "files are one running text, which leaves no gaps",
         file.string()));
-  if (is_json_lines(file))
-    return pack == Pack::yes ? of_documents<data::PackedDataset>(folder, file, sequence)
-                             : of_documents<data::SequenceDataset>(folder, file, sequence);
-  return divided(running_text(folder, file), sequence);
+  if (data::is_json_lines(files.train))
+    return options.pack ? of_documents<data::PackedDataset>(folder, files, sequence)
+                        : of_documents<data::SequenceDataset>(folder, files, sequence);
+  const data::TokenStream train = running_text(folder, files.train, options);
+  return files.test ? windows(train, running_text(folder, *files.test, options), sequence)
+                    : divided(train, sequence);
 }
 
 }  // namespace ebb::workloads

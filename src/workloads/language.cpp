@@ -22,9 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TextData windows(const data::TokenStream& train, const data::TokenStream& test,
-                 std::int64_t sequence, const std::string& train_source,
-                 const std::string& test_source) {
+TextData windows_of(const data::TokenStream& train, const data::TokenStream& test,
+                    std::int64_t sequence, const std::string& train_source,
+                    const std::string& test_source) {
   const data::WindowOptions options{.sequence = sequence};
   return {std::make_shared<data::WindowDataset>(train, options),
           std::make_shared<data::WindowDataset>(test, options),
@@ -52,8 +52,8 @@ TextData divided(const data::TokenStream& text, std::int64_t cut, std::int64_t s
   const auto source = [&](std::int64_t begin, std::int64_t end) {
     return fmt::format("{}, tokens {} to {}", text.name(), begin, end);
   };
-  return windows(text.part(0, cut), text.part(cut, text.size()), sequence, source(0, cut),
-                 source(cut, text.size()));
+  return windows_of(text.part(0, cut), text.part(cut, text.size()), sequence, source(0, cut),
+                    source(cut, text.size()));
 }
 
 // The tokens of text: a stream for each file, and the vocabulary as a tokenizer.
@@ -68,7 +68,7 @@ class TextReader {
     data.tokenizer_json = tokenizer_json_;
     // What no one has said is said here, in the line that tells what is trained on.
     for (DataPart* part : {&data.train_part, &data.test_part})
-      part->source += fmt::format(", read as {}", name(kind_));
+      part->source += fmt::format(", read as {}{}", name(kind_), note_);
     return data;
   }
 
@@ -87,7 +87,7 @@ class TextReader {
       throw ValueError(fmt::format("{} looks like {}, but {} like {}; the option tokens says which",
                                    files_.train.string(), name(kind), files_.test->string(),
                                    name(kind_)));
-    return windows(train, test, sequence_, files_.train.string(), files_.test->string());
+    return windows(train, test, sequence_);
   }
 
   TextData one_file() {
@@ -107,8 +107,7 @@ class TextReader {
       kind_ = *kind, tokenizer_json_ = byte_tokenizer_json();
       return data::TokenStream::bytes(file);
     }
-    if (kind != TokenKind::words)
-      return token_file(options_, file, options_.vocabulary.value_or(50257), kind_);
+    if (kind != TokenKind::words) return numbers(file);
     kind_ = *kind;
     if (!words_) {
       words_ = data::Vocabulary::of_text(
@@ -118,9 +117,28 @@ class TextReader {
     return data::TokenStream::words(file, *words_);
   }
 
+  // Tokens made elsewhere. nanoGPT's meta.pkl gives their vocabulary; a larger one may be asked
+  // for.
+  data::TokenStream numbers(const fs::path& file) {
+    std::int64_t vocabulary = options_.vocabulary.value_or(50257);
+    if (const std::optional<data::NanoGptMeta> meta = meta_beside(file)) {
+      if (options_.vocabulary.value_or(meta->vocabulary) < meta->vocabulary)
+        throw ValueError(fmt::format(
+            "{}: meta.pkl beside it has {} tokens, but the option vocabulary is {}; without the "
+            "option, meta.pkl says it",
+            file.string(), meta->vocabulary, *options_.vocabulary));
+      vocabulary = options_.vocabulary.value_or(meta->vocabulary);
+      if (!meta->characters.empty()) tokenizer_json_ = character_tokenizer_json(meta->characters);
+      note_ = fmt::format(" with the {} {} of meta.pkl", meta->vocabulary,
+                          meta->characters.empty() ? "tokens" : "characters");
+    }
+    return token_file(options_, file, vocabulary, kind_);
+  }
+
   const Options& options_;
   const std::int64_t sequence_;
   const TextFiles files_;
+  std::string note_;  // on how tokens are read
   TokenKind kind_ = TokenKind::bytes;
   std::optional<data::Vocabulary> words_;
   std::string tokenizer_json_;
@@ -212,6 +230,11 @@ TextData generated_text(std::int64_t sequence, std::int64_t vocabulary, std::uin
           part,
           vocabulary,
           Limit{Limit::Kind::loss, text->best_loss()}};
+}
+
+TextData windows(const data::TokenStream& train, const data::TokenStream& test,
+                 std::int64_t sequence) {
+  return windows_of(train, test, sequence, train.name(), test.name());
 }
 
 TextData divided(const data::TokenStream& text, std::int64_t sequence) {

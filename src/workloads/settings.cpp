@@ -24,6 +24,7 @@ enum class When : std::uint8_t {
   images,         // only with a folder of PNG and JPEG files
   no_hidden,      // as hidden_layers, and only if `hidden`, the same size, is not given too
   next_token,     // only if the folder's model predicts the next token
+  classifies,     // only if it does not
   lora,           // only with new adapters
   no_adapter,     // not with adapters from a folder
   adapters,       // only with adapters, new ones or from a folder
@@ -128,7 +129,9 @@ const std::vector<Row>& rows() {
         {adapter},
         {base, When::adapters},
         {merge, When::adapters},
-        {fused_loss, When::next_token}}},
+        {fused_loss, When::next_token},
+        {tokens, When::next_token},
+        {labels_from, When::classifies}}},
       {"resnet", "", {{classes, When::generated}, {depth}, {layout}, {image_size, When::images}}},
       {"mlp", "", image_perceptron},
       {"reweight", "mlp", perceptron},
@@ -218,6 +221,10 @@ std::string unmet(When when, const Options& o) {
     case When::next_token:
       return o.model && !io::predicts_next_token(*o.model)
                  ? "is for models that predict the next token, and the folder's does not"
+                 : "";
+    case When::classifies:
+      return o.model && io::predicts_next_token(*o.model)
+                 ? "is for classifiers, and the folder's model is none"
                  : "";
     case When::lora:
       return o.lora ? "" : "is of new adapters: give lora, their rank, too";

@@ -22,6 +22,10 @@ struct TextData {
 // Markov text with tokens below `vocabulary`.
 TextData generated_text(std::int64_t sequence, std::int64_t vocabulary, std::uint64_t seed);
 
+// Windows of a text to train on and of another to test with.
+TextData windows(const data::TokenStream& train, const data::TokenStream& test,
+                 std::int64_t sequence);
+
 // Windows of a running text. Its last tenth is held out for testing, at most 2000 windows and at
 // least one; a text too short for that is an error.
 TextData divided(const data::TokenStream& text, std::int64_t sequence);

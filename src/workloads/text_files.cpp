@@ -10,6 +10,7 @@
 #include "core/json.h"
 #include "data/file.h"
 #include "data/gzip.h"
+#include "ebb/data/sequences.h"
 #include "text/byte_level.h"
 
 namespace ebb::workloads {
@@ -97,19 +98,27 @@ data::TokenStream token_file(const Options& options, const fs::path& file, std::
       vocabulary);
 }
 
+std::optional<data::NanoGptMeta> meta_beside(const fs::path& file) {
+  const fs::path meta = file.parent_path() / "meta.pkl";
+  if (!fs::exists(meta)) return {};
+  return data::read_nanogpt_meta(meta);
+}
+
 TextFiles text_files(const fs::path& path) {
   if (!fs::is_directory(path)) return {path, {}};
-  const auto train = first_existing(
-      path, {"train.txt", "ptb.train.txt", "input.txt", "valid.txt", "ptb.valid.txt", "train.bin"});
+  const auto train = first_existing(path, {"train.txt", "ptb.train.txt", "input.txt", "valid.txt",
+                                           "ptb.valid.txt", "train.jsonl", "train.bin"});
   if (!train)
     throw FileError(
-        fmt::format("{}: expected train.txt, ptb.train.txt, input.txt, valid.txt or train.bin in "
-                    "the folder",
+        fmt::format("{}: expected train.txt, ptb.train.txt, input.txt, valid.txt, train.jsonl or "
+                    "train.bin in the folder",
                     path.string()));
-  const auto test = train->extension() == ".bin"
-                        ? first_existing(path, {"test.bin", "val.bin", "valid.bin"})
-                        : first_existing(path, {"test.txt", "ptb.test.txt", "valid.txt", "val.txt",
-                                                "ptb.valid.txt"});
+  const auto test =
+      train->extension() == ".bin" ? first_existing(path, {"test.bin", "val.bin", "valid.bin"})
+      : data::is_json_lines(*train)
+          ? first_existing(path, {"test.jsonl", "val.jsonl", "valid.jsonl"})
+          : first_existing(path,
+                           {"test.txt", "ptb.test.txt", "valid.txt", "val.txt", "ptb.valid.txt"});
   if (!test || fs::equivalent(*train, *test)) return {*train, {}};
   return {*train, *test};
 }
@@ -134,6 +143,32 @@ std::string byte_tokenizer_json() {
                                     {"pre_tokenizer", byte_level},
                                     {"post_processor", nullptr},
                                     {"decoder", byte_level},
+                                    {"model",
+                                     {{"type", "BPE"},
+                                      {"dropout", nullptr},
+                                      {"unk_token", nullptr},
+                                      {"continuing_subword_prefix", nullptr},
+                                      {"end_of_word_suffix", nullptr},
+                                      {"fuse_unk", false},
+                                      {"byte_fallback", false},
+                                      {"vocab", vocabulary},
+                                      {"merges", nlohmann::ordered_json::array()}}}};
+  return json_text(file, 1) + "\n";
+}
+
+// Without merges, byte-pair encoding gives each character its own token.
+std::string character_tokenizer_json(const std::vector<std::string>& characters) {
+  nlohmann::ordered_json vocabulary = nlohmann::ordered_json::object();
+  for (std::size_t token = 0; token < characters.size(); ++token)
+    vocabulary[characters[token]] = token;
+  const nlohmann::ordered_json file{{"version", "1.0"},
+                                    {"truncation", nullptr},
+                                    {"padding", nullptr},
+                                    {"added_tokens", nlohmann::ordered_json::array()},
+                                    {"normalizer", nullptr},
+                                    {"pre_tokenizer", nullptr},
+                                    {"post_processor", nullptr},
+                                    {"decoder", {{"type", "Fuse"}}},
                                     {"model",
                                      {{"type", "BPE"},
                                       {"dropout", nullptr},

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "data/nanogpt_meta.h"
 #include "ebb/data/text.h"
 #include "ebb/workloads/workload.h"
 
@@ -26,6 +27,9 @@ std::optional<TokenKind> token_kind(const Options& options, const std::filesyste
 data::TokenStream token_file(const Options& options, const std::filesystem::path& file,
                              std::int64_t vocabulary, TokenKind& kind);
 
+// What nanoGPT's meta.pkl in the folder of a .bin file says; nothing if there is none.
+std::optional<data::NanoGptMeta> meta_beside(const std::filesystem::path& file);
+
 // The files of a folder that are trained on and tested with. Without `test`, a part of `train` is
 // held out.
 struct TextFiles {
@@ -35,8 +39,10 @@ struct TextFiles {
 TextFiles text_files(const std::filesystem::path& path);  // a folder, or the file to train on
 
 // The texts of tokenizer.json files that give these tokens: byte b is token b; the words of a
-// vocabulary, split at white space, with "<eos>" for the end of a line.
+// vocabulary, split at white space, with "<eos>" for the end of a line; characters, of which token
+// t is number t.
 std::string byte_tokenizer_json();
 std::string word_tokenizer_json(const data::Vocabulary& vocabulary);
+std::string character_tokenizer_json(const std::vector<std::string>& characters);
 
 }  // namespace ebb::workloads

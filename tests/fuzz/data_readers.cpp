@@ -1,6 +1,7 @@
 // Images, labelled texts, words, tokens, tokenizers and prompts.
 #include <algorithm>
 
+#include "data/nanogpt_meta.h"
 #include "data/prompts.h"
 #include "ebb/data/image_folder.h"
 #include "ebb/data/images.h"
@@ -69,6 +70,10 @@ void read_tokens(std::string_view bytes, const Folder& folder) {
   const data::TokenStream stream = data::TokenStream::file(path, width, 1000);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(stream.size()));
   stream.read(0, tokens);
+}
+
+void read_nanogpt_meta(std::string_view bytes, const Folder& folder) {
+  (void)data::read_nanogpt_meta(write_file(folder, "meta.pkl", bytes));
 }
 
 void read_picture(std::string_view bytes, const Folder& folder) {

@@ -13,6 +13,7 @@
 #include "ebb/io/plan_file.h"
 #include "ebb/io/safetensors.h"
 #include "fuzz/small_models.h"
+#include "support/nanogpt_meta.h"
 
 namespace ebb::fuzz {
 namespace {
@@ -157,6 +158,7 @@ std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder
       {"prompts", {"{\"prompt\":\"a b\"}\r\n{\"ids\":[5,0,17]}\n"}},
       {"words", {"a b a\nc d e f g h i a\n\n \tend"}},
       {"tokens", {"\0\x01\x02"s, "\x01\x01\0\x02\0"s, "\x02\x01\0\0\0\xe7\x03\0\0"s}},
+      {"nanogpt_meta", {test::nanogpt_meta(2), test::nanogpt_meta(4)}},
       {"tokenizer", tokenizers()},
       {"picture", pictures()},
       {"run_log",

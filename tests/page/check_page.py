@@ -11,6 +11,7 @@ folder to look at.
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ import browser
 import contrast
 
 SIZES = "--workload gpt2 --layers 3 --width 32 --heads 2 --sequence 32 --vocabulary 300 --batch 4 --threads 1".split()
+SOURCE = re.compile(r"^[\w/.]+\.(cpp|h):\d+$")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 folder = None
 
 
@@ -149,6 +152,7 @@ class Ablation(PageTest):
             if "alive" in lines[-1] and len(lines) > 3:
                 if "predicted" in lines[-2]:
                     continue  # a kernel, under the memory
+                lines = [line for line in lines if not SOURCE.search(line)]
                 # Workspaces have no type.
                 (place, *_, kind, size, life), rest = ([*lines[:2], *lines[2:5]], lines[5:]) if "of the peak" in lines[3] else (lines[:4], lines[4:])
                 self.assertIn("" if place == "(top level)" else place, timeline["names"])
@@ -284,6 +288,38 @@ class Ablation(PageTest):
         self.assertIn("none", self.text(".search [role=status]"))
         self.page.evaluate("document.getElementById('find').focus()")
         self.page.press("Escape")
+
+    # The line of a module is that of its at("name"), and finds all of its tensors.
+    def test_a_tensor_is_found_by_its_source_line(self):
+        self.pick("baseline")
+        sources = self.data["timelines"]["baseline"]["sources"]
+        line = sources["transformer.h.1.mlp.c_fc"]
+        self.assertRegex(line, SOURCE)
+        name, number = line.split(":")
+        lines = (ROOT / "src/models" / pathlib.Path(name).name).read_text().splitlines()
+        self.assertIn('at("c_fc")', lines[int(number) - 1])
+        self.page.type("#find", line)
+        found = self.texts("#found .found-name")
+        self.assertGreater(len(found), 2)
+        self.assertTrue(all(".mlp.c_fc" in each and line in each for each in found), found)
+        self.page.click("#found li:nth-child(2) button")  # by mouse
+        self.page.wait_for("!document.getElementById('tip').hidden", 3)
+        self.assertEqual(tip(self.page).split("\n")[1], line)
+        self.page.evaluate("document.getElementById('find').focus()")
+        self.page.press("Enter")  # by keyboard
+        self.assertEqual(tip(self.page).split("\n")[1], line)
+        self.page.evaluate("document.querySelector('.timeline').focus()")
+        self.page.press("k")  # a kernel
+        self.assertRegex(tip(self.page).split("\n")[1], SOURCE)
+        self.page.resize(390, 844)
+        self.page.wait_for("document.querySelector('.timeline').getAttribute('width') < 390", 3)
+        self.page.touch("#found li:nth-child(1) button")  # by touch
+        self.page.wait_for("!document.getElementById('tip').hidden", 3)
+        self.assertIn(line, tip(self.page))
+        self.assertLessEqual(self.page.evaluate("document.documentElement.scrollWidth"), 390)
+        self.page.evaluate("document.getElementById('find').focus()")
+        self.page.press("Escape")
+        self.page.resize(1280, 900)
 
     def test_two_rows_over_each_other(self):
         self.pick("all")

@@ -11,6 +11,10 @@
 
 namespace ebb::test {
 
+using planning::ModelStep;
+using planning::Runs;
+using planning::StepModel;
+
 // What is allowed: steps that write outside the arena, wait to be copied out or cannot run again
 // are anchors. Every anchor that matters runs once in its place among the other anchors. All else,
 // and anchors that can run again, runs as often as one likes at any moment after the anchors before

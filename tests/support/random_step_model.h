@@ -7,6 +7,9 @@
 
 namespace ebb::test {
 
+using planning::ModelStep;
+using planning::StepModel;
+
 // Layers forward and backward with their updates, some with skips, statistics, cheap steps that
 // write in place, or updates that are copied at the end. 8 to 14 steps when `layers` is 3.
 StepModel random_layers(std::uint64_t seed, int layers);

@@ -19,6 +19,9 @@ struct Document {
   bool has_prompt = false;
 };
 
+// Whether a file's name says that it holds JSON lines: .jsonl, plain or compressed.
+bool is_json_lines(const std::filesystem::path& path);
+
 // Other keys are passed over, and so are empty lines.
 std::vector<Document> read_documents(const std::filesystem::path& path);
 
@@ -59,9 +62,8 @@ class SequenceDataset : public Dataset {
 };
 
 // Several sequences in each item, so that short ones leave little padding. Each takes its tokens
-// but the last, one after the other. x and y are those of SequenceDataset; texts (B, T) has the
-// number of each token's sequence within the item, -1 for padding, and positions (B, T) its place
-// in that sequence.
+// but the last, one after the other. x and y are those of SequenceDataset; positions (B, T) has
+// each token's place in its sequence, 0 for padding.
 class PackedDataset : public Dataset {
  public:
   // As SequenceDataset's. Longer ones are placed first, each into the fullest item it fits in, and

@@ -16,7 +16,8 @@
 
 namespace ebb::data {
 
-// The words of a training text, plain or compressed (.gz), split at white space. "<eos>", which
+// The words of a training text, plain or compressed (.gz), split at white space. Of JSON lines
+// (.jsonl), each text is a line. "<eos>", which
 // ends every line, and "<unk>", which stands for words that are not there, are always among them.
 class Vocabulary {
  public:
@@ -55,7 +56,8 @@ class TokenStream {
   static TokenStream words(const std::filesystem::path& path, const Vocabulary& vocabulary);
 
   // The bytes of a file; 256 different tokens. They are read when they are needed; those of a
-  // compressed file (.gz) are kept in memory.
+  // compressed file (.gz) are kept in memory. Of JSON lines (.jsonl), which are kept in memory too,
+  // the bytes of each text and a line end.
   static TokenStream bytes(const std::filesystem::path& path);
 
   // Tokens made elsewhere, read when they are needed; each must be below `vocabulary`.

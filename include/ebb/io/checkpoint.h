@@ -32,12 +32,20 @@ enum class SavedState : std::uint8_t {
 Notes load_checkpoint(const std::filesystem::path& file, nn::ModuleBase& model, TrainStep& step,
                       SavedState state = SavedState::all);
 
+// Takes over the masks of weights in the file. `step` must have masks of exactly these weights;
+// nothing is changed otherwise, or when the file is damaged.
+void load_masks(const std::filesystem::path& file, TrainStep& step);
+
 // The notes of a checkpoint of a step or an engine. Reads and checks only the header.
 struct CheckpointSummary {
   std::int64_t step = 0;
   Notes notes;
 };
 CheckpointSummary read_summary(const std::filesystem::path& file);
+
+// With Shard::parameters: gives the model on rank 0 its whole weights, for whatever reads them
+// there. All ranks must call it; with other shards it does nothing.
+void gather_weights(const nn::ModuleBase& model, TrainStep& step);
 
 // The total size of a checkpoint's tensors; the header adds a little.
 Bytes checkpoint_bytes(const nn::ModuleBase& model, TrainStep& step);

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "ebb/models/bert.h"
+#include "ebb/models/bert_masked_lm.h"
 #include "ebb/models/gpt2.h"
 #include "ebb/models/llama.h"
 
@@ -31,9 +32,17 @@ std::unique_ptr<models::Llama> load_llama(const std::filesystem::path& folder, D
 // of the heads for pre-training are named in origin().unused.
 std::unique_ptr<models::BertClassifier> load_bert(const std::filesystem::path& folder,
                                                   Device device, DType dtype);
+// The same encoders with the head for masked words. The folder may lack the head, which then starts
+// from random values; a classifier and a pooler are named in origin().unused.
+std::unique_ptr<models::BertMaskedLm> load_bert_masked_lm(const std::filesystem::path& folder,
+                                                          Device device, DType dtype);
 
 // Whether the folder's model predicts the next token; an error for a model that ebb does not have.
 bool predicts_next_token(const std::filesystem::path& folder);
+
+// What is put on top of BERT, RoBERTa or DistilBERT. Folders of one head can be opened with
+// another.
+enum class EncoderHead : std::uint8_t { classifier, masked_lm };
 
 // A folder that was checked, to be trained further. The model has its parameters' shapes, which is
 // enough to plan with; `load` reads their values.
@@ -43,12 +52,14 @@ struct ModelFolder {
   // The same model by what it does; one of them is set.
   models::CausalLm* lm = nullptr;
   models::TextClassifier* classifier = nullptr;
+  models::MaskedLm* masked_lm = nullptr;
   std::optional<std::int32_t> end_of_text, padding;  // tokens that config.json names
   std::function<void()> load;
   // Writes config.json and model.safetensors, and the tokenizer's files along.
   std::function<void(const std::filesystem::path& folder)> save;
 };
-ModelFolder open_folder(const std::filesystem::path& folder, Device device, DType dtype);
+ModelFolder open_folder(const std::filesystem::path& folder, Device device, DType dtype,
+                        EncoderHead head = EncoderHead::classifier);
 
 // Copies the files of a tokenizer and of generation's settings; those that are not there are passed
 // over.
@@ -67,5 +78,6 @@ LoadedLm load_causal_lm(const std::filesystem::path& folder, Device device, DTyp
 void save(const models::Gpt2& model, const std::filesystem::path& folder);
 void save(const models::Llama& model, const std::filesystem::path& folder);
 void save(const models::BertClassifier& model, const std::filesystem::path& folder);
+void save(const models::BertMaskedLm& model, const std::filesystem::path& folder);
 
 }  // namespace ebb::io

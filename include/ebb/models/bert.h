@@ -44,6 +44,7 @@ struct BertConfig {
   std::optional<std::int64_t> padding = {};    // a token whose embedding is not trained
   double initial_deviation = 0.02;             // of weights that start from random values
   EncoderFamily family = EncoderFamily::bert;  // RoBERTa needs `padding`
+  bool tied = true;  // of the head for masked words: its matrix is the table of embeddings
   // Tokens of a text at most: RoBERTa has positions that no token takes.
   std::int64_t longest() const {
     return family == EncoderFamily::roberta ? context - padding.value_or(0) - 1 : context;
@@ -54,6 +55,7 @@ class BertEmbeddings : public nn::Module<BertEmbeddings> {
  public:
   BertEmbeddings(nn::Place place, const BertConfig& config);
   Tensor forward(const Tensor& ids);  // (B, T) → (B, T, width); all tokens of the first type
+  const Variable& words() const { return word_embeddings_.weight; }  // (vocabulary, width)
 
  private:
   Tensor positions_of(const Tensor& ids) const;  // of RoBERTa, (B, T)
@@ -142,15 +144,21 @@ class BertPooler : public nn::Module<BertPooler> {
   nn::Linear dense_;
 };
 
+enum class Pooling : bool { no, yes };
+
 class BertModel : public nn::Module<BertModel> {
  public:
-  BertModel(nn::Place place, const BertConfig& config);
-  Tensor forward(const Tensor& ids, const Tensor& mask);
+  BertModel(nn::Place place, const BertConfig& config, Pooling pooling);
+  // Of the whole text, (B, width); only with a pooler. `mask` (B, T) is true for real tokens;
+  // empty: all are.
+  Tensor forward(const Tensor& ids, const Tensor& mask) { return (*pooler_)(hidden(ids, mask)); }
+  Tensor hidden(const Tensor& ids, const Tensor& mask);  // of every token, (B, T, width)
+  const Variable& words() const { return embeddings_.words(); }
 
  private:
   BertEmbeddings embeddings_;
   BertEncoder encoder_;
-  BertPooler pooler_;
+  std::unique_ptr<BertPooler> pooler_;
 };
 
 class BertClassifier : public nn::Module<BertClassifier>, public TextClassifier, public HasOrigin {

@@ -7,10 +7,9 @@ namespace ebb::models {
 
 // Several texts in one sequence: tokens see those of their own text only.
 struct Packing {
-  Tensor texts;      // int32 (B, T): the number of each token's text
-  Tensor positions;  // int32 (B, T): its place in that text, from 0
+  Tensor positions;  // int32 (B, T): each token's place in its text, from 0
 
-  explicit operator bool() const { return static_cast<bool>(texts); }
+  explicit operator bool() const { return static_cast<bool>(positions); }
 };
 
 class CausalLm {
@@ -25,7 +24,9 @@ class CausalLm {
   virtual std::int64_t context() const = 0;  // tokens it can see at most
 };
 
-// Boolean (B, 1, T, T) for attention: true for two tokens of one text. Empty without a packing.
-Tensor same_text(const Packing& packing);
+// For causal attention over x (B, T, width), as its mask: int32 (B or 1, 1, T, 1), the first token
+// that each token sees. A token sees those of its own text, and of these the last `window`, itself
+// among them (0: all). Empty where every token sees all before it.
+Tensor first_seen(const Tensor& x, const Packing& packing, std::int64_t window = 0);
 
 }  // namespace ebb::models

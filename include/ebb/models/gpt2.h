@@ -42,7 +42,7 @@ class Conv1D : public nn::Linear {
 class Gpt2Attention : public nn::Module<Gpt2Attention> {
  public:
   Gpt2Attention(nn::Place place, const Gpt2Config& config, std::int64_t layer);
-  Tensor forward(const Tensor& x, const Tensor& seen = {});  // (B, T, width)
+  Tensor forward(const Tensor& x, const Tensor& first = {});  // (B, T, width)
 
  private:
   std::int64_t heads_;
@@ -64,7 +64,7 @@ class Gpt2Mlp : public nn::Module<Gpt2Mlp> {
 class Gpt2Block : public nn::Module<Gpt2Block> {
  public:
   Gpt2Block(nn::Place place, const Gpt2Config& config, std::int64_t layer);
-  Tensor forward(const Tensor& x, const Tensor& seen = {});
+  Tensor forward(const Tensor& x, const Tensor& first = {});
 
  private:
   nn::LayerNorm ln_1_;

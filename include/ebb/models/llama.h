@@ -56,7 +56,7 @@ struct LlamaConfig {
 // and who sees whom beside causality.
 struct DecoderPlaces {
   Turns turns = {};
-  Tensor seen = {}, seen_in_window = {};  // boolean, or empty: all
+  Tensor first = {}, first_in_window = {};  // the first token each sees, or empty: all before it
 };
 
 // Of RMS or, with a bias, of mean and variance.

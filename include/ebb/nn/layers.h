@@ -222,8 +222,8 @@ class Sequential : public Module<Sequential> {
 
   template <class M, class... Args>
   Sequential& add(Args&&... args) {
-    auto module =
-        std::make_shared<M>(at(std::to_string(steps_.size())), std::forward<Args>(args)...);
+    auto module = std::make_shared<M>(at(std::to_string(steps_.size()), source()),
+                                      std::forward<Args>(args)...);
     steps_.push_back([module](const Tensor& x) { return (*module)(x); });
     return *this;
   }

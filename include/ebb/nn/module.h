@@ -12,16 +12,19 @@
 // model never exists twice. Modules are neither copied nor moved.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "ebb/device.h"
 #include "ebb/graph.h"
+#include "ebb/nn/source_line.h"
 #include "ebb/node.h"
 #include "ebb/quantised.h"
 #include "ebb/recompute.h"
@@ -38,6 +41,7 @@ struct Place {
   Device device;
   DType dtype = f32;
   bool in_list = false;  // an element of a List: a block
+  SourceLine source = {};
 };
 
 // How a parameter starts. Random values are keyed by the seed and the parameter's path alone.
@@ -103,6 +107,8 @@ class ModuleBase {
   const std::string& path() const { return path_; }
   Device device() const { return device_; }
   DType dtype() const { return dtype_; }
+  // Where its parent names it with `at`; of a model, its constructor or class.
+  const SourceLine& source() const { return source_; }
 
   // Of this module and its children, in order of registration.
   std::vector<NamedVariable> parameters() const;
@@ -128,7 +134,13 @@ class ModuleBase {
  protected:
   explicit ModuleBase(Place place);  // registers with the parent
 
-  Place at(std::string_view name);
+  Place at(ChildName name) { return place_of(name.name, name.source); }
+  // The same for names that are made at run time.
+  template <std::convertible_to<std::string_view> Name>
+  requires(!std::is_array_v<Name>) Place
+      at(const Name& name, SourceLine source = SourceLine::here()) {
+    return place_of(name, source);
+  }
   // The marks of nodes made in a call of this module.
   Marks call_marks() const;
   Variable parameter(std::string_view name, const Shape& shape, const Initial& initial,
@@ -140,6 +152,7 @@ class ModuleBase {
 
  private:
   std::string path_of(std::string_view name) const;
+  Place place_of(std::string_view name, SourceLine source);
   template <class Visit>
   void visit(const Visit& visit) const;
   bool frozen() const;
@@ -148,6 +161,7 @@ class ModuleBase {
   std::string path_;
   Device device_;
   DType dtype_;
+  SourceLine source_;
   std::optional<bool> frozen_;  // empty: as its parent
   bool held_ = false;
   bool block_ = false;  // one of a list
@@ -157,13 +171,13 @@ class ModuleBase {
 };
 
 // The place that `make` prepares for a root module.
-Place root_place();
+Place root_place(SourceLine source = SourceLine::here());
 
 // What user modules derive from. Calling one runs its `forward` under its path.
 template <class Derived>
 class Module : public ModuleBase {
  public:
-  Module() : ModuleBase(root_place()) {}
+  explicit Module(SourceLine source = SourceLine::here()) : ModuleBase(root_place(source)) {}
   explicit Module(Place place) : ModuleBase(std::move(place)) {}
 
   template <class... Args>
@@ -202,7 +216,7 @@ class List : public ModuleBase {
     bool operator!=(const Iterator& other) const { return at != other.at; }
   };
   Place next() {
-    Place place = at(std::to_string(items_.size()));
+    Place place = at(std::to_string(items_.size()), source());
     place.in_list = true;
     return place;
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,6 +72,10 @@ class Optimizer {
   // The same with another form for bfloat16 parameters. Others stay plain.
   Optimizer with_form(const ParameterForm& form) const;
 
+  // The same for ranges of these parameters, which are smaller than the parameters: whether their
+  // state is quantised is decided by the parameters of the same paths.
+  Optimizer for_ranges_of(const std::vector<nn::NamedVariable>& parameters) const;
+
   const Rule& rule() const { return *rule_; }
   double rate() const { return rate_; }
   // The rule with all its options except the rate, and the groups: "adamw(beta1=0.9, ...),
@@ -100,6 +105,7 @@ class Optimizer {
   Parts parts_of(const nn::NamedVariable& parameter, const Tensor& gradient, const Tensor& rate,
                  const Tensor& step, const Tensor& gradient_scale, StateStore& store) const;
   const Group& group_of(const nn::NamedVariable& parameter) const;  // the first that matches
+  Overrides overrides_of(const nn::NamedVariable& parameter) const;
   ParameterForm form_of(const nn::NamedVariable& parameter) const;
 
   RulePtr rule_;
@@ -107,6 +113,7 @@ class Optimizer {
   double rate_;
   ParameterForm form_;
   std::vector<Group> groups_;
+  std::map<std::string, bool> quantised_;  // by path, where it is decided
 };
 
 // The bytes of all state for these parameters. Allocates nothing.

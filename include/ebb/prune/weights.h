@@ -11,18 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "ebb/masks.h"
 #include "ebb/models/causal_lm.h"
 #include "ebb/nn/module.h"
 #include "ebb/train/train_step.h"
 
 namespace ebb::prune {
 
-// `kept` of every `of` neighbours along the inputs stay.
-struct Pattern {
-  std::int64_t kept = 2, of = 4;
-  bool operator==(const Pattern&) const = default;
-};
-Pattern pattern_named(std::string_view text);  // "2:4"; anything else is a ValueError
+using ebb::Pattern;
+using ebb::pattern_named;
 
 // How much goes: a share of each matrix, or a pattern.
 struct Sparsity {

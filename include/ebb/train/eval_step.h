@@ -15,7 +15,9 @@ using Metrics = std::function<std::vector<Tensor>(const Batch&)>;
 
 class EvalStep {
  public:
-  EvalStep(nn::ModuleBase& model, Metrics metrics, CompileOptions options = {});
+  // `rewrite` is applied to the graph of every program, such as TrainStep::gathered.
+  EvalStep(nn::ModuleBase& model, Metrics metrics, CompileOptions options = {},
+           std::function<Graph(const Graph&)> rewrite = {});
   ~EvalStep();
   EvalStep(EvalStep&&) noexcept;
 

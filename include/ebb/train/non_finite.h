@@ -26,5 +26,7 @@ std::optional<NonFinite> find_non_finite(const Graph& graph, const Tensor& targe
 
 // The path of the first parameter or buffer that holds an infinity or NaN, if any does.
 std::optional<std::string> non_finite_variable(const nn::ModuleBase& model);
+std::optional<std::string> non_finite_variable(const std::vector<nn::NamedVariable>& parameters,
+                                               const std::vector<nn::NamedVariable>& buffers);
 
 }  // namespace ebb

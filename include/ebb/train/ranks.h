@@ -16,9 +16,13 @@ namespace ebb {
 
 // What is divided among the ranks, as ranges of each flattened parameter.
 enum class Shard : std::uint8_t {
-  nothing,  // every rank has all weights, gradients and optimizer state
-  state,    // a rank has a range of the optimizer's state, updates that range of the weights, and
-            // receives the others; of the summed gradients it receives its range
+  nothing,    // every rank has all weights, gradients and optimizer state
+  state,      // a rank has a range of the optimizer's state, updates that range of the weights, and
+              // receives the others; of the summed gradients it receives its range
+  gradients,  // also, gradients are summed over the ranks after every leaf: of the sums over
+              // leaves, a rank keeps its range
+  parameters,  // also, a rank has its range of the weights between the instructions that read
+               // them, and gathers the others before these
 };
 
 struct RankOptions {
@@ -29,15 +33,22 @@ struct RankOptions {
   Reduce reduce = Reduce::exact;
 
   bool any() const { return leaves > 0; }
+  bool shards(Shard stage) const { return count > 1 && shard >= stage; }
 };
 
 // Which leaves a rank computes. All ranks run the same program: one whose last blocks lie beyond
 // the last leaf computes other leaves in their place, and nothing of them is used.
+//
+// With Shard::gradients, and more than one leaf a rank, leaves go round: rank r has the leaves r,
+// r + ranks, and so on. Then what all ranks have computed at any time are the first leaves of the
+// tree, and their gradients can be summed and freed.
 struct LeafBlocks {
   std::int64_t leaves = 1;  // of the global batch
   std::int64_t block = 1;   // leaves of a block, a power of two; with one rank all leaves
   std::int64_t blocks = 1;  // of the global batch
   std::int64_t own = 1;     // blocks of one rank
+  std::int64_t ranks = 1;
+  bool round = false;  // leaves go round the ranks; blocks are single leaves
 
   // Divides leaves so that the busiest rank has as few as possible, in as few blocks as possible.
   // An error if there are more ranks than leaves.
@@ -46,6 +57,11 @@ struct LeafBlocks {
   std::int64_t per_rank() const { return own * block; }
   // The leaf that a rank computes at this place of its program, from 0 to per_rank().
   std::int64_t leaf(int rank, std::int64_t place) const;
+  // The rank that computes a leaf, and the place of its program where it does.
+  struct Seat {
+    std::int64_t rank, place;
+  };
+  Seat seat(std::int64_t leaf) const;
 };
 
 }  // namespace ebb

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "ebb/train/loss_scale.h"
 #include "ebb/train/non_finite.h"
 #include "ebb/train/ranks.h"
+#include "ebb/train/sparse_training.h"
 
 namespace ebb {
 
@@ -69,6 +71,7 @@ struct TrainOptions {
   std::optional<ParameterForm> form = {};
   LossScale loss_scale = {};  // for fp16, which always skips steps whose gradients overflow
   UpdateGuard guard = UpdateGuard::none;
+  std::optional<SparseTraining> sparse = {};  // masks of weights
   CompileOptions compile;
 };
 
@@ -120,6 +123,13 @@ class TrainStep {
   ByTier<Bytes> held(const std::vector<TensorType>& batch);
   Program::FileTraffic file_traffic(const std::vector<TensorType>& batch);
 
+  // The model's parameters, with the variables that hold their values: with Shard::parameters those
+  // of this rank's ranges, flattened and filled up with zeros. The model's own have none then.
+  std::vector<nn::NamedVariable> weights();
+  // A graph that reads the model's parameters, such as that of an evaluation, for these variables:
+  // with Shard::parameters it gathers what it reads, so that all ranks must run it.
+  Graph gathered(const Graph& graph) const;
+
   // Everything except the weights that a resumed run needs to repeat the same bits.
   optim::StateStore& optimizer_state();
   // Creates every variable of that state, even before the first plan.
@@ -129,6 +139,15 @@ class TrainStep {
   std::int64_t optimizer_start() const;  // the step at which the optimizer's state began
   void set_step(std::int64_t step, std::int64_t optimizer_start = 0);
   const TrainOptions& options() const;
+
+  // With masks: the weights that have them, and how many are dead. Known once a step is planned.
+  struct MaskCounts {
+    std::int64_t tensors = 0, weights = 0, dead = 0;
+  };
+  MaskCounts mask_counts() const;
+  // The mask of each of these weights by the weight's path, in the step's state. Their bytes can be
+  // assigned before the first step (MaskMethod::fixed).
+  std::map<std::string, Variable> masks();
 
  private:
   struct State;

@@ -24,6 +24,16 @@ class Communicator;
 
 namespace ebb::workloads {
 
+// Masks of weights (ebb/train/sparse_training.h).
+struct SparsityOptions {
+  std::optional<double> share;
+  std::optional<std::string> pattern, method, schedule;
+  std::optional<std::int64_t> from, until, every;
+  std::optional<std::filesystem::path> masks;  // a folder with a checkpoint
+
+  bool any() const { return share || pattern || masks; }
+};
+
 // How a step is computed, and within what it is planned.
 struct PlanningOptions {
   std::optional<std::string> budget, recompute;
@@ -37,7 +47,7 @@ struct PlanningOptions {
   std::optional<std::string> optimizer;  // none: the workload's own
   std::string accumulate = "1";          // or auto
   std::optional<std::int64_t> leaves;    // of a reproducible sum over the batch (train/ranks.h)
-  std::int64_t shard = 0;                // 0: nothing, 1: the optimizer's state
+  std::string shard = "0";               // to 3, or auto: what ranks divide (train/ranks.h)
   std::string reduce = "exact";          // or fast: who orders sums over ranks (Reduce)
   std::string precision = "fp32";
   std::optional<std::string> rounding;    // of parameters in pure-bf16
@@ -49,6 +59,7 @@ struct PlanningOptions {
   std::optional<double> clip;
   std::string clip_by = "this-norm";
   std::string on_nan = "stop";  // or skip, ignore
+  SparsityOptions sparsity;
   // Not an option, but what a verb does: nothing is run, so that a GPU that a file describes need
   // not be here.
   bool only_plans = false;
@@ -60,7 +71,7 @@ struct PlanningOptions {
 
   // Whether anything asks the planner to choose by time.
   bool needs_rates() const {
-    return budget || recompute || device != "cpu" || accumulate == "auto";
+    return budget || recompute || device != "cpu" || accumulate == "auto" || shard == "auto";
   }
 };
 
@@ -146,6 +157,14 @@ struct TrainSpec {
     field("loss-walks", planning.loss_walks, OnResume::free);
     field("master-bits", planning.master_bits, OnResume::by_name);
     field("tf32", planning.tf32, OnResume::by_name);
+    field("sparsity", planning.sparsity.share, OnResume::by_name);
+    field("sparsity-pattern", planning.sparsity.pattern, OnResume::by_name);
+    field("sparsity-method", planning.sparsity.method, OnResume::by_name);
+    field("sparsity-schedule", planning.sparsity.schedule, OnResume::by_name);
+    field("sparsity-from", planning.sparsity.from, OnResume::by_name);
+    field("sparsity-until", planning.sparsity.until, OnResume::by_name);
+    field("sparsity-every", planning.sparsity.every, OnResume::by_name);
+    field("sparsity-masks", planning.sparsity.masks, OnResume::by_name);
     // Within what.
     field("device", planning.device, OnResume::free);
     field("budget", planning.budget, OnResume::free);

@@ -13,6 +13,7 @@
 #include "cli/ablate/results.h"
 #include "cli/ablate/study.h"
 #include "cli/curve.h"
+#include "cli/did_you_mean.h"
 #include "cli/interrupt.h"
 #include "cli/level_rules.h"
 #include "cli/memory_check.h"
@@ -53,7 +54,9 @@ class Ablate : public Verb {
     add_multilevel_options(app, workload_, LevelSettings::problem);
     add_option(app, "--device", options_.planning.device, "cpu, cuda or cuda:N")
         .check([](const std::string& text) -> std::string {
-          return named_device(text) ? "" : fmt::format("\"{}\" is neither cpu nor cuda", text);
+          return named_device(text) ? ""
+                                    : fmt::format("\"{}\" is neither cpu nor cuda{}", text,
+                                                  did_you_mean(text, {"cpu", "cuda"}));
         })
         .transform(drivable_device)
         .show_default();

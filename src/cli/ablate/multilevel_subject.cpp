@@ -91,8 +91,10 @@ class Multilevel : public Subject {
   explicit Multilevel(const MultilevelOptions& options) : options_(options) {
     const auto task = workloads::make_multilevel(options);
     batch = task->batch_size;
-    for (const mlo::Problem* problem : task->problems())
+    for (const mlo::Problem* problem : task->problems()) {
       parameters += problem->module().parameter_count();
+      sources.add(problem->module());
+    }
     const mlo::Problem& lowest = *task->problems().front();
     lowest_ = lowest.name();
     lowest_rate_ = lowest.optimizer().rate();

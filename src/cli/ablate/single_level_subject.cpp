@@ -78,6 +78,7 @@ class SingleLevel : public Subject {
     const auto task = workloads::make_workload(options);
     batch = task->batch_size;
     parameters = task->model().parameter_count();
+    sources.add(task->model());
     traits.fuses_loss = task->fuses_loss;
     traits.one_level = true;
     traits.trains_with_adam = task->optimizer().rule().name().starts_with("adam");

@@ -23,7 +23,8 @@ double nine_digits(double value) {
   return std::isfinite(value) ? std::stod(fmt::format("{:.9g}", value)) : value;
 }
 
-Planned facts_of(const Plan& plan, const std::optional<Bytes>& budget) {
+Planned facts_of(const Plan& plan, const std::optional<Bytes>& budget,
+                 const report::SourceLines& sources) {
   return {plan.peak,
           plan.arena(),
           plan.at_peak,
@@ -33,7 +34,7 @@ Planned facts_of(const Plan& plan, const std::optional<Bytes>& budget) {
           static_cast<int>(plan.instructions.size()),
           plan.recomputed_nodes(),
           budget,
-          report::timeline_json(plan)};
+          report::timeline_json(plan, sources)};
 }
 
 }  // namespace
@@ -107,7 +108,7 @@ std::optional<Run> Study::run(const RowSpec& row,
   if (setup.budget != BudgetRule::none) setup.compile.plan.budget = budget_for(row, setup);
   const auto trial = subject_->start(setup);
   Run run;
-  run.planned = facts_of(trial->plan(), setup.compile.plan.budget);
+  run.planned = facts_of(trial->plan(), setup.compile.plan.budget, subject_->sources);
   require_memory(run.planned.peak, device_of(options_.planning), options_.overcommit,
                  "a smaller --batch takes less");
   std::vector<double> times;

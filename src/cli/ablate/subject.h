@@ -8,6 +8,7 @@
 
 #include "cli/ablate/technique.h"
 #include "cli/measure.h"
+#include "ebb/report/source_lines.h"
 #include "ebb/workloads/multilevel.h"
 
 namespace ebb::cli {
@@ -42,6 +43,7 @@ class Subject {
   std::int64_t batch = 0;       // items of a step
   std::int64_t parameters = 0;  // of all levels
   Traits traits;
+  report::SourceLines sources;      // of the modules of all levels
   nlohmann::ordered_json settings;  // what decides its numbers: sizes, data, method
 };
 

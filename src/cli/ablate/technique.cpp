@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/did_you_mean.h"
 #include "cli/verb.h"
 #include "core/backend.h"
 
@@ -110,14 +111,16 @@ const Technique table[] = {
 
 const Technique& technique_named(std::string_view name) {
   std::string names;
+  std::vector<std::string> known{"defaults", "all", "passes"};
   for (const Technique& t : table) {
     if (t.name == name) return t;
     names += fmt::format("{}, ", t.name);
+    known.emplace_back(t.name);
   }
   throw UsageError(fmt::format(
       "there is no technique \"{}\"; there are {}defaults, all and passes, and any of them joined "
-      "by +",
-      name, names));
+      "by +{}",
+      name, names, did_you_mean(name, known)));
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {

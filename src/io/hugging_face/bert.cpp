@@ -11,13 +11,14 @@ namespace {
 using models::EncoderFamily;
 
 struct FamilyName {
-  const char *type, *architecture;
+  const char *type, *classifier, *masked_lm;  // model_type and architectures
   EncoderFamily family;
 };
 constexpr FamilyName families[] = {
-    {"bert", "BertForSequenceClassification", EncoderFamily::bert},
-    {"roberta", "RobertaForSequenceClassification", EncoderFamily::roberta},
-    {"distilbert", "DistilBertForSequenceClassification", EncoderFamily::distilbert},
+    {"bert", "BertForSequenceClassification", "BertForMaskedLM", EncoderFamily::bert},
+    {"roberta", "RobertaForSequenceClassification", "RobertaForMaskedLM", EncoderFamily::roberta},
+    {"distilbert", "DistilBertForSequenceClassification", "DistilBertForMaskedLM",
+     EncoderFamily::distilbert},
 };
 
 struct TaskName {
@@ -147,24 +148,30 @@ models::BertConfig read_bert(Fields& f, EncoderFamily family) {
     f.fail("\"problem_type\" \"single_label_classification\" needs at least 2 classes");
   f.only("is_decoder", {false});
   f.only("is_causal", {false});
-  f.harmless({"tie_word_embeddings"});  // only the head for pre-training can be tied
+  c.tied = f.flag("tie_word_embeddings", true);  // of the head for masked words
   return c;
 }
 
-Names bert_names(const models::BertConfig& c) {
+Names bert_names(const models::BertConfig& c, EncoderHead head) {
   Names names{.prefix = "bert.", .heads = {"classifier", "cls"}, .old_norms = true};
   names.buffers = {"bert.embeddings.position_ids", "bert.embeddings.token_type_ids"};
-  names.may_start = {"bert.pooler.dense", "classifier"};
   const auto unused = [&](const char* prefix, std::initializer_list<const char*> parts) {
     for (const char* part : parts) names.other_heads.insert(fmt::format("{}{}", prefix, part));
   };
+  // Tensors of the head that is not asked for.
+  unused("cls.seq_relationship.", {"weight", "bias"});
+  if (head == EncoderHead::classifier) {
+    names.may_start = {"bert.pooler.dense", "classifier"};
+    unused("cls.predictions.",
+           {"bias", "transform.dense.weight", "transform.dense.bias", "transform.LayerNorm.weight",
+            "transform.LayerNorm.bias", "decoder.weight", "decoder.bias"});
+  } else {
+    names.may_start = {"cls.predictions"};
+    unused("bert.pooler.dense.", {"weight", "bias"});
+    unused("classifier.", {"weight", "bias"});
+  }
   switch (c.family) {
     case EncoderFamily::bert:
-      unused("cls.",
-             {"predictions.bias", "predictions.transform.dense.weight",
-              "predictions.transform.dense.bias", "predictions.transform.LayerNorm.weight",
-              "predictions.transform.LayerNorm.bias", "predictions.decoder.weight",
-              "predictions.decoder.bias", "seq_relationship.weight", "seq_relationship.bias"});
       break;
     case EncoderFamily::roberta:
       names.prefix = "roberta.", names.heads = {"classifier", "lm_head"};
@@ -172,10 +179,11 @@ Names bert_names(const models::BertConfig& c) {
       names.spelled = {{"roberta.pooler.", "unused_pooler."},
                        {"roberta.", "bert."},
                        {"classifier.dense.", "bert.pooler.dense."},
-                       {"classifier.out_proj.", "classifier."}};
+                       {"classifier.out_proj.", "classifier."},
+                       {"lm_head.", "cls.predictions."},
+                       {"cls.predictions.dense.", "cls.predictions.transform.dense."},
+                       {"cls.predictions.layer_norm.", "cls.predictions.transform.LayerNorm."}};
       unused("unused_pooler.", {"dense.weight", "dense.bias"});
-      unused("lm_head.", {"bias", "dense.weight", "dense.bias", "layer_norm.weight",
-                          "layer_norm.bias", "decoder.weight", "decoder.bias"});
       break;
     case EncoderFamily::distilbert:
       names.prefix = "distilbert.";
@@ -191,14 +199,16 @@ Names bert_names(const models::BertConfig& c) {
                        {".output_layer_norm.", ".output.LayerNorm."},
                        {".attention.out_lin.", ".attention.output.dense."},
                        {".sa_layer_norm.", ".attention.output.LayerNorm."},
-                       {"pre_classifier.", "bert.pooler.dense."}};
-      unused("vocab_", {"transform.weight", "transform.bias", "layer_norm.weight",
-                        "layer_norm.bias", "projector.weight", "projector.bias"});
+                       {"pre_classifier.", "bert.pooler.dense."},
+                       {"vocab_transform.", "cls.predictions.transform.dense."},
+                       {"vocab_layer_norm.", "cls.predictions.transform.LayerNorm."},
+                       {"vocab_projector.bias", "cls.predictions.bias"},
+                       {"vocab_projector.", "cls.predictions.decoder."}};
   }
   return names;
 }
 
-nlohmann::json write_bert(const models::BertConfig& c) {
+nlohmann::json write_bert(const models::BertConfig& c, EncoderHead head) {
   nlohmann::json labels = nlohmann::json::object(), ids = labels, task;
   for (std::int64_t i = 0; i < c.classes; ++i) {
     labels[std::to_string(i)] = fmt::format("LABEL_{}", i);
@@ -213,9 +223,11 @@ nlohmann::json write_bert(const models::BertConfig& c) {
                         {"problem_type", task},
                         {"id2label", labels},
                         {"label2id", ids}};
+  if (head == EncoderHead::masked_lm) fields["tie_word_embeddings"] = c.tied;
   for (const FamilyName& row : families)
     if (row.family == c.family)
-      fields["model_type"] = row.type, fields["architectures"] = {row.architecture};
+      fields["model_type"] = row.type,
+      fields["architectures"] = {head == EncoderHead::classifier ? row.classifier : row.masked_lm};
   if (c.family == EncoderFamily::distilbert) {
     fields.update({{"dim", c.width},
                    {"n_layers", c.layers},

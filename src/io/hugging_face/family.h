@@ -2,9 +2,7 @@
 // what is written for a model.
 #pragma once
 
-#include "ebb/models/bert.h"
-#include "ebb/models/gpt2.h"
-#include "ebb/models/llama.h"
+#include "ebb/io/hugging_face.h"
 #include "io/hugging_face/fields.h"
 #include "io/hugging_face/weights.h"
 
@@ -28,11 +26,11 @@ models::BertConfig read_bert(Fields& fields, models::EncoderFamily family);
 
 Names gpt2_names(const models::Gpt2Config& config);
 Names llama_names(const models::LlamaConfig& config);
-Names bert_names(const models::BertConfig& config);
+Names bert_names(const models::BertConfig& config, EncoderHead head);
 
 // Every field of the config. The dtype is added by the caller.
 nlohmann::json write_gpt2(const models::Gpt2Config& config);
 nlohmann::json write_llama(const models::LlamaConfig& config);
-nlohmann::json write_bert(const models::BertConfig& config);
+nlohmann::json write_bert(const models::BertConfig& config, EncoderHead head);
 
 }  // namespace ebb::io

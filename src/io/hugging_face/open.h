@@ -20,5 +20,7 @@ OpenFolder<models::Llama> open_llama(const std::filesystem::path& folder, Device
                                      DType dtype);
 OpenFolder<models::BertClassifier> open_bert(const std::filesystem::path& folder, Device device,
                                              DType dtype);
+OpenFolder<models::BertMaskedLm> open_bert_masked_lm(const std::filesystem::path& folder,
+                                                     Device device, DType dtype);
 
 }  // namespace ebb::io

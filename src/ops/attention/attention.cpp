@@ -38,13 +38,19 @@ Shape check_inputs(const Call& call, const AttentionAttributes& a, int mask) {
     call.fail_value(fmt::format("the dropout probability must be in [0, 1), but is {}", a.dropout));
   const Shape scores{q[0], q[1], q[2], k[2]};
   if (call.count() > mask) {
-    if (call.dtype(mask) != b8 && call.dtype(mask) != call.dtype(0))
-      call.fail_dtype(fmt::format("the mask must be bool or, to be added, {}, but is {}",
-                                  name(call.dtype(0)), name(call.dtype(mask))));
+    const DType kind = call.dtype(mask);
+    if (kind != b8 && kind != i32 && kind != call.dtype(0))
+      call.fail_dtype(
+          fmt::format("the mask must be bool, int32 (first keys) or, to be added, {}, but is {}",
+                      name(call.dtype(0)), name(kind)));
     Shape both;
     if (!broadcast(call.shape(mask), scores, both) || both != scores)
       call.fail_shape(fmt::format("the mask must broadcast to {}", to_string(scores)));
     call.require_rank(mask, 4);
+    const Shape& m = call.shape(mask);
+    if (kind == i32 && (m[1] != 1 || m[2] != scores[2] || m[3] != 1))
+      call.fail_shape(fmt::format("a mask of first keys must be ({} or 1, 1, {}, 1), but is {}",
+                                  scores[0], scores[2], to_string(m)));
   }
   return scores;
 }

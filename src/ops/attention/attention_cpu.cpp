@@ -73,7 +73,7 @@ class Forward {
       V highest[vectors], total[vectors] = {};
       for (V& v : highest) v = simd::spread(-std::numeric_limits<C>::infinity());
       const std::int64_t visible = p.visible(first + count), kv_head = h / p.group();
-      for (std::int64_t j = 0; j < visible; j += tile_keys) {
+      for (std::int64_t j = p.first_tile(mask, b, first, count); j < visible; j += tile_keys) {
         const Place at{b, h, first, count, j, std::min<std::int64_t>(tile_keys, visible - j)};
         simd::product<Order::rows>(
             load_keys(args.in<T>(1) + p.k.at(b, kv_head, j), p.k.row, at.keys, p.size, keys),

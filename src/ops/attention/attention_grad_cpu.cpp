@@ -130,7 +130,7 @@ class Backward {
       std::fill_n(dq, size * width, C(0));
 
       const std::int64_t visible = p.visible(first + count);
-      for (std::int64_t j = 0; j < visible; j += tile_keys)
+      for (std::int64_t j = p.first_tile(mask, b, first, count); j < visible; j += tile_keys)
         tile({b, h, first, count, j, std::min<std::int64_t>(tile_keys, visible - j)}, kv_head,
              logsumexp, delta);
 

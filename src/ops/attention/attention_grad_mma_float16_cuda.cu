@@ -2,6 +2,9 @@
 
 namespace ebb::attention {
 
-template void backward_mma<Half>(const KernelArgs&, const CudaProblem&, const BackwardArgs<Half>&);
+template void backward_mma<Half, 64>(const KernelArgs&, const CudaProblem&,
+                                     const BackwardArgs<Half>&);
+template void backward_mma<Half, 128>(const KernelArgs&, const CudaProblem&,
+                                      const BackwardArgs<Half>&);
 
 }  // namespace ebb::attention

@@ -38,8 +38,10 @@ __global__ void __launch_bounds__(128 * groups, blocks)
   const int j0 = tile * 64 * groups, b = head / p.kv_heads, kv = head - b * p.kv_heads;
   const int warp = warp_number(), lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, t = lane % 4, key0 = j0 + warp * 16;
-  const int begin = p.first_query(j0);
-  const int steps = begin < p.queries ? (p.queries - begin + 63) / 64 : 0;
+  const FirstKeys<plain> first_keys(p, a.bounds, b);
+  const int begin = p.first_query(j0),
+            end = first_keys.end_query(p, min(j0 + 64 * groups, p.keys) - 1);
+  const int steps = begin < end ? (end - begin + 63) / 64 : 0;
   const int all = steps * p.group();  // tiles of queries of every head that reads these keys
   const int active = min(groups, (p.keys - j0 + 63) / 64);  // groups
 
@@ -94,8 +96,9 @@ __global__ void __launch_bounds__(128 * groups, blocks)
       const auto kept = Kept<plain, 8>::of_columns(rules, i0, key0);
       wait_products<1>();
       pin(scores);
-      const bool every = !rules.masks() && (!p.causal || key0 + 15 <= i0) &&
-                         (plain || (j0 + 64 * groups <= p.keys && i0 + 64 <= p.queries));
+      const bool every = !rules.masks_all() && (!p.causal || key0 + 15 <= i0) &&
+                         (plain || (j0 + 64 * groups <= p.keys && i0 + 64 <= p.queries)) &&
+                         first_keys.sees(i0, key0);
       float scale = static_cast<float>(p.scale) * log2_e;
       if (!every)
         scale = follow_rules(
@@ -132,7 +135,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     step(0, h, i0, std::false_type{});
     for (int n = 1; n < all; ++n) {
       i0 += 64;
-      if (i0 >= p.queries) i0 = begin, ++h;
+      if (i0 >= end) i0 = begin, ++h;
       step(n, h, i0, std::true_type{});
     }
     pin(dk);
@@ -176,13 +179,16 @@ __global__ void __launch_bounds__(128 * groups, blocks)
   static_assert(groups <= stages);
   const int active = min(groups, (p.queries - first + 63) / 64);  // groups
   const int visible = p.visible_keys(min(first + (group + 1) * 64, p.queries));
-  const int steps = (visible + 63) / 64;
+  const FirstKeys<plain> first_keys(p, a.bounds, b);
+  const int begin =
+      first_keys.first_key(p, first, min(first + 64 * groups, p.queries), 64);  // of all groups
+  const int steps = (visible - begin + 63) / 64;
   const bool fetches = threadIdx.x == (active - 1) * 128;
   const auto fetch = [&](int n) {
     if (!fetches || n >= steps) return;
     Barrier& there = tiles.ring.take(n, 2 * sizeof(tiles.k[0]));
-    tiles.k[n % stages].copy(maps.k, there, n * 64, kv, b);
-    tiles.v[n % stages].copy(maps.v, there, n * 64, kv, b);
+    tiles.k[n % stages].copy(maps.k, there, begin + n * 64, kv, b);
+    tiles.v[n % stages].copy(maps.v, there, begin + n * 64, kv, b);
   };
   if (fetches) {
     tiles.queries.init(1);
@@ -214,7 +220,7 @@ __global__ void __launch_bounds__(128 * groups, blocks)
                       grad = tiles.grad.descriptor() + group * next_group;
 
   const auto step = [&](int n, auto follows) {
-    const int j = n * 64, side = n % stages;
+    const int j = begin + n * 64, side = n % stages;
     tiles.ring.wait(n);
     pin(scores), pin(dq);
     begin_products();
@@ -231,7 +237,8 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     begin_products();
     start_rows<Rows>(grads, grad, tiles.v[side]);
     end_products();
-    const bool every = !rules.masks() && j + 64 <= p.keys && (!p.causal || j + 63 <= row0);
+    const bool every = !rules.masks_all() && j + 64 <= p.keys && (!p.causal || j + 63 <= row0) &&
+                       first_keys.sees(min(row0, p.queries - 1), j);
     float scale = static_cast<float>(p.scale) * log2_e;
     if (!every)
       scale = follow_rules(
@@ -312,6 +319,7 @@ bool run(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a)
       !make_maps(for_queries, p, a, 64 * query_groups, 64))
     return false;
   run_statistics(args, p, a);
+  run_first_key_bounds(args, "attention_grad", p, a);
   run_keys<S, size, key_groups, key_blocks, plain>(args, p, a, for_keys);
   run_queries<S, size, query_groups, query_blocks, plain>(args, p, a, for_queries);
   return true;

@@ -2,6 +2,9 @@
 
 namespace ebb::attention {
 
-template void forward_mma<Half>(const KernelArgs&, const CudaProblem&, const ForwardArgs<Half>&);
+template void forward_mma<Half, 64>(const KernelArgs&, const CudaProblem&,
+                                    const ForwardArgs<Half>&);
+template void forward_mma<Half, 128>(const KernelArgs&, const CudaProblem&,
+                                     const ForwardArgs<Half>&);
 
 }  // namespace ebb::attention

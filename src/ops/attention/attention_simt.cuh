@@ -10,7 +10,8 @@
 // parallel.
 #pragma once
 
-#include "ops/attention/problem.cuh"
+#include "ops/attention/delta.cuh"
+#include "ops/attention/first_keys.cuh"
 
 namespace ebb::attention {
 namespace {
@@ -174,8 +175,9 @@ __global__ void __launch_bounds__(threads)
   T out[per][per] = {}, most[per], total[per] = {};
 #pragma unroll
   for (int i = 0; i < per; ++i) most[i] = -infinity<T>();
+  const int begin = FirstKeys<false>(p, a.bounds, b).first_key(p, first, first + rows, tile);
   const int visible = p.visible_keys(first + rows);
-  for (int j0 = 0; j0 < visible; j0 += tile) {
+  for (int j0 = begin; j0 < visible; j0 += tile) {
     const int count = visible - j0 < tile ? visible - j0 : tile;
     const Rows<S> k{a.k + p.k.at(b, kv) + j0 * p.k.row, p.k.row, count, p.size};
     const Rows<S> v{a.v + p.v.at(b, kv) + j0 * p.v.row, p.v.row, count, p.value_size};
@@ -225,25 +227,6 @@ __global__ void __launch_bounds__(threads)
              out, T(1), lane);
 }
 
-// Σ o · do of each query, a warp each.
-template <class S>
-__global__ void delta_kernel(const __grid_constant__ CudaProblem p, BackwardArgs<S> a) {
-  using T = Compute<S>;
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
-  const std::int64_t all = static_cast<std::int64_t>(p.batches) * p.heads * p.queries;
-  if (row >= all) return;
-  const std::int64_t head = row / p.queries, i = row - head * p.queries;
-  const int b = static_cast<int>(head / p.heads), h = static_cast<int>(head % p.heads);
-  const S *o = a.o + p.o.at(b, h) + i * p.o.row, *g = a.grad + p.grad.at(b, h) + i * p.grad.row;
-  T sum = T(0);
-  for (int d = static_cast<int>(threadIdx.x) % 32; d < p.value_size; d += 32)
-    sum += widen(o[d]) * widen(g[d]);
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2)
-    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-  if (threadIdx.x % 32 == 0) a.delta[row] = sum;
-}
-
 // Turns scores, and gradients of the weights after dropout, of the tile at (i0, j0) into weights
 // and gradients of the scores, both in shared memory.
 template <class S, class T>
@@ -290,10 +273,11 @@ __global__ void __launch_bounds__(threads)
   const Rows<S> k{a.k + p.k.at(b, kv) + j0 * p.k.row, p.k.row, count, p.size};
   const Rows<S> v{a.v + p.v.at(b, kv) + j0 * p.v.row, p.v.row, count, p.value_size};
   T dk[per][per] = {}, dv[per][per] = {};
+  const int end = FirstKeys<false>(p, a.bounds, b).end_query(p, j0 + count - 1);
   for (int h = kv * p.group(); h < (kv + 1) * p.group(); ++h) {
     const ScoreRules<S> rules(p, a.mask, a.control->random, b, h);
     const std::int64_t row0 = (static_cast<std::int64_t>(b) * p.heads + h) * p.queries;
-    for (int i0 = p.first_query(j0) / tile * tile; i0 < p.queries; i0 += tile) {
+    for (int i0 = p.first_query(j0) / tile * tile; i0 < end; i0 += tile) {
       const int rows = p.queries - i0 < tile ? p.queries - i0 : tile;
       const Rows<S> q{a.q + p.q.at(b, h) + i0 * p.q.row, p.q.row, rows, p.size};
       const Rows<S> g{a.grad + p.grad.at(b, h) + i0 * p.grad.row, p.grad.row, rows, p.value_size};
@@ -333,8 +317,9 @@ __global__ void __launch_bounds__(threads)
   const ScoreRules<S> rules(p, a.mask, a.control->random, b, h);
   const std::int64_t row0 = (static_cast<std::int64_t>(b) * p.heads + h) * p.queries;
   T dq[per][per] = {};
+  const int begin = FirstKeys<false>(p, a.bounds, b).first_key(p, i0, i0 + rows, tile);
   const int visible = p.visible_keys(i0 + rows);
-  for (int j0 = 0; j0 < visible; j0 += tile) {
+  for (int j0 = begin; j0 < visible; j0 += tile) {
     const int count = visible - j0 < tile ? visible - j0 : tile;
     const Rows<S> k{a.k + p.k.at(b, kv) + j0 * p.k.row, p.k.row, count, p.size};
     const Rows<S> v{a.v + p.v.at(b, kv) + j0 * p.v.row, p.v.row, count, p.value_size};
@@ -360,6 +345,7 @@ dim3 grid(int rows, int columns, int heads, int batches) {
 
 template <class S>
 void forward_simt(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a) {
+  run_first_key_bounds(args, "attention", p, a);
   launch({args, "attention", grid(p.queries, p.value_size, p.heads, p.batches), dim3(threads),
           sizeof(Tiles<Compute<S>>)},
          forward_kernel<S>, p, a);
@@ -368,9 +354,8 @@ void forward_simt(const KernelArgs& args, const CudaProblem& p, const ForwardArg
 template <class S>
 void backward_simt(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a) {
   const std::size_t shared = sizeof(Tiles<Compute<S>>);
-  const std::int64_t rows = static_cast<std::int64_t>(p.batches) * p.heads * p.queries;
-  launch({args, "attention_grad", dim3(static_cast<unsigned>(ceil_div(rows, 8))), dim3(256)},
-         delta_kernel<S>, p, a);
+  run_delta(args, p, a);
+  run_first_key_bounds(args, "attention_grad", p, a);
   launch(
       {args, "attention_grad", grid(p.keys, std::max(p.size, p.value_size), p.kv_heads, p.batches),
        dim3(threads), shared},

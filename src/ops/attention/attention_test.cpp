@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -5,6 +6,7 @@
 #include <limits>
 
 #include "support/op_check.h"
+#include "support/other_device.h"
 
 namespace ebb::test {
 namespace {
@@ -61,6 +63,74 @@ TEST(Attention, Masks) {
   check(masked("boolean of rank 2", {}, SampleInput::boolean({5, 5})));
   check(masked("added", {}, SampleInput::fixed({2, 2, 5, 5}, -2.0, 2.0)));
   check(masked("added by head", {}, SampleInput::fixed({2, 5, 1}, -2.0, 2.0), {.causal = true}));
+}
+
+// The first keys of windows: query i sees at most `window` keys up to itself.
+SampleInput window_of(std::int64_t queries, std::int64_t window) {
+  SampleInput first = SampleInput::index({1, 1, queries, 1}, queries, i32);
+  for (std::int64_t i = 0; i < queries; ++i)
+    first.values.push_back(static_cast<double>(std::max<std::int64_t>(0, i - window + 1)));
+  return first;
+}
+
+TEST(Attention, FirstKeys) {
+  check(masked("window", {}, window_of(5, 2), {.causal = true}));
+  check(masked("of each batch", {}, SampleInput::index({2, 1, 5, 1}, 5, i32)));
+  check(masked("causal", {}, SampleInput::index({2, 1, 5, 1}, 7, i32), {.causal = true}));
+  check(masked("of rank 2", {.queries = 3, .keys = 7}, SampleInput::index({3, 1}, 7, i32)));
+  check(masked("dropout", {.heads = 4}, window_of(5, 3),
+               {.causal = true, .dropout = 0.3, .key = RandomKey{7}}));
+}
+
+// The same mask as first keys and as a matrix. On the CPU skipped tiles change no bit of values and
+// gradients. CUDA kernels scale scores in one product where nothing is masked, and in two
+// elsewhere, which rounds scores differently in the last place: values then differ by some
+// roundings.
+void check_first_keys(Device device, DType dtype, std::int64_t size, const SampleInput& keys,
+                      double dropout) {
+  const std::int64_t length = keys.shape[2];
+  Tensor x[3];
+  for (std::uint64_t i = 0; i < 3; ++i)
+    x[i] = eval(
+        random_normal({2, i == 0 ? 2 : 1, length, size}, 0.0, 1.0, dtype, device, RandomKey{i}));
+  const Tensor first = to_device(make_input(keys, f32, 9), device);
+  const auto results = [&](const Tensor& mask) {
+    const Tensor o = scaled_dot_product_attention(
+        x[0], x[1], x[2], {.causal = true, .dropout = dropout, .key = RandomKey{2}, .mask = mask});
+    std::vector<Tensor> all = grad(sum(o * o), {x[0], x[1], x[2]});
+    all.push_back(o);
+    std::vector<double> values;
+    for (const Tensor& t : all)
+      for (const double value : values_of(t)) values.push_back(value);
+    return values;
+  };
+  const std::vector<double> got = results(first),
+                            expected = results(greater_equal(arange(length, i32, device), first));
+  const std::string where = fmt::format("{} heads of {}, dropout {}", name(dtype), size, dropout);
+  if (device.kind == Device::Kind::cpu) {
+    EXPECT_EQ(got, expected) << where;
+    return;
+  }
+  double largest = 0.0, error = 0.0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    largest = std::max(largest, std::abs(expected[i]));
+    error = std::max(error, std::abs(got[i] - expected[i]));
+  }
+  EXPECT_LE(error, largest * (dtype == f32 ? 2e-6 : 2e-2)) << where;
+}
+
+TEST(Attention, FirstKeysEqualABooleanMask) {
+  constexpr std::int64_t length = 300;
+  // Numbers of any order too, some above every key.
+  for (const SampleInput& keys :
+       {window_of(length, 70), SampleInput::index({2, 1, length, 1}, length + 5, i32)})
+    for (const double dropout : {0.0, 0.2}) {
+      check_first_keys(device::cpu, f32, 16, keys, dropout);
+      if (!cuda_present()) continue;
+      for (const DType dtype : {f32, bf16})
+        for (const std::int64_t size : {20, 64, 96, 200})
+          check_first_keys(device::cuda(0), dtype, size, keys, dropout);
+    }
 }
 
 TEST(Attention, Dropout) {
@@ -133,6 +203,9 @@ TEST(Attention, TilesOfWholePieces) {
     check_cuda(sample("causal", sizes, {.causal = true, .scale = 0.2}));
     check_cuda(sample("dropout", sizes, {.causal = true, .dropout = 0.3, .key = RandomKey{3}}));
     check_cuda(masked("padding mask", sizes, SampleInput::boolean({b, 1, 1, s})));
+    check_cuda(masked("window", sizes, window_of(t, 50), {.causal = true}));
+    check_cuda(masked("first keys and dropout", sizes, SampleInput::index({b, 1, t, 1}, s, i32),
+                      {.causal = true, .dropout = 0.1, .key = RandomKey{6}}));
     check_cuda(masked("mask by head and key", sizes, SampleInput::boolean({h, 1, s}),
                       {.causal = true, .dropout = 0.2, .key = RandomKey{5}}));
     check_cuda(masked("mask and dropout", sizes, SampleInput::boolean({b, h, t, s}),
@@ -243,6 +316,8 @@ TEST(Attention, Errors) {
   expect_error(use(x, x, x, {.scale = INFINITY}), {"[attention]", "finite", "inf"});
   expect_error(use(x, x, x, {.mask = zeros({3, 5}, b8)}), {"[attention]", "mask", "(2, 4, 5, 5)"});
   expect_error(use(x, x, x, {.mask = zeros({5, 5}, i64)}), {"[attention]", "bool", "int64"});
+  expect_error(use(x, x, x, {.mask = zeros({5, 5}, i32)}),
+               {"[attention]", "first keys", "(2 or 1, 1, 5, 1)", "(1, 1, 5, 5)"});
   expect_error([&] { scaled_dot_product_attention(zeros(x), zeros(x, f64), zeros(x)); },
                {"[attention]", "same dtype"});
   expect_error([&] { scaled_dot_product_attention(zeros(x, i32), zeros(x, i32), zeros(x, i32)); },

@@ -41,13 +41,16 @@ __global__ void __launch_bounds__(128 * groups, blocks)
   static_assert(groups <= stages);
   const int active = min(groups, (p.queries - first + 63) / 64);  // groups
   const int visible = p.visible_keys(min(first + (group + 1) * 64, p.queries));
-  const int steps = (visible + 63) / 64;
+  const FirstKeys<plain> first_keys(p, a.bounds, b);
+  const int begin =
+      first_keys.first_key(p, first, min(first + height, p.queries), 64);  // of all groups
+  const int steps = (visible - begin + 63) / 64;
   const bool fetches = threadIdx.x == (active - 1) * 128;
   const auto fetch = [&](int n) {
     if (!fetches || n >= steps) return;
     Barrier& there = tiles.ring.take(n, 2 * sizeof(tiles.k[0]));
-    tiles.k[n % stages].copy(maps.k, there, n * 64, kv, b);
-    tiles.v[n % stages].copy(maps.v, there, n * 64, kv, b);
+    tiles.k[n % stages].copy(maps.k, there, begin + n * 64, kv, b);
+    tiles.v[n % stages].copy(maps.v, there, begin + n * 64, kv, b);
   };
   if (fetches) {
     tiles.queries.init(1);
@@ -70,11 +73,11 @@ __global__ void __launch_bounds__(128 * groups, blocks)
   begin_products();
   start_rows<QueryTiles>(scores, q, tiles.k[0]);
   end_products();
-  ShownKeys<plain> shown = ShownKeys<plain>::of_columns(rules, 0);
-  Kept<plain, 8> kept = Kept<plain, 8>::of_rows(rules, row0, 0);
+  ShownKeys<plain> shown = ShownKeys<plain>::of_columns(rules, begin);
+  Kept<plain, 8> kept = Kept<plain, 8>::of_rows(rules, row0, begin);
   wait_products<0>();
   pin(scores);
-  running.weigh(p, rules, shown, row0, 0, scores);
+  running.weigh(p, rules, first_keys, shown, row0, begin, scores);
   as_kept_factors<S>(weights, scores, kept);
   for (int n = 1; n < steps; ++n) {
     tiles.ring.wait(n);
@@ -86,11 +89,12 @@ __global__ void __launch_bounds__(128 * groups, blocks)
     end_products();
     fetch(n + stages - 2);  // overwrites the tile of the previous step
     __syncwarp();
-    shown = ShownKeys<plain>::of_columns(rules, n * 64);
-    kept = Kept<plain, 8>::of_rows(rules, row0, n * 64);
+    const int j = begin + n * 64;
+    shown = ShownKeys<plain>::of_columns(rules, j);
+    kept = Kept<plain, 8>::of_rows(rules, row0, j);
     wait_products<1>();
     pin(scores);
-    running.weigh(p, rules, shown, row0, n * 64, scores);
+    running.weigh(p, rules, first_keys, shown, row0, j, scores);
     wait_products<0>();
     pin(out);
     tiles.ring.leave(n - 1);
@@ -130,6 +134,7 @@ bool run_forward(const KernelArgs& args, const CudaProblem& p, const ForwardArgs
       !make_tile_map(maps.v, tile_source(a.v, p.v, p.batches, p.kv_heads, p.keys, p.value_size),
                      64))
     return false;
+  run_first_key_bounds(args, "attention", p, a);
   const WorkOrder order(static_cast<int>(ceil_div(p.queries, 64 * groups)), p.batches * p.heads,
                         std::int64_t{p.keys} * 2 * 128);
   launch({args, "attention", order.grid(), dim3(128 * groups), sizeof(ForwardTiles<S, groups>)},

@@ -28,12 +28,14 @@ struct ForwardMaps {
 
 // The tiles of a block, one for each round. Tiles come longest first, so every other round goes
 // through the blocks backwards, which evens out their work.
+template <bool plain>
 struct Rounds {
   const CudaProblem& p;
   const WorkOrder& order;
+  const int2* bounds;  // of first keys
 
   struct Tile {
-    int first, steps;  // query; tiles of keys
+    int first, begin, steps;  // query; key; tiles of keys
     int head, b, h, kv;
   };
   __device__ bool operator()(int round, int width, Tile& tile) const {
@@ -42,30 +44,32 @@ struct Rounds {
     if (item >= order.tiles * order.heads) return false;
     const auto [n, head] = order(item);
     tile.first = (order.tiles - 1 - n) * height;  // with a causal mask the last take longest
-    tile.steps = (p.visible_keys(min(tile.first + height, p.queries)) + width - 1) / width;
     tile.head = head, tile.b = head / p.heads, tile.h = head - tile.b * p.heads;
+    const int end = min(tile.first + height, p.queries);
+    tile.begin = FirstKeys<plain>(p, bounds, tile.b).first_key(p, tile.first, end, width);
+    tile.steps = (p.visible_keys(end) - tile.begin + width - 1) / width;
     tile.kv = tile.h / p.group();
     return true;
   }
 };
 
-template <class S, int size, int width>
+template <class S, int size, int width, bool plain>
 __device__ void fetch_tiles(ForwardTiles<S, size, width>& tiles, const ForwardMaps& maps,
-                            const Rounds& rounds) {
+                            const Rounds<plain>& rounds) {
   constexpr int stages = ForwardTiles<S, size, width>::stages;
-  Rounds::Tile tile;
+  typename Rounds<plain>::Tile tile;
   int n = 0;  // of all steps
   for (int round = 0; rounds(round, width, tile); ++round)
     for (int step = 0; step < tile.steps; ++step, ++n) {
-      tiles.k[n % stages].copy(maps.k, tiles.keys.take(n, sizeof(tiles.k[0])), step * width,
-                               tile.kv, tile.b);
+      const int j = tile.begin + step * width;
+      tiles.k[n % stages].copy(maps.k, tiles.keys.take(n, sizeof(tiles.k[0])), j, tile.kv, tile.b);
       if (step == 0) {
         if (round > 0) tiles.queries_left.wait((round & 1) ^ 1);
         tiles.queries.arrive_and_expect(sizeof(tiles.q));
         tiles.q.copy(maps.q, tiles.queries, tile.first, tile.h, tile.b);
       }
-      tiles.v[n % stages].copy(maps.v, tiles.values.take(n, sizeof(tiles.v[0])), step * width,
-                               tile.kv, tile.b);
+      tiles.v[n % stages].copy(maps.v, tiles.values.take(n, sizeof(tiles.v[0])), j, tile.kv,
+                               tile.b);
     }
 }
 
@@ -77,7 +81,7 @@ __global__ void __launch_bounds__(threads, 1)
   auto& tiles = *reinterpret_cast<ForwardTiles<S, size, width>*>(memory);
   using Rows = decltype(tiles.q);
   constexpr int stages = ForwardTiles<S, size, width>::stages, columns = width / 8;
-  const Rounds rounds{p, order};
+  const Rounds<plain> rounds{p, order, a.bounds};
   const int warp = warp_number(), group = warp / 4;
   if (threadIdx.x == 0) {
     tiles.queries.init(1), tiles.queries_left.init(4 * groups);
@@ -94,13 +98,14 @@ __global__ void __launch_bounds__(threads, 1)
 
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
   const std::uint64_t q = tiles.q.descriptor() + group * next_group;
-  Rounds::Tile tile, next;
+  typename Rounds<plain>::Tile tile, next;
   bool more = rounds(0, width, tile);
   int n = 0;  // of all steps
   for (int round = 0; more; ++round) {
     more = rounds(round + 1, width, next);
     const int row0 = tile.first + warp * 16;
     const ScoreRules<S, plain> rules(p, a.mask, a.control->random, tile.b, tile.h);
+    const FirstKeys<plain> first_keys(p, a.bounds, tile.b);
     Running running;
     float out[size / 8][4] = {}, scores[columns][4];
     std::uint32_t weights[columns / 2][4];
@@ -109,12 +114,12 @@ __global__ void __launch_bounds__(threads, 1)
     begin_products();
     start_rows<Rows>(scores, q, tiles.k[n % stages]);
     end_products();
-    auto shown = ShownKeys<plain>::of_columns(rules, 0);
-    auto kept = Kept<plain, columns>::of_rows(rules, row0, 0);
+    auto shown = ShownKeys<plain>::of_columns(rules, tile.begin);
+    auto kept = Kept<plain, columns>::of_rows(rules, row0, tile.begin);
     wait_products<0>();
     pin(scores);
     tiles.keys.leave(n);
-    running.weigh(p, rules, shown, row0, 0, scores);
+    running.weigh(p, rules, first_keys, shown, row0, tile.begin, scores);
     as_kept_factors<S>(weights, scores, kept);
     ++n;
     for (int step = 1; step < tile.steps; ++step, ++n) {
@@ -125,12 +130,13 @@ __global__ void __launch_bounds__(threads, 1)
       end_products();
       start_sums(out, weights, tiles.v[(n - 1) % stages]);
       end_products();
-      shown = ShownKeys<plain>::of_columns(rules, step * width);
-      kept = Kept<plain, columns>::of_rows(rules, row0, step * width);
+      const int j = tile.begin + step * width;
+      shown = ShownKeys<plain>::of_columns(rules, j);
+      kept = Kept<plain, columns>::of_rows(rules, row0, j);
       wait_products<1>();
       pin(scores);
       tiles.keys.leave(n);
-      running.weigh(p, rules, shown, row0, step * width, scores);
+      running.weigh(p, rules, first_keys, shown, row0, j, scores);
       wait_products<0>();
       pin(out);
       tiles.values.leave(n - 1);
@@ -174,6 +180,7 @@ bool run_forward(const KernelArgs& args, const CudaProblem& p, const ForwardArgs
       !make_tile_map(maps.v, tile_source(a.v, p.v, p.batches, p.kv_heads, p.keys, p.value_size),
                      width))
     return false;
+  run_first_key_bounds(args, "attention", p, a);
   const WorkOrder order(static_cast<int>(ceil_div(p.queries, height)), p.batches * p.heads,
                         std::int64_t{p.keys} * 4 * size / p.group());
   int device = 0, processors = 0;

@@ -133,18 +133,19 @@ struct SharedTile {
   }
 };
 
-// c (16, 8 · count) += rows row0.. of `a` · (rows 0.. of `b`)ᵀ.
-template <class S, int rows_a, int rows_b, int columns, int count>
+// c (16, 8 · count) += rows row0.. of `a` · (rows 0.. of `b`)ᵀ, of both `span` columns from column0
+// on, a multiple of 16.
+template <class S, int span, int rows_a, int rows_b, int columns, int count>
 __device__ inline void add_row_products(float (&c)[count][4],
                                         const SharedTile<S, rows_a, columns>& a, int row0,
-                                        const SharedTile<S, rows_b, columns>& b) {
+                                        const SharedTile<S, rows_b, columns>& b, int column0) {
 #pragma unroll
-  for (int k = 0; k < columns / 16; ++k) {
+  for (int k = 0; k < span / 16; ++k) {
     // Loads everything before the first product, so that one wait serves many products.
     std::uint32_t x[4], y[count / 2][4];
-    a.factor(x, row0, k);
+    a.factor(x, row0, column0 / 16 + k);
 #pragma unroll
-    for (int n = 0; n < count / 2; ++n) b.transposed_factor(y[n], 16 * n, k);
+    for (int n = 0; n < count / 2; ++n) b.transposed_factor(y[n], 16 * n, column0 / 16 + k);
 #pragma unroll
     for (int n = 0; n < count / 2; ++n) {
       multiply_add<S>(c[2 * n], x, y[n][0], y[n][1]);
@@ -153,21 +154,27 @@ __device__ inline void add_row_products(float (&c)[count][4],
   }
 }
 
-// c (16, columns) += m (16, 8 · count), rounded, · b.
-template <class S, int rows, int columns, int count>
-__device__ inline void add_products(float (&c)[columns / 8][4], const float (&m)[count][4],
-                                    const SharedTile<S, rows, columns>& b) {
-  static_assert(rows == 8 * count);
+// c (16, 8 · count) += m (16, rows), rounded, · columns column0.. of b; column0 is a multiple
+// of 16.
+template <class S, int rows, int columns, int count, int steps>
+__device__ inline void add_products(float (&c)[count][4], const float (&m)[steps][4],
+                                    const SharedTile<S, rows, columns>& b, int column0) {
+  static_assert(rows == 8 * steps);
+  constexpr int group = count / 2 < 8 ? count / 2 : 8;  // loaded at once, limited by registers
 #pragma unroll
-  for (int k = 0; k < count / 2; ++k) {
-    std::uint32_t x[4], y[columns / 16][4];
-#pragma unroll
-    for (int n = 0; n < columns / 16; ++n) b.plain_factor(y[n], k, n);
+  for (int k = 0; k < steps / 2; ++k) {
+    std::uint32_t x[4];
     as_factor<S>(x, m[2 * k], m[2 * k + 1]);
 #pragma unroll
-    for (int n = 0; n < columns / 16; ++n) {
-      multiply_add<S>(c[2 * n], x, y[n][0], y[n][1]);
-      multiply_add<S>(c[2 * n + 1], x, y[n][2], y[n][3]);
+    for (int first = 0; first < count / 2; first += group) {
+      std::uint32_t y[group][4];
+#pragma unroll
+      for (int n = 0; n < group; ++n) b.plain_factor(y[n], k, column0 / 16 + first + n);
+#pragma unroll
+      for (int n = 0; n < group; ++n) {
+        multiply_add<S>(c[2 * (first + n)], x, y[n][0], y[n][1]);
+        multiply_add<S>(c[2 * (first + n) + 1], x, y[n][2], y[n][3]);
+      }
     }
   }
 }

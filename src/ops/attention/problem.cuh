@@ -24,7 +24,8 @@ struct HeadSteps {
 struct CudaProblem {
   int batches, heads, kv_heads, queries, keys, size, value_size;
   HeadSteps q, k, v, o, grad;
-  bool causal, drops, masked = false, boolean_mask = false;
+  bool causal, drops, masked = false, boolean_mask = false, first_keys = false;
+  bool tf32;  // float32 may be multiplied as TF32
   double scale;
   DropoutMask dropout;
   RandomKey key;
@@ -36,6 +37,7 @@ struct CudaProblem {
         v(request.in(2)),
         causal(a.causal),
         drops(a.dropout > 0.0),
+        tf32(request.target.tf32),
         scale(a.scale),
         dropout(a.dropout, request.in(0).shape()[2], request.in(1).shape()[2]),
         key(a.key) {
@@ -46,7 +48,7 @@ struct CudaProblem {
     value_size = static_cast<int>(vs[3]);
     if (static_cast<int>(request.inputs.size()) <= mask_input) return;
     const Arg& arg = request.in(mask_input);
-    masked = true, boolean_mask = arg.dtype() == b8;
+    masked = true, boolean_mask = arg.dtype() == b8, first_keys = arg.dtype() == i32;
     for (int i = 0; i < 4; ++i) mask_stride[i] = arg.shape()[i] == 1 ? 0 : arg.strides[i];
   }
 
@@ -59,6 +61,13 @@ struct CudaProblem {
   }
 
   bool plain() const { return !masked && !drops; }
+  // The bounds of first keys (first_keys.cuh): tiles of 64 queries, of batches of the mask.
+  std::int64_t mask_batches() const { return mask_stride[0] == 0 ? 1 : batches; }
+  std::int64_t bound_tiles() const { return (queries + 63) / 64; }
+  Bytes bounds_bytes() const {
+    return {first_keys ? mask_batches() * bound_tiles() * static_cast<std::int64_t>(sizeof(int2))
+                       : 0};
+  }
   __host__ __device__ int group() const { return kv_heads > 0 ? heads / kv_heads : 0; }
   // Keys that some query before `end` sees, and the first query that sees some key from `begin` on.
   __device__ int visible_keys(int end) const { return causal && end < keys ? end : keys; }
@@ -97,16 +106,23 @@ struct ScoreRules {
         philox(random, p.key),
         keep(static_cast<T>(p.dropout.keep)) {
     const std::int64_t at = b * p.mask_stride[0] + h * p.mask_stride[1];
-    if (!plain && p.masked)
-      mask = p.boolean_mask
-                 ? static_cast<const void*>(static_cast<const std::uint8_t*>(mask_data) + at)
-                 : static_cast<const S*>(mask_data) + at;
+    if (plain || !p.masked) return;
+    if (p.boolean_mask)
+      mask = static_cast<const std::uint8_t*>(mask_data) + at;
+    else if (p.first_keys)
+      mask = static_cast<const std::int32_t*>(mask_data) + at;
+    else
+      mask = static_cast<const S*>(mask_data) + at;
   }
 
   // A scaled score, or -inf where query i does not see key j.
   __device__ T masked(T score, int i, int j) const {
     if (i >= p.queries || j >= p.keys || (p.causal && j > i)) return -cuda::infinity<T>();
     if (plain || !p.masked) return score;
+    if (p.first_keys)
+      return j >= static_cast<const std::int32_t*>(mask)[i * p.mask_stride[2]]
+                 ? score
+                 : -cuda::infinity<T>();
     const std::int64_t at = i * p.mask_stride[2] + j * p.mask_stride[3];
     if (p.boolean_mask)
       return static_cast<const std::uint8_t*>(mask)[at] ? score : -cuda::infinity<T>();
@@ -128,6 +144,8 @@ struct ScoreRules {
 
   __device__ bool drops() const { return !plain && p.drops; }
   __device__ bool masks() const { return !plain && p.masked; }
+  // Whether scores must be masked everywhere: first keys matter only where FirstKeys says so.
+  __device__ bool masks_all() const { return masks() && !p.first_keys; }
 };
 
 // A result that lies token by token, with all heads of a token side by side.
@@ -146,6 +164,7 @@ template <class S>
 struct ForwardArgs {
   const S *q, *k, *v;
   const void* mask;
+  const int2* bounds;  // workspace; see first_keys.cuh
   const cuda::Control* control;
   TokenRows<S> o;
   Compute<S>* logsumexp;
@@ -157,6 +176,7 @@ struct BackwardArgs {
   const Compute<S>* logsumexp;
   const S* grad;
   const void* mask;
+  const int2* bounds;
   const cuda::Control* control;
   Compute<S>* delta;  // workspace; (B, H, T): o · do
   TokenRows<S> dq, dk, dv;
@@ -170,15 +190,15 @@ bool whole_pieces(const S* data, const HeadSteps& steps, int size) {
          steps.head % piece == 0 && steps.row % piece == 0;
 }
 
-// Plain arithmetic, for every dtype and size (attention_simt.cuh); tensor cores, for half types
-// and heads of up to 128 (attention_mma.cuh).
+// Plain arithmetic, for every dtype and size (attention_simt.cuh); tensor cores, for half types and
+// float32 and heads of up to `padded` (attention_mma.cuh, attention_grad_mma.cuh).
 template <class S>
 void forward_simt(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a);
 template <class S>
 void backward_simt(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a);
-template <class S>
+template <class S, int padded>
 void forward_mma(const KernelArgs& args, const CudaProblem& p, const ForwardArgs<S>& a);
-template <class S>
+template <class S, int padded>
 void backward_mma(const KernelArgs& args, const CudaProblem& p, const BackwardArgs<S>& a);
 
 // The same for compute capability 9.0 (attention_wgmma_cuda.cu, attention_grad_wgmma_cuda.cu),

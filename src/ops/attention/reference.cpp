@@ -35,8 +35,12 @@ Weights weights(const Tensor& q, const Tensor& k, const Tensor& mask,
       a.scale;
   const Shape shape = scores.shape();
   const Tensor hidden = scalar_like(scores, -std::numeric_limits<double>::infinity());
-  if (mask && mask.dtype() == b8) scores = where(mask, scores, hidden);
-  if (mask && mask.dtype() != b8) scores = scores + cast(stop_gradient(mask), scores.dtype());
+  if (mask && mask.dtype() == b8)
+    scores = where(mask, scores, hidden);
+  else if (mask && mask.dtype() == i32)
+    scores = where(greater_equal(arange(shape[3], i32, q.device()), mask), scores, hidden);
+  else if (mask)
+    scores = scores + cast(stop_gradient(mask), scores.dtype());
   if (a.causal)
     scores = where(less_equal(arange(shape[3], i64, q.device()),
                               unsqueeze(arange(shape[2], i64, q.device()), -1)),

@@ -36,7 +36,7 @@ struct Heads {
 struct Problem {
   std::int64_t batches, heads, kv_heads, queries, keys, size, value_size;
   Heads q, k, v;
-  bool causal, masked = false, boolean_mask = false;
+  bool causal, masked = false, boolean_mask = false, first_keys = false;
   double scale, dropout;
   RandomKey key;
   Strides mask;  // 0 along axes of size 1
@@ -56,6 +56,7 @@ struct Problem {
     const Arg& arg = request.in(mask_input);
     masked = true;
     boolean_mask = arg.dtype() == b8;
+    first_keys = arg.dtype() == i32;
     for (int i = 0; i < 4; ++i) mask.push_back(arg.shape()[i] == 1 ? 0 : arg.strides[i]);
   }
 
@@ -63,7 +64,23 @@ struct Problem {
 
   // Keys that some query before `end` sees.
   std::int64_t visible(std::int64_t end) const { return causal ? std::min(keys, end) : keys; }
+  // The first key of query i, for a mask of first keys.
+  std::int64_t first_key(const std::byte* first, std::int64_t b, std::int64_t i) const {
+    return reinterpret_cast<const std::int32_t*>(first)[b * mask[0] + i * mask[2]];
+  }
+  // The first tile of keys that one of `count` queries sees in part.
+  std::int64_t first_tile(const std::byte* first, std::int64_t b, std::int64_t query,
+                          std::int64_t count) const;
 };
+
+inline std::int64_t Problem::first_tile(const std::byte* first, std::int64_t b, std::int64_t query,
+                                        std::int64_t count) const {
+  if (!first_keys || count <= 0) return 0;
+  std::int64_t least = keys;
+  for (std::int64_t i = query; i < query + count; ++i)
+    least = std::min(least, first_key(first, b, i));
+  return std::max<std::int64_t>(least, 0) / tile_keys * tile_keys;
+}
 
 // Places of scratch areas, one after the other, each aligned for vectors.
 class ScratchLayout {
@@ -134,7 +151,13 @@ template <class T, class C>
 void apply_masks(const Problem& p, const Place& at, const std::byte* mask, C* scores) {
   constexpr C hidden = -std::numeric_limits<C>::infinity();
   constexpr int width = lanes<C>;
-  if (p.masked) {
+  if (p.first_keys) {
+    for (std::int64_t i = 0; i < at.queries; ++i) {
+      const std::int64_t hidden_keys =
+          std::min(at.keys, p.first_key(mask, at.batch, at.query + i) - at.key);
+      for (std::int64_t j = 0; j < hidden_keys; ++j) scores[j * width + i] = hidden;
+    }
+  } else if (p.masked) {
     const std::int64_t base =
         at.batch * p.mask[0] + at.head * p.mask[1] + at.query * p.mask[2] + at.key * p.mask[3];
     for (std::int64_t j = 0; j < at.keys; ++j) {

@@ -88,6 +88,35 @@ __device__ float follow_rules(const ScoreRules<S, plain>& rules, float (&c)[coun
   }
 }
 
+// Multiplies scores by the scale and log2(e), sets them to -inf where a query does not see a key,
+// and adds a floating mask. `inside`: every query of the tile sees every key, as far as lengths,
+// the causal mask and first keys go. query(n, e), key(n, e) and show(shown, n, e) give the query,
+// the key and the padding mask of c[n][e].
+template <class S, bool plain, int count, class Query, class Key, class Show>
+__device__ void scale_scores(const ScoreRules<S, plain>& rules, bool inside,
+                             const ShownKeys<plain>& shown, float (&c)[count][4],
+                             const Query& query, const Key& key, const Show& show) {
+  const CudaProblem& p = rules.p;
+  const float scale = static_cast<float>(p.scale);
+  const auto each = [&](const auto& changed) {
+#pragma unroll
+    for (int n = 0; n < count; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) c[n][e] = changed(n, e, c[n][e]);
+  };
+  if (inside && !rules.masks_all())
+    each([&](int, int, float s) { return s * (scale * log2_e); });
+  else if (rules.by_key())  // which shows no key that does not exist
+    each([&](int n, int e, float s) {
+      const bool seen = show(shown, n, e) && (inside || !p.causal || key(n, e) <= query(n, e));
+      return seen ? s * (scale * log2_e) : -cuda::infinity<float>();
+    });
+  else
+    each([&](int n, int e, float s) {
+      return rules.masked(s * scale, query(n, e), key(n, e)) * log2_e;
+    });
+}
+
 // The dropout mask of a lane's weights c[count][4]. Does not apply dropout's scale factor.
 template <bool plain, int count>
 struct Kept {
@@ -112,17 +141,20 @@ struct Kept {
   }
 
   // Rows are queries, and the first is i; columns are keys from j on; both are multiples of 16. The
-  // four lanes of two rows draw for 16 columns each.
+  // four lanes of two rows draw for 16 columns each; of fewer than 64 columns, several draw the
+  // same.
   template <class S>
   __device__ static Kept of_rows(const ScoreRules<S, plain>& rules, int i, int j) {
-    static_assert(plain || count == 8);
+    static_assert(plain || count <= 8);
     if (plain || !rules.drops()) return all();
     const int lane = static_cast<int>(threadIdx.x) % 32, t = lane % 4;
     // A group's bytes are queries r, twice, and r + 8, twice.
-    const std::uint32_t drawn = __byte_perm(rules.kept(i + lane / 4, j + 16 * t), 0, 0x3120);
+    const std::uint32_t drawn =
+        __byte_perm(rules.kept(i + lane / 4, j + 16 * (t % (count / 2))), 0, 0x3120);
     Kept kept;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) kept.bits[k] = __shfl_sync(0xffffffffu, drawn, k, 4) >> (2 * t);
+    for (int k = 0; k < count / 2; ++k)
+      kept.bits[k] = __shfl_sync(0xffffffffu, drawn, k, 4) >> (2 * t);
     return kept;
   }
   // Rows are keys, and the first is j; columns are queries from i on; both are multiples of 16.

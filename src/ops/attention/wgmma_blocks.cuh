@@ -2,6 +2,7 @@
 // of the result; one thread of the block fetches the tiles for all of them.
 #pragma once
 
+#include "ops/attention/first_keys.cuh"
 #include "ops/attention/mma.cuh"
 #include "ops/attention/weights.cuh"
 #include "ops/cuda/tile_copy.cuh"
@@ -141,11 +142,13 @@ struct Running {
 
   template <class S, bool plain, int count>
   __device__ void weigh(const CudaProblem& p, const ScoreRules<S, plain>& rules,
-                        const ShownKeys<plain>& shown, int row0, int j, float (&scores)[count][4]) {
+                        const FirstKeys<plain>& first_keys, const ShownKeys<plain>& shown, int row0,
+                        int j, float (&scores)[count][4]) {
     constexpr int width = 8 * count;  // keys
     const int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
-    const bool every =
-        !rules.masks() && j + width <= p.keys && (!p.causal || j + width - 1 <= row0);
+    const bool every = !rules.masks_all() && j + width <= p.keys &&
+                       (!p.causal || j + width - 1 <= row0) &&
+                       first_keys.sees(min(row0, p.queries - 1), j);
     float scale = static_cast<float>(p.scale) * log2_e;
     if (!every)
       scale = follow_rules(

@@ -53,20 +53,23 @@ std::vector<TensorType> infer(const Call& call, const BatchNormAttributes& a) {
     require_per_channel(call, call.inputs[static_cast<std::size_t>(i)],
                         i == 1 && a.weight ? "weight" : "bias", a.layout);
   }
-  if (a.added && call.inputs[static_cast<std::size_t>(a.added_input())] != call.inputs[0])
+  if (a.added &&
+      call.inputs[static_cast<std::size_t>(a.added_input())] != call.inputs[BatchNorm::x])
     call.fail_shape("x and what is added to the result must be of one type");
   const TensorType statistics = statistics_type(call, a.layout);
-  return {call.inputs[0], statistics, statistics};
+  return {call.inputs[BatchNorm::x], statistics, statistics};
 }
 
 std::vector<TensorType> infer_grad(const Call& call, const BatchNormGradAttributes& a) {
   require_channels(call, a.layout);
-  if (call.inputs[1] != call.inputs[0]) call.fail_shape("x and the gradient must be of one type");
+  const TensorType& x = call.inputs[BatchNormGrad::x];
+  if (call.inputs[BatchNormGrad::grad] != x)
+    call.fail_shape("x and the gradient must be of one type");
   const TensorType statistics = statistics_type(call, a.layout);
-  for (int i : {2, 3})
-    if (call.inputs[static_cast<std::size_t>(i)] != statistics)
+  for (auto input : {BatchNormGrad::mean, BatchNormGrad::var})
+    if (call.inputs[input] != statistics)
       call.fail_shape(fmt::format("the statistics must be {}", to_string(statistics)));
-  if (a.weight) require_per_channel(call, call.inputs[4], "weight", a.layout);
+  if (a.weight) require_per_channel(call, call.inputs[BatchNormGrad::weight], "weight", a.layout);
   if (a.bias && !a.relu) call.fail_value("the bias is read with relu alone");
   if (a.bias) {
     const TensorType& bias = call.inputs[static_cast<std::size_t>(a.bias_input())];
@@ -74,7 +77,7 @@ std::vector<TensorType> infer_grad(const Call& call, const BatchNormGradAttribut
     if (bias.dtype != statistics.dtype) call.require_same_dtype(0, a.bias_input());
   }
   const TensorType channels{statistics.shape, call.dtype(0)};
-  return {call.inputs[0], channels, channels};
+  return {x, channels, channels};
 }
 
 // Axes of x except the channels.
@@ -107,10 +110,10 @@ Normalised normalised(const Tensor& x, double eps, ImageLayout layout) {
 }
 
 std::vector<Tensor> reference(std::span<const Tensor> in, const BatchNormAttributes& a) {
-  const Tensor& x = in[0];
+  const Tensor& x = in[BatchNorm::x];
   const auto [centre, spread, rstd, value] = normalised(x, a.eps, a.layout);
   Tensor y = value;
-  if (a.weight) y = y * over(x, in[1], a.layout);
+  if (a.weight) y = y * over(x, in[BatchNorm::weight], a.layout);
   if (a.bias) y = y + over(x, in[static_cast<std::size_t>(a.bias_input())], a.layout);
   y = cast(y, x.dtype());
   if (a.added) y = y + in.back();
@@ -121,16 +124,16 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const BatchNormAttribu
 // The statistics given as inputs only save time. They are recomputed here, so that derivatives
 // through them are included.
 std::vector<Tensor> grad_reference(std::span<const Tensor> in, const BatchNormGradAttributes& a) {
-  const Tensor& x = in[0];
+  const Tensor& x = in[BatchNormGrad::x];
   const Axes axes = other_axes(x, a.layout);
   const auto [centre, spread, rstd, value] = normalised(x, a.eps, a.layout);
-  Tensor g = cast(in[1], value.dtype());
+  Tensor g = cast(in[BatchNormGrad::grad], value.dtype());
   if (a.relu) {
-    Tensor y = a.weight ? value * over(x, in[4], a.layout) : value;
+    Tensor y = a.weight ? value * over(x, in[BatchNormGrad::weight], a.layout) : value;
     if (a.bias) y = y + over(x, cast(in.back(), x.dtype()), a.layout);
     g = where(less_equal(cast(y, x.dtype()), scalar_like(x, 0.0)), scalar_like(g, 0.0), g);
   }
-  const Tensor scale = a.weight ? rstd * over(x, in[4], a.layout) : rstd;
+  const Tensor scale = a.weight ? rstd * over(x, in[BatchNormGrad::weight], a.layout) : rstd;
   const Tensor inner = g - mean(g, axes, Keep::yes) - value * mean(g * value, axes, Keep::yes);
   return {cast(inner * scale, x.dtype()), cast(sum(g * value, axes), x.dtype()),
           cast(sum(g, axes), x.dtype())};
@@ -152,18 +155,19 @@ Tensor passed_by_sum(const GradientCall& call, const BatchNormAttributes& a) {
 // through x, so only y has a gradient.
 std::vector<Tensor> gradient(const GradientCall& call, const BatchNormAttributes& a) {
   std::vector<Tensor> result(static_cast<std::size_t>(call.input_count()));
-  if (!call.has_grad(0)) return result;
+  if (!call.has_grad(BatchNorm::y)) return result;
   const Tensor g = a.added ? passed_by_sum(call, a) : call.grad();
-  std::vector<Tensor> inputs{call.input(0), g, call.output(1), call.output(2)};
-  if (a.weight) inputs.push_back(call.input(1));
+  std::vector<Tensor> inputs{call.input(BatchNorm::x), g, call.output(BatchNorm::mean),
+                             call.output(BatchNorm::var)};
+  if (a.weight) inputs.push_back(call.input(BatchNorm::weight));
   const bool relu = a.relu && !a.added, bias = relu && a.bias;
   if (bias) inputs.push_back(call.input(a.bias_input()));
   const std::vector<Tensor> grads =
       apply(batch_norm_grad_op(), std::move(inputs),
             BatchNormGradAttributes{a.eps, a.weight, a.layout, relu, bias});
-  result[0] = grads[0];
-  if (a.weight) result[1] = grads[1];
-  if (a.bias) result[static_cast<std::size_t>(a.bias_input())] = grads[2];
+  result[BatchNorm::x] = grads[BatchNormGrad::of_x];
+  if (a.weight) result[BatchNorm::weight] = grads[BatchNormGrad::of_weight];
+  if (a.bias) result[static_cast<std::size_t>(a.bias_input())] = grads[BatchNormGrad::of_bias];
   if (a.added) result.back() = g;
   return result;
 }
@@ -185,8 +189,8 @@ BatchNormResult train(const Tensor& x, const Tensor& weight, const Tensor& bias,
       apply(batch_norm_op(), std::move(inputs),
             BatchNormAttributes{eps, static_cast<bool>(weight), static_cast<bool>(bias), layout});
   const double n = static_cast<double>(ChannelExtent(x.shape(), layout).per_channel());
-  return {outputs[0], moved(running_mean, outputs[1], momentum),
-          moved(running_var, outputs[2] * (n / (n - 1.0)), momentum)};
+  return {outputs[BatchNorm::y], moved(running_mean, outputs[BatchNorm::mean], momentum),
+          moved(running_var, outputs[BatchNorm::var] * (n / (n - 1.0)), momentum)};
 }
 
 // Each run of a channel has a fixed cost; with channels last there are no runs.

@@ -73,6 +73,17 @@ inline constexpr float lost_in<BFloat16> = 0x1p-134f;
 const Op& batch_norm_op();
 const Op& batch_norm_grad_op();
 
+// Operands in order. Where the bias and what is added come depends on what else exists: see the
+// attributes.
+struct BatchNorm {
+  enum Input : int { x, weight };
+  enum Output : int { y, mean, var };
+};
+struct BatchNormGrad {
+  enum Input : int { x, grad, mean, var, weight };
+  enum Output : int { of_x, of_weight, of_bias };
+};
+
 Kernel bind_batch_norm_cpu(const KernelRequest& request, const BatchNormAttributes& attributes);
 Kernel bind_batch_norm_cuda(const KernelRequest& request, const BatchNormAttributes& attributes);
 Kernel bind_batch_norm_grad_cpu(const KernelRequest& request,

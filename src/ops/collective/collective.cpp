@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include "ebb/bytes.h"
 #include "ebb/error.h"
 #include "ebb/node.h"
@@ -28,9 +26,9 @@ void check_blocks(const Call& call, const CollectiveAttributes& a) {
     if (call.inputs[static_cast<std::size_t>(i)] != call.inputs[0])
       call.fail_shape(fmt::format("all blocks must have one type, but block {} is {}", i,
                                   to_string(call.inputs[static_cast<std::size_t>(i)])));
-  if (a.blocks < 1 || a.blocks > a.ranks * call.count())
-    call.fail_value(fmt::format("{} ranks with {} blocks each cannot have {} in all", a.ranks,
-                                call.count(), a.blocks));
+  if (a.blocks < 1 || a.first < 0 || a.blocks > a.ranks * call.count() - a.first)
+    call.fail_value(fmt::format("{} ranks with {} blocks each cannot have {} from number {} on",
+                                a.ranks, call.count(), a.blocks, a.first));
 }
 
 Shape range_shape(const Call& call, const CollectiveAttributes& a) {
@@ -44,12 +42,12 @@ Kernel bind_alone(const KernelRequest& request, const CollectiveAttributes& a) {
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
           const CollectiveAttributes& a) {
   Cost cost = default_cost(inputs, outputs, 0.0);
-  // What the others send is written to memory and read again: their parts of a range, or their
-  // ranges of the whole, and for all_reduce both.
-  const bool both = inputs[0].shape == outputs[0].shape;
-  const Bytes range = both ? Bytes{outputs[0].bytes().count / a.ranks}
-                           : std::min(inputs[0].bytes(), outputs[0].bytes());
-  cost.moved += (both ? 2 : 1) * 2 * (a.ranks - 1) * range;
+  // What the others send, a range of each tensor, is written to memory and read again.
+  const TensorType& whole = inputs[0];
+  const Bytes range = a.shape.rank() > 0
+                          ? whole.bytes()  // gathered: the input is a range
+                          : range_elements(whole.shape.elements(), a.ranks) * size_of(whole.dtype);
+  cost.moved += 2 * (a.ranks - 1) * (static_cast<std::int64_t>(inputs.size()) * range);
   return cost;
 }
 
@@ -58,7 +56,7 @@ OpSpec<CollectiveAttributes> collective(std::string_view name, std::string_view 
   spec.cpu = bind_alone;
   spec.cuda = EBB_CUDA_KERNEL(bind_collective_alone_cuda);
   spec.cost = cost;
-  spec.recomputable = false;  // all ranks would have to run it again
+  spec.recomputable = false;  // what is summed is freed
   return spec;
 }
 
@@ -89,7 +87,7 @@ const Op& all_reduce_op() {
       return std::vector{call.inputs[0]};
     };
     spec.gradient = [](const GradientCall& call, const CollectiveAttributes& a) {
-      return repeated(all_reduce({call.grad()}, a.ranks, a.ranks, a.reduce), call.input_count());
+      return repeated(all_reduce({call.grad()}, a.ranks, a.ranks, 0, a.reduce), call.input_count());
     };
     spec.in_place = {{.output = 0, .input = 0}};
     return spec;
@@ -129,8 +127,10 @@ const Op& all_gather_op() {
     spec.gradient = [](const GradientCall& call, const CollectiveAttributes& a) {
       if (call.input_type(0).shape[0] != range_elements(a.shape.elements(), a.ranks))
         throw ValueError("[all_gather] only whole ranges have a gradient");
-      return std::vector{reduce_scatter({call.grad()}, a.ranks, a.ranks, a.reduce)};
+      return std::vector{reduce_scatter({call.grad()}, a.ranks, a.ranks, 0, a.reduce)};
     };
+    // All ranks have the same plan, so that all gather again at the same place of it.
+    spec.recomputable = true;
     return spec;
   }());
   return op;
@@ -158,12 +158,14 @@ const Op& own_range_op() {
 }
 
 Tensor all_reduce(const std::vector<Tensor>& own_blocks, std::int64_t ranks, std::int64_t blocks,
-                  Reduce reduce) {
-  return apply1(all_reduce_op(), own_blocks, CollectiveAttributes{ranks, blocks, {}, reduce});
+                  std::int64_t first, Reduce reduce) {
+  return apply1(all_reduce_op(), own_blocks,
+                CollectiveAttributes{ranks, blocks, {}, first, reduce});
 }
 Tensor reduce_scatter(const std::vector<Tensor>& own_blocks, std::int64_t ranks,
-                      std::int64_t blocks, Reduce reduce) {
-  return apply1(reduce_scatter_op(), own_blocks, CollectiveAttributes{ranks, blocks, {}, reduce});
+                      std::int64_t blocks, std::int64_t first, Reduce reduce) {
+  return apply1(reduce_scatter_op(), own_blocks,
+                CollectiveAttributes{ranks, blocks, {}, first, reduce});
 }
 Tensor all_gather(const Tensor& range, const Shape& shape, std::int64_t ranks) {
   return apply1(all_gather_op(), {range}, CollectiveAttributes{ranks, 1, shape});
@@ -220,9 +222,11 @@ LinkUse link_use(const Op& op, std::span<const TensorType> inputs,
   if (!gathers && a.reduce == Reduce::fast) {  // of the sum of a rank's blocks
     use.sent += others, ++use.exchanges;
   } else if (!gathers) {
+    // Of one block a rank, only the ranks whose blocks count send theirs: this many on average.
+    const bool some = slots == 1 && a.blocks < a.ranks;
+    use.sent += some ? Bytes{others.count * a.blocks / a.ranks} : slots * others;
     // GPUs send all blocks of a piece at once, CPUs one after the other.
     const std::int64_t pieces = pieces_of(range, a.ranks, slots, whole.dtype, kind).count;
-    use.sent += slots * others;
     use.exchanges += (kind == Device::Kind::cuda ? 1 : slots) * pieces;
   }
   if (gathers || &op == &all_reduce_op()) use.sent += others, ++use.exchanges;

@@ -5,7 +5,7 @@
 // all of `range_elements` elements; the last ranges are filled up with zeros.
 //
 // Sums are reproducible. They are over `blocks` tensors of the whole run: rank r has numbers
-// r · inputs to (r + 1) · inputs - 1, of which those from `blocks` on do not count. The sum of n
+// r · inputs to (r + 1) · inputs - 1, of which `blocks` from `first` on count. The sum of n
 // tensors is the sum of the first p plus the sum of the others, where p is the largest power of two
 // below n, whatever rank has which.
 #pragma once
@@ -27,19 +27,23 @@ struct CollectiveAttributes {
   std::int64_t ranks = 1;
   std::int64_t blocks = 1;  // of sums
   Shape shape = {};         // of a gathered tensor
+  std::int64_t first = 0;   // of the blocks of a sum
   Reduce reduce = Reduce::exact;
   bool operator==(const CollectiveAttributes&) const = default;
   void visit(auto&& field) {
     field("ranks", ranks);
     field("blocks", blocks);
     field("shape", shape);
+    field("first", first);
     constexpr std::string_view names[] = {"exact", "fast"};
     field.choice("reduce", reduce, names);
   }
 };
 
-// Ranges are aligned so that sums over pieces of this many elements do not depend on the ranks.
-inline constexpr std::int64_t range_alignment = 64;
+// Ranges are whole multiples of this many elements, so that neither the blocks of quantised state
+// (256 or 128 elements) nor the pieces of a norm lie in two ranges: their bits do not depend on the
+// ranks.
+inline constexpr std::int64_t range_alignment = 256;
 // Elements of one range.
 std::int64_t range_elements(std::int64_t elements, std::int64_t ranks);
 // The largest power of two below n, which is at least 2: where the tree of a sum divides.
@@ -51,9 +55,9 @@ const Op& all_gather_op();      // ranges, by rank -> a tensor of `shape`
 const Op& own_range_op();       // a tensor that every rank has -> this rank's range of it
 
 Tensor all_reduce(const std::vector<Tensor>& own_blocks, std::int64_t ranks, std::int64_t blocks,
-                  Reduce reduce = Reduce::exact);
+                  std::int64_t first = 0, Reduce reduce = Reduce::exact);
 Tensor reduce_scatter(const std::vector<Tensor>& own_blocks, std::int64_t ranks,
-                      std::int64_t blocks, Reduce reduce = Reduce::exact);
+                      std::int64_t blocks, std::int64_t first = 0, Reduce reduce = Reduce::exact);
 Tensor all_gather(const Tensor& range, const Shape& shape, std::int64_t ranks);
 // `after` is not read: it delays the copy until that tensor exists, where it would otherwise be
 // made at the beginning of a step and kept until it is used.

@@ -91,6 +91,7 @@ class Reduction : public Call {
         ranges_{request.in(0).shape().elements(), a.ranks,
                 range_elements(request.in(0).shape().elements(), a.ranks)},
         slots_(static_cast<std::int64_t>(request.inputs.size())),
+        first_(a.first),
         blocks_(a.blocks),
         pieces_(
             pieces_of(ranges_.range, a.ranks, slots_, request.in(0).dtype(), Device::Kind::cpu)),
@@ -120,6 +121,9 @@ class Reduction : public Call {
   }
 
  private:
+  // Whether the block of this number, from the first that counts, is part of the sum.
+  bool is_summed(std::int64_t number) const { return number >= 0 && number < blocks_; }
+
   std::int64_t size_at(std::int64_t rank, std::int64_t at) const {
     return std::clamp<std::int64_t>(ranges_.size(rank) - at, 0, pieces_.elements);
   }
@@ -130,8 +134,9 @@ class Reduction : public Call {
       const T* const block = args.in<T>(static_cast<int>(slot));
       for (std::int64_t r = 0; r < ranks_; ++r) {
         T* const place = args.scratch<T>() + (slot * ranks_ + r) * pieces_.elements;
-        const std::int64_t number = r * slots_ + slot;  // of the block that this rank receives
-        const bool counts = number < blocks_, own_counts = rank_ * slots_ + slot < blocks_;
+        const std::int64_t number = r * slots_ + slot - first_;  // of the block that is received
+        const bool counts = is_summed(number),
+                   own_counts = is_summed(rank_ * slots_ + slot - first_);
         const std::int64_t sent = own_counts ? size_at(r, at) : 0, expected = counts ? size : 0;
         send(r) = std::as_bytes(
             std::span(block + ranges_.begin(r) + at * (sent > 0), static_cast<std::size_t>(sent)));
@@ -146,7 +151,7 @@ class Reduction : public Call {
   }
 
   Ranges ranges_;
-  std::int64_t slots_, blocks_;
+  std::int64_t slots_, first_, blocks_;
   Pieces pieces_;
   bool whole_;
   std::vector<const T*> sources_;  // by block

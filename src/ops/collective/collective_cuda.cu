@@ -20,15 +20,15 @@ constexpr std::int64_t most_own =
     256;  // blocks of a rank: their addresses are a kernel's arguments
 
 // Where the blocks of a sum are: this rank's own, and the others' as they were received, block
-// `slot` of rank r at (slot · ranks + r) · stride.
+// `slot` of rank r at (slot · ranks + r) · stride. The sum begins at block `first`.
 template <class T>
 struct Blocks {
   const T* received;
-  std::int64_t stride, ranks, slots, rank;
+  std::int64_t stride, ranks, slots, rank, first;
   const T* own[most_own];
 
   __device__ const T* operator[](std::int64_t number) const {
-    const std::int64_t r = number / slots, slot = number % slots;
+    const std::int64_t r = (first + number) / slots, slot = (first + number) % slots;
     return r == rank ? own[slot] : received + (slot * ranks + r) * stride;
   }
 };
@@ -169,6 +169,7 @@ class Reduction : public Call {
         ranges_{request.in(0).shape().elements(), a.ranks,
                 range_elements(request.in(0).shape().elements(), a.ranks)},
         slots_(static_cast<std::int64_t>(request.inputs.size())),
+        first_(a.first),
         blocks_(a.blocks),
         pieces_(
             pieces_of(ranges_.range, a.ranks, slots_, request.in(0).dtype(), Device::Kind::cuda)),
@@ -201,6 +202,11 @@ class Reduction : public Call {
   }
 
  private:
+  // Whether the block of this number is part of the sum.
+  bool is_summed(std::int64_t number) const {
+    return number >= first_ && number < first_ + blocks_;
+  }
+
   std::int64_t size_at(std::int64_t rank, std::int64_t at) const {
     return std::clamp<std::int64_t>(ranges_.size(rank) - at, 0, pieces_.elements);
   }
@@ -215,7 +221,7 @@ class Reduction : public Call {
 
   // This rank's own blocks from element `at` on.
   Blocks<T> blocks_at(const KernelArgs& args, std::int64_t at) const {
-    Blocks<T> blocks{args.scratch<T>(), pieces_.elements, ranks_, slots_, rank_, {}};
+    Blocks<T> blocks{args.scratch<T>(), pieces_.elements, ranks_, slots_, rank_, first_, {}};
     for (std::int64_t slot = 0; slot < slots_; ++slot)
       blocks.own[slot] = args.in<T>(static_cast<int>(slot)) + at;
     return blocks;
@@ -226,7 +232,7 @@ class Reduction : public Call {
     send_.clear(), receive_.clear();
     for (std::int64_t slot = 0; slot < slots_; ++slot) {
       const T* const block = args.in<T>(static_cast<int>(slot));
-      const bool own_counts = rank_ * slots_ + slot < blocks_;
+      const bool own_counts = is_summed(rank_ * slots_ + slot);
       for (std::int64_t r = 0; r < ranks_; ++r) {
         if (r == rank_) continue;
         T* const place = args.scratch<T>() + (slot * ranks_ + r) * pieces_.elements;
@@ -234,7 +240,7 @@ class Reduction : public Call {
         if (const std::int64_t sent = size_at(r, at); own_counts && sent > 0)
           send_.push_back({other, reinterpret_cast<const std::byte*>(block + ranges_.begin(r) + at),
                            sent * Bytes{sizeof(T)}});
-        if (r * slots_ + slot < blocks_ && size > 0)
+        if (is_summed(r * slots_ + slot) && size > 0)
           receive_.push_back({other, reinterpret_cast<std::byte*>(place), size * Bytes{sizeof(T)}});
       }
     }
@@ -245,9 +251,12 @@ class Reduction : public Call {
 
   // --- NCCL's order
 
-  // Blocks of this rank that count, and whether any rank has not exactly one.
+  // Blocks of this rank that count, the first of them, and whether any rank has not exactly one.
+  std::int64_t first_own() const {
+    return std::clamp<std::int64_t>(first_ - rank_ * slots_, 0, slots_);
+  }
   std::int64_t own_blocks() const {
-    return std::clamp<std::int64_t>(blocks_ - rank_ * slots_, 0, slots_);
+    return std::clamp<std::int64_t>(first_ + blocks_ - rank_ * slots_, 0, slots_) - first_own();
   }
   bool adds_first() const { return slots_ > 1 || blocks_ < ranks_ * slots_; }
 
@@ -260,7 +269,7 @@ class Reduction : public Call {
       return;
     }
     Blocks<T> blocks = blocks_at(args, at);
-    blocks.ranks = 1, blocks.rank = 0, blocks.received = nullptr;
+    blocks.ranks = 1, blocks.rank = 0, blocks.first = first_own(), blocks.received = nullptr;
     launch_sum(args, blocks, own_blocks(), count, out);
   }
 
@@ -297,7 +306,7 @@ class Reduction : public Call {
   }
 
   Ranges ranges_;
-  std::int64_t slots_, blocks_;
+  std::int64_t slots_, first_, blocks_;
   Pieces pieces_;
   bool whole_, fast_;
   DType dtype_;

@@ -19,7 +19,7 @@ TEST(Collective, OneRank) {
   const std::vector<Tensor> blocks{numbers(1), numbers(2), numbers(3)};
   EXPECT_EQ(values_of(eval(all_reduce(blocks, 1, 3))), values_of(numbers(6)));
   const Tensor range = reduce_scatter(blocks, 1, 2);
-  EXPECT_EQ(range.shape(), Shape{64});
+  EXPECT_EQ(range.shape(), Shape{range_alignment});
   EXPECT_EQ(values_of(eval(all_gather(range, {3, 5}, 1))), values_of(numbers(3)));
   EXPECT_EQ(values_of(eval(all_gather(own_range(blocks[2], 1), {15}, 1))),
             std::vector<double>(15, 3.0));
@@ -27,7 +27,8 @@ TEST(Collective, OneRank) {
 
 TEST(Collective, RefusesWrongCalls) {
   expect_error([] { all_reduce({zeros({3}), zeros({4})}, 2, 2); }, {"[all_reduce]", "one type"});
-  expect_error([] { all_reduce({zeros({3})}, 2, 3); }, {"[all_reduce]", "3 in all"});
+  expect_error([] { all_reduce({zeros({3})}, 2, 3); }, {"[all_reduce]", "3 from number 0"});
+  expect_error([] { all_reduce({zeros({3})}, 3, 2, 2); }, {"[all_reduce]", "2 from number 2"});
   expect_error([] { all_reduce({zeros({3}, i64)}, 2, 2); }, {"[all_reduce]"});
   expect_error([] { all_gather(zeros({64}), {200}, 3); }, {"[all_gather]", "too few"});
   expect_error([] { all_gather(zeros({8, 8}), {64}, 1); }, {"[all_gather]"});
@@ -123,21 +124,36 @@ TEST(CollectiveRanks, SumsHaveTheBitsOfTheTree) {
       }
 }
 
+// A sum of some ranks' blocks: a subtree of the whole sum.
+TEST(CollectiveRanks, SumsOfSomeBlocks) {
+  const Shape shape{7, 31};
+  std::vector<Tensor> all;
+  for (std::int64_t b = 0; b < 4; ++b) all.push_back(block(b, shape, f32));
+  const std::vector<double> whole = values_of(eval(tree(all, 1, 3)));
+  on_ranks(4, [&](const std::shared_ptr<Communicator>& rank) {
+    const std::vector<Tensor> own{all[static_cast<std::size_t>(rank->rank())]};
+    const auto results = run_on(
+        rank, {all_reduce(own, 4, 2, 1), all_gather(reduce_scatter(own, 4, 2, 1), shape, 4)});
+    EXPECT_EQ(values_of(results[0]), whole);
+    EXPECT_EQ(values_of(results[1]), whole);
+  });
+}
+
 // The gradient of a collective is one: of a sum that every rank squares, the sum of all their
 // gradients.
 TEST(CollectiveRanks, GradientsAreSums) {
   on_ranks(3, [](const std::shared_ptr<Communicator>& rank) {
     const double own = rank->rank() + 1.0;
-    const Variable x(full({5}, own, f64)), r(full({64}, own, f64));
+    const Variable x(full({5}, own, f64)), r(full({range_alignment}, own, f64));
     const Tensor total = all_reduce({x}, 3, 3);
-    const Tensor whole = all_gather(r, {150}, 3);
+    const Tensor whole = all_gather(r, {600}, 3);
     const auto results =
         run_on(rank, {grad(sum(square(total)), {x})[0], grad(sum(square(whole)), {r})[0]});
     for (const double value : values_of(results[0])) EXPECT_EQ(value, 3 * 2 * 6.0);
-    // Every rank squares every element; the last range ends after 150 - 2 · 64 elements.
+    // Every rank squares every element; the last range ends after 600 - 2 · 256 elements.
     const std::vector<double> ranges = values_of(results[1]);
     for (std::size_t i = 0; i < ranges.size(); ++i)
-      EXPECT_EQ(ranges[i], rank->rank() == 2 && i >= 22 ? 0.0 : 3 * 2 * own);
+      EXPECT_EQ(ranges[i], rank->rank() == 2 && i >= 88 ? 0.0 : 3 * 2 * own);
   });
 }
 

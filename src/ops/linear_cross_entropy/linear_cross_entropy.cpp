@@ -12,9 +12,6 @@
 
 namespace ebb {
 
-const Op& linear_cross_entropy_op();
-const Op& linear_cross_entropy_grad_op();
-
 namespace {
 
 std::vector<TensorType> infer(const Call& call, const LinearCrossEntropyAttributes& a) {
@@ -34,13 +31,15 @@ std::vector<TensorType> infer(const Call& call, const LinearCrossEntropyAttribut
 
 std::vector<TensorType> infer_grad(const Call& call, const LinearCrossEntropyGradAttributes& a) {
   const std::vector<TensorType> forward = infer(call, a.forward);
-  if (call.inputs[3] != forward[1])
-    call.fail_shape(fmt::format("the logsumexp must be {}", to_string(forward[1])));
-  if (call.inputs[4] != forward[0])
-    call.fail_shape(fmt::format("the gradient must be {}", to_string(forward[0])));
+  if (call.inputs[LinearCrossEntropyGrad::logsumexp] != forward[LinearCrossEntropy::logsumexp])
+    call.fail_shape(
+        fmt::format("the logsumexp must be {}", to_string(forward[LinearCrossEntropy::logsumexp])));
+  if (call.inputs[LinearCrossEntropyGrad::grad] != forward[LinearCrossEntropy::losses])
+    call.fail_shape(
+        fmt::format("the gradient must be {}", to_string(forward[LinearCrossEntropy::losses])));
   std::vector<TensorType> outputs;
-  if (a.x) outputs.push_back(call.inputs[0]);
-  if (a.weight) outputs.push_back(call.inputs[1]);
+  if (a.x) outputs.push_back(call.inputs[LinearCrossEntropy::x]);
+  if (a.weight) outputs.push_back(call.inputs[LinearCrossEntropy::weight]);
   return outputs;
 }
 
@@ -48,10 +47,10 @@ std::vector<TensorType> infer_joint(const Call& call,
                                     const LinearCrossEntropyJointAttributes& joint) {
   const LinearCrossEntropyGradAttributes& a = joint.backward;
   std::vector<TensorType> outputs = {infer(call, a.forward)[0]};
-  if (call.inputs[3] != outputs[0])
+  if (call.inputs[LinearCrossEntropyJoint::grad] != outputs[0])
     call.fail_shape(fmt::format("the gradient must be {}", to_string(outputs[0])));
-  if (a.x) outputs.push_back(call.inputs[0]);
-  if (a.weight) outputs.push_back(call.inputs[1]);
+  if (a.x) outputs.push_back(call.inputs[LinearCrossEntropy::x]);
+  if (a.weight) outputs.push_back(call.inputs[LinearCrossEntropy::weight]);
   return outputs;
 }
 
@@ -102,8 +101,9 @@ std::vector<Tensor> reference_grad(std::span<const Tensor> in,
   const DType wide = statistics_dtype(in[0].dtype());
   const Tensor x = cast(in[0], wide), weight = cast(in[1], wide);
   std::vector<Tensor> result =
-      from_logits(cross_entropy_rows_grad(linear(x, weight), in[2], in[4], a.forward.loss), x,
-                  weight, a.x, a.weight);
+      from_logits(cross_entropy_rows_grad(linear(x, weight), in[LinearCrossEntropyGrad::targets],
+                                          in[LinearCrossEntropyGrad::grad], a.forward.loss),
+                  x, weight, a.x, a.weight);
   for (Tensor& t : result) t = cast(t, in[0].dtype());
   return result;
 }

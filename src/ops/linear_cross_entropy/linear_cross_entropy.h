@@ -33,6 +33,22 @@ struct LinearCrossEntropyGradAttributes {
   }
 };
 
+// Operands in order: those of forward, and what backward and both together read after them, where
+// `grad` is the gradient of the losses.
+struct LinearCrossEntropy {
+  enum Input : int { x, weight, targets };
+  enum Output : int { losses, logsumexp };
+};
+struct LinearCrossEntropyGrad {
+  enum Input : int { x, weight, targets, logsumexp, grad };
+};
+struct LinearCrossEntropyJoint {
+  enum Input : int { x, weight, targets, grad };
+};
+
+const Op& linear_cross_entropy_op();
+const Op& linear_cross_entropy_grad_op();
+
 Kernel bind_linear_cross_entropy_cpu(const KernelRequest& request,
                                      const LinearCrossEntropyAttributes& a);
 Kernel bind_linear_cross_entropy_cuda(const KernelRequest& request,

@@ -7,10 +7,7 @@
 #include "ops/loss/loss.h"
 #include "support/op_check.h"
 
-namespace ebb {
-const Op& linear_cross_entropy_op();
-const Op& linear_cross_entropy_grad_op();
-}  // namespace ebb
+namespace ebb {}  // namespace ebb
 
 namespace ebb::test {
 namespace {

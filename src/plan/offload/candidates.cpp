@@ -7,7 +7,7 @@
 #include "ops/leaf/leaf.h"
 #include "ops/transfer/transfer.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 // The numbers below `count` in an order whose every beginning is spread evenly over them: that of
@@ -211,4 +211,4 @@ Placement place(const std::vector<Candidate>& candidates, Bytes bytes, const Pla
   return placement;
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

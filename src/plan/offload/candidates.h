@@ -7,7 +7,7 @@
 #include "plan/offload/placement.h"
 #include "plan/planner.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 // A variable, or a result of forward that backward reads much later.
 struct Candidate {
@@ -32,4 +32,4 @@ std::vector<Candidate> candidates(const Planner& planner);
 // are outside the device. Variables whose tier is decided are there in any case.
 Placement place(const std::vector<Candidate>& candidates, Bytes bytes, const Planner& planner);
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -10,7 +10,7 @@
 #include "ops/transfer/transfer.h"
 #include "passes/rewrite.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 class Insertion {
@@ -126,4 +126,4 @@ OrderedGraph with_transfers(const Graph& graph, const Order& order, const Placem
   return Insertion(graph, placement).run(order);
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -9,7 +9,7 @@
 #include "ebb/tier.h"
 #include "plan/schedule.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 struct Placement {
   // A result of forward that is not on the device between two of its readers.
@@ -37,4 +37,4 @@ struct OrderedGraph {
 // the search that decides about recomputation also fetches more often.
 OrderedGraph with_transfers(const Graph& graph, const Order& order, const Placement& placement);
 
-}  // namespace ebb
+}  // namespace ebb::planning

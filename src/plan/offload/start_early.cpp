@@ -9,7 +9,7 @@
 #include "plan/arena_layout.h"
 #include "plan/lanes.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 class StartEarly {
@@ -120,4 +120,4 @@ std::vector<InstructionId> positions_of(std::span<const std::shared_ptr<Node>> b
   return result;
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

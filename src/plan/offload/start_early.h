@@ -8,7 +8,7 @@
 #include "plan/lower.h"
 #include "plan/schedule.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 // The order with its fetches moved forward: each by the time that it and the fetches after it take,
 // as far as at most `limit` bytes are live at once, or the plan's peak if that is more. `lowered`
@@ -19,4 +19,4 @@ Order start_early(const Lowered& lowered, const Order& order, Bytes limit);
 std::vector<InstructionId> positions_of(std::span<const std::shared_ptr<Node>> before,
                                         std::span<const std::shared_ptr<Node>> after);
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -9,7 +9,7 @@
 #include "ebb/error.h"
 #include "plan/offload/candidates.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 constexpr int most_made = 3;  // plans that are made of the best offers
@@ -150,4 +150,4 @@ KeptBudget least_in_tiers(Planner& resident) {
   return Planner::kept(TierSearch(resident).least_plan());
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -6,7 +6,7 @@
 #include "ebb/plan.h"
 #include "plan/planner.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 // Whether the options allow other tiers, or some of the graph's variables are there already.
 bool uses_tiers(const Planner& resident);
@@ -19,4 +19,4 @@ PlanResult plan_in_tiers(Planner& resident);
 // The smallest budget of the device, within the budgets of the other tiers.
 KeptBudget least_in_tiers(Planner& resident);
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 // The region of every step; 0: none. Steps of backward belong to no region.
@@ -288,4 +288,4 @@ std::unique_ptr<const Strategy> segment_strategy(std::int64_t segment) {
 }
 std::unique_ptr<const Strategy> selective_strategy() { return std::make_unique<Selective>(); }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -3,7 +3,7 @@
 
 #include "plan/recompute/strategy.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 std::unique_ptr<const Strategy> keep_all_strategy();
 std::unique_ptr<const Strategy> marked_strategy();
@@ -12,4 +12,4 @@ std::unique_ptr<const Strategy> sqrt_strategy();
 std::unique_ptr<const Strategy> segment_strategy(std::int64_t segment);
 std::unique_ptr<const Strategy> selective_strategy();
 
-}  // namespace ebb
+}  // namespace ebb::planning

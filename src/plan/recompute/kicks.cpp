@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 constexpr int most_changes = 8;
@@ -54,4 +54,4 @@ void Kicks::insert(Runs& runs, int at) {
   } while (below(2) == 0);
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -6,7 +6,7 @@
 
 #include "plan/recompute/simulation.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 class Kicks {
  public:
@@ -25,4 +25,4 @@ class Kicks {
   std::mt19937_64 random_{20};  // fixed seed: planning is deterministic
 };
 
-}  // namespace ebb
+}  // namespace ebb::planning

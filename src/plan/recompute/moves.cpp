@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 constexpr std::size_t longest_chain = 96;  // steps to recompute one value; more are never cheap
@@ -157,4 +157,4 @@ void MoveFinder::price(Move& move, Missing missing, double least_score) {
   move.score = freed / std::max(ms, 1e-9);
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -6,7 +6,7 @@
 
 #include "plan/recompute/simulation.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 // Recomputes a value just before a run that reads it, instead of keeping it until then.
 struct Move {
@@ -61,4 +61,4 @@ class MoveFinder {
   std::size_t count_ = 0;
 };
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace ebb {
+namespace ebb::planning {
 
 class RangeMax {
  public:
@@ -67,4 +67,4 @@ class RangeMax {
   std::vector<std::int64_t> most_, added_;
 };
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -5,7 +5,7 @@
 #include "ops/leaf/leaf.h"
 #include "passes/rewrite.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 class Rebuild {
@@ -67,4 +67,4 @@ Graph rebuild(const Graph& graph, std::span<const std::shared_ptr<Node>> nodes,
   return Rebuild(nodes, model).run(graph, runs);
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -8,7 +8,7 @@
 #include "plan/recompute/kicks.h"
 #include "plan/recompute/range_max.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 // A batch contains only moves with at least this share of the best score, since scores change after
@@ -337,4 +337,4 @@ Runs Search::least(std::span<const Runs> starts) {
   return std::move(best.runs);
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -12,7 +12,7 @@
 #include "plan/recompute/moves.h"
 #include "plan/recompute/simulation.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 class Search {
  public:
@@ -68,4 +68,4 @@ class Search {
   double work_ = 0.0;  // number of runs simulated so far
 };
 
-}  // namespace ebb
+}  // namespace ebb::planning

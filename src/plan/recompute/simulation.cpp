@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-namespace ebb {
+namespace ebb::planning {
 
 Runs keep_all(const StepModel& model) {
   Runs runs(model.steps.size());
@@ -231,4 +231,4 @@ void Simulation::sweep(const Runs& runs) {
   }
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

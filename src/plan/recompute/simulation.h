@@ -7,7 +7,7 @@
 
 #include "plan/recompute/step_model.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 // Steps in the order in which they run; a recomputed step occurs more than once. A list is valid if
 // every value is made before it is read, and
@@ -103,4 +103,4 @@ class Simulation {
   std::int64_t peak_ = 0;
 };
 
-}  // namespace ebb
+}  // namespace ebb::planning

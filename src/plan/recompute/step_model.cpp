@@ -5,7 +5,7 @@
 #include "ebb/storage.h"
 #include "ops/transfer/transfer.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 // Copies to and from other tiers overlap with other work. The search takes a small part of their
@@ -95,4 +95,4 @@ double StepModel::keep_all_ms() const {
   return total;
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -8,7 +8,7 @@
 
 #include "ebb/plan.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 // An output of one instruction, or an input. It has a buffer of its own until its last reader.
 struct ModelValue {
@@ -53,4 +53,4 @@ struct StepModel {
   double keep_all_ms() const;
 };
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -1,9 +1,10 @@
 #include "plan/recompute/strategy.h"
 
+#include "plan/gathers.h"
 #include "plan/recompute/by_hand.h"
 #include "plan/recompute/search.h"
 
-namespace ebb {
+namespace ebb::planning {
 namespace {
 
 class Greedy : public Strategy {
@@ -20,21 +21,21 @@ class Automatic : public Strategy {
   }
 };
 
-}  // namespace
+// A strategy with a fixed rule, which says nothing about gathered weights.
+class Regathering : public Strategy {
+ public:
+  explicit Regathering(std::unique_ptr<const Strategy> rule) : rule_(std::move(rule)) {}
+  std::string_view name() const override { return rule_->name(); }
+  Runs decide(const Question& q) const override { return gather_again(q, rule_->decide(q)); }
 
-std::vector<Runs> hand_made(const Question& question) {
-  std::vector<Runs> starts;
-  for (const auto& strategy : {selective_strategy(), blocks_strategy(), sqrt_strategy()})
-    starts.push_back(strategy->decide(question));
-  return starts;
-}
+ private:
+  std::unique_ptr<const Strategy> rule_;
+};
 
-std::unique_ptr<const Strategy> make_strategy(const Recompute& recompute) {
+std::unique_ptr<const Strategy> rule_of(const Recompute& recompute) {
   switch (recompute.mode) {
     case Recompute::Mode::marked:
       return marked_strategy();
-    case Recompute::Mode::none:
-      break;
     case Recompute::Mode::blocks:
       return blocks_strategy();
     case Recompute::Mode::sqrt:
@@ -43,12 +44,34 @@ std::unique_ptr<const Strategy> make_strategy(const Recompute& recompute) {
       return segment_strategy(recompute.segment);
     case Recompute::Mode::selective:
       return selective_strategy();
+    default:
+      return keep_all_strategy();
+  }
+}
+
+}  // namespace
+
+std::vector<Runs> hand_made(const Question& question) {
+  std::vector<Runs> starts;
+  for (const auto& strategy : {selective_strategy(), blocks_strategy(), sqrt_strategy()}) {
+    starts.push_back(strategy->decide(question));
+    Runs gathered = gather_again(question, starts.back());
+    if (gathered != starts.back()) starts.push_back(std::move(gathered));
+  }
+  return starts;
+}
+
+std::unique_ptr<const Strategy> make_strategy(const Recompute& recompute) {
+  switch (recompute.mode) {
+    case Recompute::Mode::none:
+      return keep_all_strategy();
     case Recompute::Mode::greedy:
       return std::make_unique<Greedy>();
     case Recompute::Mode::automatic:
       return std::make_unique<Automatic>();
+    default:
+      return std::make_unique<Regathering>(rule_of(recompute));
   }
-  return keep_all_strategy();
 }
 
-}  // namespace ebb
+}  // namespace ebb::planning

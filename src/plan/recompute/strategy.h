@@ -9,7 +9,7 @@
 #include "ebb/plan.h"
 #include "plan/recompute/simulation.h"
 
-namespace ebb {
+namespace ebb::planning {
 
 struct Question {
   const Plan& plan;  // without recomputation
@@ -42,4 +42,4 @@ int last_in_forward(const StepModel& model, int value);
 Runs freed_after_forward(const StepModel& model, const std::vector<int>& values,
                          const std::optional<std::vector<int>>& held = {});
 
-}  // namespace ebb
+}  // namespace ebb::planning

@@ -54,10 +54,11 @@ function tensorsTable(stack) {
   const { path, op, type, category, bytes, first, last, offset } = stack.timeline.buffers;
   const alive = stack.alive(stack.timeline.peak_instruction).map(({ buffer }) => buffer).sort((a, b) => bytes[b] - bytes[a]);
   const size = bytesLike(bytes[alive[0]] ?? 0);
-  return folded([["Tensor"], ["Type", "type"], ["Made by"], ["Category", "nowrap"], ["Life", "number"], ["Bytes", "number"]],
+  return folded([["Tensor"], ["Type", "type"], ["Made by"], ...(stack.timeline.sources ? [["Source", "source"]] : []), ["Category", "nowrap"], ["Life", "number"], ["Bytes", "number"]],
     alive.slice(0, 200).map((b) => {
       const name = stack.timeline.categories[category[b]];
       return [stack.place(path[b]), type ? stack.names[type[b]] : "", html("code", {}, stack.names[op[b]]),
+        ...(stack.timeline.sources ? [stack.source(path[b])] : []),
         html("span", {}, html("span", { class: "swatch", style: `background:${categoryColour(name)}` }), categoryLabels[name]),
         offset[b] < 0 ? "stays" : `${first[b]}–${last[b]}`, size(bytes[b])];
     }), { label: "Tensors at the peak", empty: "Nothing is alive." });

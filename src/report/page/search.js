@@ -1,8 +1,8 @@
-// Finds tensors by module, op, category or type.
+// Finds tensors by module, line of source code, op, category or type.
 class Search {
   constructor({ onFind }) {
     this.onFind = onFind;
-    this.input = html("input", { type: "search", id: "find", placeholder: "attn, matmul, float32 (…", autocomplete: "off", spellcheck: "false",
+    this.input = html("input", { type: "search", id: "find", placeholder: "attn, matmul, gpt2.cpp:57, float32 (…", autocomplete: "off", spellcheck: "false",
       "aria-controls": "found", oninput: () => this.update(), onkeydown: (event) => this.key(event) });
     this.list = html("ul", { id: "found", class: "found", hidden: true, onkeydown: (event) => this.keyInList(event) });
     this.count = html("span", { class: "label", role: "status" });
@@ -12,7 +12,7 @@ class Search {
   show(stack) {
     this.stack = stack;
     const { path, op, type, category } = stack.timeline.buffers;
-    this.texts = path.map((p, b) => [stack.place(p), stack.names[op[b]], type ? stack.names[type[b]] : "", categoryLabels[stack.timeline.categories[category[b]]]]
+    this.texts = path.map((p, b) => [stack.place(p), stack.source(p), stack.names[op[b]], type ? stack.names[type[b]] : "", categoryLabels[stack.timeline.categories[category[b]]]]
       .join(" ").toLowerCase());
     this.update();
   }
@@ -33,7 +33,8 @@ class Search {
       : `${formatCount(found.length)} found, ${formatBytes(all)} in all${found.length > most ? `; the ${most} largest are shown` : ""}`;
     this.list.replaceChildren(...found.slice(0, most).map((b) => html("li", {}, html("button", { type: "button", "data-buffer": b, onclick: () => this.onFind(b) },
       html("span", { class: "swatch", style: `background:${categoryColour(this.stack.timeline.categories[category[b]])}` }),
-      html("span", { class: "found-name" }, this.stack.place(path[b])),
+      html("span", { class: "found-name" }, this.stack.place(path[b]),
+        this.stack.source(path[b]) && html("span", { class: "found-source" }, this.stack.source(path[b]))),
       html("span", { class: "found-kind" }, `${this.stack.names[op[b]]}${type && this.stack.names[type[b]] ? `, ${this.stack.names[type[b]]}` : ""}, ${offset[b] < 0 ? "stays" : `instructions ${first[b]} to ${last[b]}`}`),
       html("span", { class: "found-bytes" }, like(bytes[b]))))));
   }

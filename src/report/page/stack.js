@@ -86,6 +86,13 @@ class Stack {
   place(name) {
     return this.names[name] || topLevel;
   }
+  // The line of source code that made the module which a tensor or a kernel lies in; empty where no module is named.
+  source(name) {
+    const { sources } = this.timeline;
+    for (let path = this.names[name]; sources && path; path = path.slice(0, Math.max(0, path.lastIndexOf("."))))
+      if (Object.hasOwn(sources, path)) return sources[path];
+    return "";
+  }
   instruction(i) {
     const { op, path } = this.timeline.instructions;
     return `${this.names[op[i]]} in ${this.place(path[i])}`;
@@ -97,6 +104,7 @@ class Stack {
     const copy = this.copies().get(i), time = this.times()[i];
     return [
       [this.place(path[i]), "tip-title"],
+      [this.source(path[i]), "tip-source"],
       [copy ? `${this.names[op[i]]}, ${formatBytes(copy)}${time > 0 ? `, ${formatBytes(copy / (time / 1000))}/s` : ""}` : `${this.names[op[i]]}, ${this.timeline.phases[phase[i]]}`, "tip-kind"],
       [lane && this.timeline.lanes[lane[i]] === "beside" ? "beside the other kernels" : ""],
       [measured_ms.length ? `${formatMs(measured_ms[i])} measured, ${formatMs(ms[i])} predicted` : `${formatMs(ms[i])} predicted`],
@@ -120,6 +128,7 @@ class Stack {
     const stays = offset[b] < 0;
     return [
       [this.place(path[b]), "tip-title"],
+      [this.source(path[b]), "tip-source"],
       [type ? this.names[type[b]] : ""],
       [`${categoryLabels[name]}${stays ? "" : `, made by ${this.names[op[b]]}`}`, "tip-kind"],
       [`${formatBytes(bytes[b])}, ${formatShare(bytes[b] / this.most)} of the peak`],

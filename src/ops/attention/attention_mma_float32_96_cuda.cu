@@ -1,0 +1,8 @@
+#include "ops/attention/attention_mma.cuh"
+
+namespace ebb::attention {
+
+template void forward_mma<float, 96>(const KernelArgs&, const CudaProblem&,
+                                     const ForwardArgs<float>&);
+
+}  // namespace ebb::attention
