@@ -103,6 +103,7 @@ nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Rea
                                 {"threads", threads()},
                                 {"planned_peak_bytes", result.peak.count},
                                 {"measured_peak_bytes", result.measured.count},
+                                {"held_bytes", trainee.resident().count},
                                 {"fixed_bytes", result.fixed.count},
                                 {"step_ms", result.loop.step_ms}};
   if (!gpu) fields["waited_ms"] = clock.waited_ms;

@@ -92,7 +92,7 @@ const Op& all_reduce_op() {
       return std::vector{call.inputs[0]};
     };
     spec.gradient = [](const GradientCall& call, const CollectiveAttributes& a) {
-      return repeated(all_reduce({call.grad()}, a.ranks, a.ranks, a.reduce), call.input_count());
+      return repeated(all_reduce({call.grad()}, a.ranks, a.ranks, 0, a.reduce), call.input_count());
     };
     spec.in_place = {{.output = 0, .input = 0}};
     return spec;
