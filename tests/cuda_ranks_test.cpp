@@ -99,7 +99,7 @@ TEST(CudaRanks, RefusesWhatNcclCannotDo) {
   expect_error(
       [] {
         plan_program({.inputs = {},
-                      .outputs = {all_reduce({zeros({3})}, 2, 2, Reduce::fast)},
+                      .outputs = {all_reduce({zeros({3})}, 2, 2, 0, Reduce::fast)},
                       .updates = {}});
       },
       {"[all_reduce]", "NCCL", "GPUs"});

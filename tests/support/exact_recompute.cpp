@@ -7,6 +7,8 @@
 #include <stdexcept>
 
 namespace ebb::test {
+
+using namespace planning;
 namespace {
 
 using Set = std::uint64_t;  // of values

@@ -11,7 +11,6 @@
 
 namespace ebb::test {
 
-using planning::ModelStep;
 using planning::Runs;
 using planning::StepModel;
 

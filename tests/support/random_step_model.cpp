@@ -7,6 +7,8 @@
 #include <utility>
 
 namespace ebb::test {
+
+using namespace planning;
 namespace {
 
 class Builder {

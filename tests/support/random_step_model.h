@@ -7,7 +7,6 @@
 
 namespace ebb::test {
 
-using planning::ModelStep;
 using planning::StepModel;
 
 // Layers forward and backward with their updates, some with skips, statistics, cheap steps that
