@@ -85,8 +85,8 @@ def main():
                   f"{ours['planned_peak_bytes'] / mib:8.0f} {ours['measured_peak_bytes'] / mib:8.0f} {theirs['peak_bytes'] / mib:8.0f} "
                   f"{row['memory_ratio']:6.3f} {memory_aim:5.2f}", flush=True)
         results.append(row)
-    if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        if options.json:  # after every row: a command that is cut off keeps those before
+            pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
