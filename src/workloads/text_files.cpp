@@ -123,6 +123,40 @@ TextFiles text_files(const fs::path& path) {
   return {*train, *test};
 }
 
+namespace {
+
+// What the files of all these tokenizers have in common.
+std::string tokenizer_json(const nlohmann::ordered_json& normalizer,
+                           const nlohmann::ordered_json& pre_tokenizer,
+                           const nlohmann::ordered_json& decoder,
+                           const nlohmann::ordered_json& model) {
+  const nlohmann::ordered_json file{{"version", "1.0"},
+                                    {"truncation", nullptr},
+                                    {"padding", nullptr},
+                                    {"added_tokens", nlohmann::ordered_json::array()},
+                                    {"normalizer", normalizer},
+                                    {"pre_tokenizer", pre_tokenizer},
+                                    {"post_processor", nullptr},
+                                    {"decoder", decoder},
+                                    {"model", model}};
+  return json_text(file, 1) + "\n";
+}
+
+// Without merges, byte-pair encoding gives each character its own token.
+nlohmann::ordered_json characters_model(const nlohmann::ordered_json& vocabulary) {
+  return {{"type", "BPE"},
+          {"dropout", nullptr},
+          {"unk_token", nullptr},
+          {"continuing_subword_prefix", nullptr},
+          {"end_of_word_suffix", nullptr},
+          {"fuse_unk", false},
+          {"byte_fallback", false},
+          {"vocab", vocabulary},
+          {"merges", nlohmann::ordered_json::array()}};
+}
+
+}  // namespace
+
 std::string byte_tokenizer_json() {
   const text::ByteAlphabet alphabet;
   nlohmann::ordered_json vocabulary = nlohmann::ordered_json::object();
@@ -135,51 +169,14 @@ std::string byte_tokenizer_json() {
                                           {"add_prefix_space", false},
                                           {"trim_offsets", true},
                                           {"use_regex", false}};
-  const nlohmann::ordered_json file{{"version", "1.0"},
-                                    {"truncation", nullptr},
-                                    {"padding", nullptr},
-                                    {"added_tokens", nlohmann::ordered_json::array()},
-                                    {"normalizer", nullptr},
-                                    {"pre_tokenizer", byte_level},
-                                    {"post_processor", nullptr},
-                                    {"decoder", byte_level},
-                                    {"model",
-                                     {{"type", "BPE"},
-                                      {"dropout", nullptr},
-                                      {"unk_token", nullptr},
-                                      {"continuing_subword_prefix", nullptr},
-                                      {"end_of_word_suffix", nullptr},
-                                      {"fuse_unk", false},
-                                      {"byte_fallback", false},
-                                      {"vocab", vocabulary},
-                                      {"merges", nlohmann::ordered_json::array()}}}};
-  return json_text(file, 1) + "\n";
+  return tokenizer_json(nullptr, byte_level, byte_level, characters_model(vocabulary));
 }
 
-// Without merges, byte-pair encoding gives each character its own token.
 std::string character_tokenizer_json(const std::vector<std::string>& characters) {
   nlohmann::ordered_json vocabulary = nlohmann::ordered_json::object();
   for (std::size_t token = 0; token < characters.size(); ++token)
     vocabulary[characters[token]] = token;
-  const nlohmann::ordered_json file{{"version", "1.0"},
-                                    {"truncation", nullptr},
-                                    {"padding", nullptr},
-                                    {"added_tokens", nlohmann::ordered_json::array()},
-                                    {"normalizer", nullptr},
-                                    {"pre_tokenizer", nullptr},
-                                    {"post_processor", nullptr},
-                                    {"decoder", {{"type", "Fuse"}}},
-                                    {"model",
-                                     {{"type", "BPE"},
-                                      {"dropout", nullptr},
-                                      {"unk_token", nullptr},
-                                      {"continuing_subword_prefix", nullptr},
-                                      {"end_of_word_suffix", nullptr},
-                                      {"fuse_unk", false},
-                                      {"byte_fallback", false},
-                                      {"vocab", vocabulary},
-                                      {"merges", nlohmann::ordered_json::array()}}}};
-  return json_text(file, 1) + "\n";
+  return tokenizer_json(nullptr, nullptr, {{"type", "Fuse"}}, characters_model(vocabulary));
 }
 
 // A WordPiece model whose tokens are whole words: a word that is not among them cannot be put
@@ -188,23 +185,15 @@ std::string word_tokenizer_json(const data::Vocabulary& words) {
   nlohmann::ordered_json vocabulary = nlohmann::ordered_json::object();
   for (std::int64_t token = 0; token < words.size(); ++token) vocabulary[words.word(token)] = token;
   const std::string no_continuation = "\x01";  // white space splits words, so that none has it
-  const nlohmann::ordered_json file{
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", nlohmann::ordered_json::array()},
-      {"normalizer",
-       {{"type", "Replace"}, {"pattern", {{"String", "\n"}}}, {"content", " <eos> "}}},
-      {"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
-      {"post_processor", nullptr},
-      {"decoder", {{"type", "WordPiece"}, {"prefix", no_continuation}, {"cleanup", false}}},
-      {"model",
-       {{"type", "WordPiece"},
-        {"unk_token", "<unk>"},
-        {"continuing_subword_prefix", no_continuation},
-        {"max_input_chars_per_word", 1 << 16},
-        {"vocab", vocabulary}}}};
-  return json_text(file, 1) + "\n";
+  return tokenizer_json(
+      {{"type", "Replace"}, {"pattern", {{"String", "\n"}}}, {"content", " <eos> "}},
+      {{"type", "WhitespaceSplit"}},
+      {{"type", "WordPiece"}, {"prefix", no_continuation}, {"cleanup", false}},
+      {{"type", "WordPiece"},
+       {"unk_token", "<unk>"},
+       {"continuing_subword_prefix", no_continuation},
+       {"max_input_chars_per_word", 1 << 16},
+       {"vocab", vocabulary}});
 }
 
 }  // namespace ebb::workloads
