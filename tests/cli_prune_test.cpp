@@ -128,6 +128,10 @@ TEST(CommandLinePrune, BadInput) {
                  "heads of a BERT model cannot be removed");
   expect_failure("prune" + model("bert") + save + " --keep 0.5 --structure blocks", 1,
                  "no block of the model can be removed");
+  // A model without a classifier would be saved with random numbers in its place.
+  expect_failure("prune --model " + (golden_models / "../families/bert_masked").string() + save +
+                     " --keep 0.5",
+                 1, "it has no bert.pooler.dense.weight");
   std::ofstream(folder / "text.txt") << "some text";
   expect_failure(gpt2 + " --keep 0.5 --data " + (folder / "text.txt").string(), 1,
                  "needs a tokenizer.json");

@@ -44,6 +44,11 @@ template <class Model>
 std::unique_ptr<Model> load(io::OpenFolder<Model> (*open)(const fs::path&, Device, DType),
                             const fs::path& folder) {
   const io::OpenFolder<Model> shapes = open(folder, device::cpu, f32);
+  if (const auto& missing = shapes.model->origin().initialised; !missing.empty())
+    throw FileError(fmt::format(
+        "{}: it has no {}, which would start from random numbers; train the model and prune what "
+        "is saved",
+        folder.string(), fmt::join(missing, ", ")));
   const std::string path = shapes.model->parameters().front().path;
   const DType stored = shapes.weights.at(path).type.dtype;
   io::OpenFolder<Model> opened =
