@@ -208,6 +208,12 @@ TEST_F(MaskedWordsFolder, WrongUseIsToldPlainly) {
                 " --batch 4 2>&1")
                 .code,
             0);
+  // Evaluated as a classifier, its head would be random numbers.
+  const Outcome random =
+      run("eval --model " + model.string() + " --text " + (place_ / "l.jsonl").string() + " 2>&1");
+  EXPECT_NE(random.code, 0);
+  EXPECT_NE(random.output.find("it has no bert.pooler.dense.weight"), std::string::npos)
+      << random.output;
   Json tokenizer = read_json(model / "tokenizer.json");
   tokenizer["added_tokens"].erase(2), tokenizer["model"]["vocab"].erase("[MASK]");
   std::ofstream(model / "tokenizer.json") << tokenizer;

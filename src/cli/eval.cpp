@@ -1,5 +1,6 @@
 // `ebb eval`: how well a model from a Hugging Face folder does on text or tokens.
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -85,7 +86,10 @@ class Eval : public Verb {
       pack_calibrated();
     else if (base_)
       nn::adapt(*folder_.module, {.base = low_bits_by_name(*base_)});
-    if (adapter_) io::load_adapter(*adapter_, *folder_.module);
+    if (adapter_)
+      io::load_adapter(*adapter_, *folder_.module);
+    else
+      require_trained_head();
     if (!folder_.lm && !tokens_.empty())
       throw FileError(fmt::format(
           "{}: a classifier does not predict the next token, so that --tokens is not for it; it "
@@ -111,6 +115,16 @@ class Eval : public Verb {
   }
 
  private:
+  // A head that the folder does not have would start from random numbers. An adapter may bring it.
+  void require_trained_head() const {
+    const auto* model = dynamic_cast<const models::HasOrigin*>(folder_.module.get());
+    if (!model || model->origin().initialised.empty()) return;
+    throw FileError(fmt::format(
+        "{}: it has no {}, which would start from random numbers; train the model and evaluate "
+        "what is saved",
+        model_.string(), fmt::join(model->origin().initialised, ", ")));
+  }
+
   // Reads the weights at once: GPTQ needs them all, and the inputs of every layer.
   void pack_calibrated() {
     if (!folder_.lm)
