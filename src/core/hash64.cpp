@@ -49,6 +49,33 @@ Hash64& Hash64::add(std::span<const std::byte> bytes) {
   return *this;
 }
 
+Hash64::State Hash64::state() const {
+  State state;
+  std::byte* at = state.data();
+  const auto put = [&](const void* bytes, std::size_t size) {
+    std::memcpy(at, bytes, size);
+    at += size;
+  };
+  const std::uint64_t waiting = waiting_;
+  put(lanes_.data(), sizeof lanes_), put(rest_.data(), sizeof rest_);
+  put(&waiting, sizeof waiting), put(&length_, sizeof length_);
+  return state;
+}
+
+Hash64 Hash64::from(const State& state) {
+  Hash64 hash;
+  const std::byte* at = state.data();
+  const auto take = [&](void* bytes, std::size_t size) {
+    std::memcpy(bytes, at, size);
+    at += size;
+  };
+  std::uint64_t waiting = 0;
+  take(hash.lanes_.data(), sizeof hash.lanes_), take(hash.rest_.data(), sizeof hash.rest_);
+  take(&waiting, sizeof waiting), take(&hash.length_, sizeof hash.length_);
+  hash.waiting_ = std::min<std::size_t>(waiting, stripe - 1);
+  return hash;
+}
+
 std::uint64_t Hash64::value() const {
   std::uint64_t hash = p5;
   if (length_ >= stripe) {

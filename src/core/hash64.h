@@ -17,6 +17,12 @@ class Hash64 {
   Hash64& add(std::string_view text) { return add(std::as_bytes(std::span(text))); }
   std::uint64_t value() const;
 
+  // The state so far, from which another process goes on.
+  static constexpr std::size_t state_bytes = 4 * 8 + 32 + 2 * 8;
+  using State = std::array<std::byte, state_bytes>;
+  State state() const;
+  static Hash64 from(const State& state);
+
  private:
   static constexpr std::size_t stripe = 32;  // bytes
   void mix(const std::byte* bytes);

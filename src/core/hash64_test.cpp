@@ -21,6 +21,8 @@ TEST(Hash64, DoesNotDependOnHowBytesArePieced) {
   for (std::size_t cut = 0; cut <= text.size(); cut += 7) {
     const std::string_view all = text;
     EXPECT_EQ(Hash64().add(all.substr(0, cut)).add(all.substr(cut)).value(), whole) << cut;
+    const Hash64::State state = Hash64().add(all.substr(0, cut)).state();
+    EXPECT_EQ(Hash64::from(state).add(all.substr(cut)).value(), whole) << cut;
   }
 }
 

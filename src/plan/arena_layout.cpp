@@ -240,7 +240,8 @@ constexpr double wastes[] = {0.0, 0.001, 0.003, 0.01}, worst_waste = 0.01;
 constexpr double wastes_if_must_be[] = {0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2};
 constexpr double most_comparisons = 5e6;  // of items, for each waste and order
 constexpr double most_tries = 40;
-constexpr int tries_for_worst = 80;
+constexpr int tries_for_worst = 80, tries_for_enough = 12;
+constexpr int gap_tries_for_enough = 3;
 constexpr double most_gap_comparisons = 1e9;  // of items, for each order
 constexpr double small_share = 0.001;         // of the lower bound: smaller items are not searched
 
@@ -250,8 +251,9 @@ std::int64_t top(const std::vector<Item>& items) {
   return result;
 }
 
-// Searches for offsets of all items with as little waste as it finds.
-void search(std::vector<Item>& items, int end) {
+// Searches for offsets of all items with as little waste as it finds, or with which they take no
+// more than `enough`.
+void search(std::vector<Item>& items, int end, std::int64_t enough) {
   if (items.empty()) return;
   const std::vector<std::int64_t> load = loads(items, end);
   const double least = static_cast<double>(*std::max_element(load.begin(), load.end()));
@@ -272,8 +274,13 @@ void search(std::vector<Item>& items, int end) {
       {items, area},
       {items, size},
   };
+  const double aim = static_cast<double>(enough) / least - 1.0;  // the waste that `enough` allows
+  const bool aims = enough > 0 && aim >= 0.0;
   const auto filled = [&](double waste) {
-    const int most = std::max(tries(most_comparisons), waste == worst_waste ? tries_for_worst : 1);
+    const int most =
+        std::max(tries(most_comparisons), aims && waste == aim            ? tries_for_enough
+                                          : waste == worst_waste && !aims ? tries_for_worst
+                                                                          : 1);
     for (Importance& importance : orders)
       for (int i = 0; i < most; ++i) {
         const auto unplaced = fill(items, importance.order(), load, capacity(waste));
@@ -282,25 +289,28 @@ void search(std::vector<Item>& items, int end) {
       }
     return false;
   };
+  if (aims && filled(aim)) return;
   for (double waste : wastes)
-    if (filled(waste)) return;
+    if (!aims && filled(waste)) return;
 
   std::vector<Item> best;
+  const int gap_tries = aims ? gap_tries_for_enough : tries(most_gap_comparisons);
   for (Importance importance : {Importance(items, area), Importance(items, size)})
-    for (int i = 0; i < tries(most_gap_comparisons); ++i) {
-      const std::vector<int> above = fill_gaps(items, importance.order(), capacity(worst_waste));
+    for (int i = 0; i < gap_tries; ++i) {
+      const std::vector<int> above =
+          fill_gaps(items, importance.order(), capacity(aims ? aim : worst_waste));
       if (above.empty()) return;
       if (best.empty() || top(items) < top(best)) best = items;
       importance.raise(above);
     }
   for (double waste : wastes_if_must_be)
-    if (capacity(waste) < top(best) && filled(waste)) return;
+    if (!(aims && waste < aim) && capacity(waste) < top(best) && filled(waste)) return;
   items = std::move(best);
 }
 
 // The few large items determine the size of the block: only they are searched for, and small items
 // are put into the gaps between them.
-void place(std::vector<Item>& items, int end) {
+void place(std::vector<Item>& items, int end, std::int64_t enough) {
   const std::vector<std::int64_t> load = loads(items, end);
   const auto least = static_cast<double>(*std::max_element(load.begin(), load.end()));
   std::vector<Item> placed;
@@ -310,7 +320,7 @@ void place(std::vector<Item>& items, int end) {
       placed.push_back(items[i]), of_placed.push_back(i);
     else
       small.push_back(i);
-  search(placed, end);
+  search(placed, end, enough);
   for (std::size_t k = 0; k < placed.size(); ++k) items[of_placed[k]].offset = placed[k].offset;
   std::stable_sort(small.begin(), small.end(),
                    [&](std::size_t a, std::size_t b) { return items[a].size > items[b].size; });
@@ -320,7 +330,7 @@ void place(std::vector<Item>& items, int end) {
 
 }  // namespace
 
-Bytes lay_out(std::span<Buffer> buffers, SpaceId space) {
+Bytes lay_out(std::span<Buffer> buffers, SpaceId space, Bytes enough) {
   std::vector<std::size_t> indices;
   std::vector<Item> items;
   int end = 0;
@@ -332,7 +342,7 @@ Bytes lay_out(std::span<Buffer> buffers, SpaceId space) {
           {buffers[i].first.number(), buffers[i].last.number(), buffers[i].size.count, 0});
     }
   if (items.empty()) return {};
-  place(items, end);
+  place(items, end, enough.count);
   for (std::size_t i = 0; i < indices.size(); ++i)
     buffers[indices[i]].place.offset = {items[i].offset};
   return {top(items)};

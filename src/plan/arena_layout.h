@@ -9,8 +9,9 @@
 namespace ebb::planning {
 
 // Sets the offset of every buffer of a space so that no two buffers overlap while both are live.
-// Returns the size of the block.
-Bytes lay_out(std::span<Buffer> buffers, SpaceId space = arena_space);
+// Returns the size of the block. `enough`: a smaller block has no use, so the first layout of at
+// most this size is taken, and a larger one is not searched for thoroughly.
+Bytes lay_out(std::span<Buffer> buffers, SpaceId space = arena_space, Bytes enough = {});
 
 // The largest sum of sizes of arena buffers live at one instruction, and that instruction.
 struct LivePeak {

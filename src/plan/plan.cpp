@@ -107,7 +107,7 @@ Plan make_plan(const Graph& graph, const PlanOptions& options) {
 PlanResult try_plan(const Graph& graph, const PlanOptions& options, double faster_than) {
   planning::Planner planner(graph, options);
   if (planner.keep_all_ms() >= faster_than) return {};
-  return planning::plan_in_tiers(planner);
+  return planning::plan_in_tiers(planner, faster_than);
 }
 
 Bytes least_budget(const Graph& graph, const PlanOptions& options) {

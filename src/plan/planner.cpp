@@ -8,6 +8,7 @@
 
 #include "ops/transfer/transfer.h"
 #include "plan/finish.h"
+#include "plan/offload/pooled_time.h"
 #include "plan/offload/start_early.h"
 #include "plan/recompute/rebuild.h"
 #include "plan/recompute/search.h"
@@ -105,11 +106,12 @@ KeptBudget Planner::fast(const KeptBudget& least) {
 // Fragmentation is known only after the layout. When a plan exceeds the budget because of it, the
 // limit of live bytes is lowered by the excess and planning repeated; later attempts subtract a
 // multiple of the excess, since another plan may fragment more.
-std::optional<Plan> Planner::keep(Bytes budget) const {
+std::optional<Plan> Planner::keep(Bytes budget, std::optional<Runs> first) const {
   const std::int64_t limit = budget.count - persistent().count;
   std::int64_t live_limit = limit;
   for (int attempt = 1; attempt <= 6 && live_limit > 0; ++attempt) {
-    Plan plan = realise(strategy_->decide(question(live_limit)));
+    Plan plan = realise(attempt == 1 && first ? std::move(*first)
+                                              : strategy_->decide(question(live_limit)));
     if (plan.peak <= budget) return plan;
     if (plan.live_peak.count > live_limit) break;  // the strategy cannot go lower
     live_limit = plan.live_peak.count - attempt * (plan.arena().count - limit);
@@ -154,20 +156,20 @@ Bytes Planner::persistent() const {
   return total;
 }
 
-std::optional<double> Planner::estimate(Bytes budget) const {
-  const std::int64_t limit = (budget - persistent()).count;
-  if (limit <= 0) return {};
-  Runs runs = strategy_->decide(question(limit));
+std::optional<Planner::Sketch> Planner::sketch(Bytes budget) const {
+  const Bytes limit = budget - persistent();
+  if (limit <= Bytes{}) return {};
+  Runs runs = strategy_->decide(question(limit.count));
   Simulation simulation(model_);
-  if (!simulation.run(runs) || simulation.peak() > limit) return {};
-  double computing = 0.0, fetching = 0.0, storing = 0.0;
-  for (const int step : runs) {
-    const Instruction& instruction = base_.plan.instructions[InstructionId(step)];
-    (instruction.op == &fetch_op()   ? fetching
-     : instruction.op == &store_op() ? storing
-                                     : computing) += instruction.predicted_ms;
-  }
-  return std::max({computing, fetching, storing});
+  if (!simulation.run(runs) || simulation.peak() > limit.count) return {};
+  if (!transfers_) return Sketch{std::move(runs), simulation.ms()};
+  const auto time = [&](const Lowered& lowered) {
+    return pooled_ms(lowered.plan, early_order(lowered, limit), limit);
+  };
+  if (runs == keep_all(model_)) return Sketch{std::move(runs), time(base_)};
+  const Graph again = rebuild(graph_, base_.nodes, model_, runs);
+  const double ms = time(lower(again, topological_order(again), options_));
+  return Sketch{std::move(runs), ms};
 }
 
 Bytes Planner::keep_all_peak() const {
@@ -178,39 +180,47 @@ Bytes Planner::keep_all_peak() const {
 }
 
 // Fetches start early only as far as memory allows: up to the budget, or in a plan without one up
-// to the peak that it has anyway. A layout may waste some of that, so smaller limits are tried too.
+// to the peak that it has anyway. A layout wastes some of that, so less is live than there is room
+// for.
 Plan Planner::realise(Runs runs) const {
   if (!transfers_ || !options_.budget) return realise(std::move(runs), {});
-  const Bytes limit = *options_.budget - persistent();
-  for (const double share : {1.0, 0.97, 0.9}) {
-    Plan plan =
-        realise(runs, Bytes{static_cast<std::int64_t>(share * static_cast<double>(limit.count))});
+  const Bytes room = *options_.budget - persistent();
+  for (const double share : {0.98, 0.93, 0.85}) {
+    const Bytes limit{static_cast<std::int64_t>(share * static_cast<double>(room.count))};
+    Plan plan = realise(runs, limit, room);
     if (plan.peak <= *options_.budget) return plan;
+    if (plan.live_peak > limit) break;  // a smaller share changes nothing
   }
   return realise(std::move(runs), {});
 }
 
+Planner::Arranged Planner::arrange(const Runs& runs, Bytes limit) const {
+  const Graph again = rebuild(graph_, base_.nodes, model_, runs);
+  const Order order = topological_order(again);
+  Arranged result{lower(again, order, options_), {}};
+  if (transfers_) {
+    const Order early = start_early(result.lowered, order, limit);
+    const std::vector<std::shared_ptr<Node>> before = std::move(result.lowered.nodes);
+    result.lowered = lower(again, early, options_);
+    result.places = positions_of(before, result.lowered.nodes);
+  } else {
+    for (std::size_t r = 0; r < runs.size(); ++r) result.places.emplace_back(r);
+  }
+  return result;
+}
+
 // `limit`: up to how many live bytes transfers may overlap with other work; the peak of the runs if
-// that is more.
-Plan Planner::realise(Runs runs, Bytes limit) const {
+// that is more. `enough`: a smaller arena has no use.
+Plan Planner::realise(Runs runs, Bytes limit, Bytes enough) const {
   Simulation simulation(model_);
   simulation.run(runs);
   const auto in_order = std::adjacent_find(runs.begin(), runs.end(), std::greater_equal<>());
   if (in_order == runs.end() && !transfers_) {
     Plan plan = base_.plan;
-    finish(plan, options_, limit);
+    finish(plan, options_, limit, enough);
     return plan;
   }
-  const Graph again = rebuild(graph_, base_.nodes, model_, runs);
-  Lowered lowered = lower(again, topological_order(again), options_);
-  std::vector<InstructionId> places;  // the instruction of each run
-  for (std::size_t r = 0; r < runs.size(); ++r) places.emplace_back(r);
-  if (transfers_) {
-    const Order early = start_early(lowered, topological_order(again), limit);
-    const std::vector<std::shared_ptr<Node>> before = std::move(lowered.nodes);
-    lowered = lower(again, early, options_);
-    places = positions_of(before, lowered.nodes);
-  }
+  auto [lowered, places] = arrange(runs, limit);
   Plan& plan = lowered.plan;
   std::vector<int> last_run(model_.steps.size(), -1);
   for (int r = 0; r < static_cast<int>(runs.size()); ++r) {
@@ -220,7 +230,7 @@ Plan Planner::realise(Runs runs, Bytes limit) const {
   }
   std::stable_sort(plan.decisions.begin(), plan.decisions.end(),
                    [](const Decision& a, const Decision& b) { return a.bytes > b.bytes; });
-  finish(plan, options_, limit);
+  finish(plan, options_, limit, enough);
   return std::move(plan);
 }
 

@@ -17,21 +17,31 @@ class Planner {
   // In this order instead of the scheduled one.
   Planner(const Graph& graph, const Order& order, const PlanOptions& options);
 
+  // Decides by this strategy from now on.
+  void use(std::unique_ptr<const Strategy> strategy) { strategy_ = std::move(strategy); }
+
   const Graph& graph() const { return graph_; }
   const Order& order() const { return order_; }
   const PlanOptions& options() const { return options_; }
   const Lowered& base() const { return base_; }  // without recomputation, not laid out
+  const StepModel& model() const { return model_; }
+  bool searches() const { return recompute_.mode == Recompute::Mode::automatic; }
   double keep_all_ms() const { return model_.keep_all_ms(); }
   Bytes keep_all_peak() const;  // of the device, without recomputation and before the layout
   Bytes persistent() const;     // memory of the device outside the arena
 
   // The plan for options().budget, or the smallest budget that can be kept.
   PlanResult run();
-  // The time of a plan for that budget, if there is one: the longest of its lanes, without waits.
-  // Much quicker than making it.
-  std::optional<double> estimate(Bytes budget) const;
-  // A plan for that budget, unless only the one with the smallest peak may keep it.
-  std::optional<Plan> keep(Bytes budget) const;
+  // What is computed when in a plan for that budget, and about how long it takes; nothing if only
+  // the plan with the smallest peak may keep it. Much quicker than making the plan.
+  struct Sketch {
+    Runs runs;
+    double ms;
+  };
+  std::optional<Sketch> sketch(Bytes budget) const;
+  // A plan for that budget, unless only the one with the smallest peak may keep it. `first` is
+  // tried before any other: the runs of a sketch for the same budget.
+  std::optional<Plan> keep(Bytes budget, std::optional<Runs> first = {}) const;
   // The plan with the smallest peak that is found.
   Plan least();
   // The smallest budget found, at or above the least one, whose plan has at most `fast_overhead`.
@@ -44,7 +54,13 @@ class Planner {
   PlanResult within(Bytes budget);
   Plan least_found();
   Question question(std::int64_t limit) const;
-  Plan realise(Runs runs, Bytes limit) const;
+  // The instructions of the runs, with copies started early, and the place of each run in them.
+  struct Arranged {
+    Lowered lowered;
+    std::vector<InstructionId> places;
+  };
+  Arranged arrange(const Runs& runs, Bytes limit) const;
+  Plan realise(Runs runs, Bytes limit, Bytes enough = {}) const;
   Plan realise(Runs runs) const;
   void note(Plan& plan, const Simulation& simulation, int before, int now,
             std::span<const InstructionId> places) const;

@@ -21,9 +21,10 @@ constexpr int nearby = 4;
 // Limits of the search: numbers of rounds and kicks, and work, counted in simulated runs. They keep
 // planning time at most linear in the size of the model.
 constexpr int most_rounds = 400;
-constexpr double lowest_work_a_step = 8000.0, most_lowest_work = 1e7, quick_lowest_work = 3e6;
+constexpr double lowest_work_a_step = 8000.0, most_lowest_work = 5e6, quick_lowest_work = 1e6;
+constexpr double ladder_work = 2e6, nearest_work = 4e5;
 constexpr double exchange_work = 3e6;
-constexpr double wander_work = 3e6;
+constexpr double wander_work = 5e5, least_wander_work = 3e6;
 constexpr int most_kicks = 1000;
 
 // After more than `patience` kicks without improvement the search continues from another list. A
@@ -256,11 +257,11 @@ Search::Found Search::exchange(Found best, std::int64_t limit) {
 }
 
 // Iterated local search: changes the list at random and descends again, over and over.
-Search::Found Search::wander(Found best, std::int64_t limit) {
+Search::Found Search::wander(Found best, std::int64_t limit, double work) {
   Kicks kick(simulation_);
   Found current = best;
   const Found all = found(kept_, limit);
-  const double enough = work_ + wander_work;
+  const double enough = work_ + work;
   for (int i = 0, in_vain = 0; i < most_kicks && work_ < enough; ++i) {
     Runs runs = kick(current.runs);
     descend(runs, std::max(limit, best.above - best.above / 200 - 1), Batch::many);
@@ -286,9 +287,47 @@ std::optional<Runs> Search::solve(std::int64_t limit, std::span<const Runs> star
   for (const Runs& start : starts) offer_descent(start);
   if (best.above > limit) best = std::min(best, lowest(limit, starts));
   const bool thorough = effort_ == Effort::thorough;
-  if (best.above > limit && thorough) best = wander(std::move(best), limit);
+  if (best.above > limit && thorough) best = wander(std::move(best), limit, least_wander_work);
   if (best.above > limit) return {};
-  if (thorough) best = wander(exchange(std::move(best), limit), limit);
+  if (thorough) best = wander(exchange(std::move(best), limit), limit, wander_work);
+  return std::move(best.runs);
+}
+
+std::vector<Runs> Search::ladder() {
+  std::vector<Runs> rungs{kept_};
+  const double enough = work_ + ladder_work;
+  std::int64_t peak = peak_of(kept_);
+  for (double share = 0.08; share > 0.01 && work_ < enough;) {
+    const std::int64_t target = peak - static_cast<std::int64_t>(share * static_cast<double>(peak));
+    Runs runs = rungs.back();
+    if (!descend(runs, target, Batch::many, {}, enough)) {
+      share /= 2.0;
+      continue;
+    }
+    rungs.push_back(found(std::move(runs), target).runs);
+    peak = target;
+  }
+  return rungs;
+}
+
+Runs Search::nearest(std::int64_t limit, std::span<const Runs> lists) {
+  if (peak_of(kept_) <= limit) return kept_;
+  Found best{kept_, std::numeric_limits<std::int64_t>::max(), 0.0}, above = best;
+  for (const Runs& list : lists) {
+    Runs runs = list;
+    if (!simulate(runs)) continue;
+    const Found one{std::move(runs), std::max(limit, simulation_.peak()), simulation_.ms()};
+    Found& kind = one.above > limit ? above : best;
+    if (one < kind) kind = one;
+  }
+  if (best.above == limit) best = found(std::move(best.runs), limit);
+  if (above.above < std::numeric_limits<std::int64_t>::max()) {
+    const double enough = work_ + nearest_work;
+    descend(above.runs, limit, Batch::many, {}, enough);
+    above = found(std::move(above.runs), limit);
+    if (best.above > limit) above = lowered(std::move(above), limit, enough);
+    best = std::min(best, above);
+  }
   return std::move(best.runs);
 }
 
@@ -333,7 +372,7 @@ Search::Found Search::lowest(std::int64_t limit, std::span<const Runs> starts) {
 
 Runs Search::least(std::span<const Runs> starts) {
   Found best = lowest(0, starts);
-  if (effort_ == Effort::thorough) best = wander(std::move(best), 0);
+  if (effort_ == Effort::thorough) best = wander(std::move(best), 0, least_wander_work);
   return std::move(best.runs);
 }
 

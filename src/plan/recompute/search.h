@@ -26,6 +26,13 @@ class Search {
   // `solve` almost always finds nothing.
   Runs least(std::span<const Runs> starts = {});
 
+  // Lists with smaller and smaller peaks, the first without recomputation.
+  std::vector<Runs> ladder();
+
+  // Like `solve`, but quickly from lists that may be near: the fastest that keeps the limit,
+  // without runs that it does not need; or the lowest, lowered further. May exceed the limit.
+  Runs nearest(std::int64_t limit, std::span<const Runs> lists);
+
   std::int64_t peak_of(Runs runs);
   double ms_of(Runs runs);
 
@@ -58,7 +65,7 @@ class Search {
   Found lowered(Found best, std::int64_t limit, double enough, const Runs* start = nullptr);
   Found lowest(std::int64_t limit, std::span<const Runs> starts);
   Found exchange(Found best, std::int64_t limit);
-  Found wander(Found best, std::int64_t limit);
+  Found wander(Found best, std::int64_t limit, double work);
 
   const StepModel& model_;
   Effort effort_;

@@ -28,16 +28,17 @@ Simulation::Simulation(const StepModel& model) : model_(model) {
 }
 
 void Simulation::flatten() {
+  const auto size32 = [](const auto& list) { return static_cast<std::uint32_t>(list.size()); };
   for (const ModelStep& from : model_.steps) {
     Step& to = steps_.emplace_back();
-    to.inputs = operands_.size();
+    to.inputs = size32(operands_);
     operands_.insert(operands_.end(), from.inputs.begin(), from.inputs.end());
-    to.outputs = operands_.size();
+    to.outputs = size32(operands_);
     operands_.insert(operands_.end(), from.outputs.begin(), from.outputs.end());
-    to.end = operands_.size();
-    to.overwrites = overwrites_.size();
+    to.end = size32(operands_);
+    to.overwrites = size32(overwrites_);
     overwrites_.insert(overwrites_.end(), from.overwrites.begin(), from.overwrites.end());
-    to.overwrites_end = overwrites_.size();
+    to.overwrites_end = size32(overwrites_);
     to.workspace = from.workspace, to.ms = from.ms, to.recomputable = from.recomputable;
   }
   for (const ModelValue& value : model_.values) {
@@ -74,12 +75,13 @@ void Simulation::find_anchors() {
 
 bool Simulation::run(Runs& runs) {
   if (!follow(runs)) return false;
-  if (!find_readers(runs)) take_out_dead(runs);
+  if (!all_are_read(runs)) find_readers(runs), take_out_dead(runs);
   sweep(runs);
   return true;
 }
 
-// Finds the copies that every run reads and makes. False if the list is not valid.
+// Finds the copies that every run reads and makes, and the last run that reads each copy. False if
+// the list is not valid.
 bool Simulation::follow(const Runs& runs) {
   read_begin_.resize(runs.size() + 1), made_begin_.resize(runs.size() + 1);
   std::size_t reads = 0, made_in_all = inputs_.size();
@@ -117,6 +119,7 @@ bool Simulation::follow(const Runs& runs) {
       const int copy = newest_[static_cast<std::size_t>(operands_[at])];
       if (copy < 0) return false;
       *read++ = copy;
+      copies_[static_cast<std::size_t>(copy)].last = static_cast<int>(r);
     }
     for (; at < s.end; ++at, ++made) {
       const std::size_t value = static_cast<std::size_t>(operands_[at]);
@@ -128,28 +131,40 @@ bool Simulation::follow(const Runs& runs) {
   return anchors_done == anchors_;
 }
 
-// Finds the last reader of every copy. False if there are dead runs, whose results are not read.
-bool Simulation::find_readers(const Runs& runs) {
+// Whether a result of every run is read, or wanted for its own sake. Then all runs are needed and
+// follow() has found the last readers; only copies that nobody reads are left.
+bool Simulation::all_are_read(const Runs& runs) {
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    bool read = step(runs[r]).anchor >= 0 && !again_[r];
+    for (int c = made_begin_[r]; c < made_begin_[r + 1]; ++c) {
+      int& last = copies_[static_cast<std::size_t>(c)].last;
+      read |= last >= 0;
+      last = std::max(last, static_cast<int>(r));
+    }
+    if (!read) return false;
+  }
+  return true;
+}
+
+// Finds the runs that are needed and the last of them that reads each copy.
+void Simulation::find_readers(const Runs& runs) {
+  for (Copy& copy : copies_) copy.last = -1;
   alive_.resize(runs.size());
-  bool all_alive = true;
   for (std::size_t r = runs.size(); r-- > 0;) {
     const int made_end = made_begin_[r + 1];
     bool alive = step(runs[r]).anchor >= 0 && !again_[r];
     for (int c = made_begin_[r]; c < made_end && !alive; ++c)
       alive = copies_[static_cast<std::size_t>(c)].last >= 0;
     alive_[r] = alive;
-    all_alive &= alive;
     if (!alive) continue;
-    for (int c = made_begin_[r]; c < made_end; ++c) {
+    const auto use = [&](int c) {
       int& last = copies_[static_cast<std::size_t>(c)].last;
       last = std::max(last, static_cast<int>(r));
-    }
-    for (int i = read_begin_[r]; i < read_begin_[r + 1]; ++i) {
-      int& last = copies_[static_cast<std::size_t>(reads_[static_cast<std::size_t>(i)])].last;
-      last = std::max(last, static_cast<int>(r));
-    }
+    };
+    for (int c = made_begin_[r]; c < made_end; ++c) use(c);
+    for (int i = read_begin_[r]; i < read_begin_[r + 1]; ++i)
+      use(reads_[static_cast<std::size_t>(i)]);
   }
-  return all_alive;
 }
 
 // Removes dead runs from the list and from all arrays. The remaining runs still read the same

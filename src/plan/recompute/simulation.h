@@ -65,20 +65,22 @@ class Simulation {
   const StepModel& model() const { return model_; }
 
  private:
-  // A step of the model without vectors of its own, since lists are simulated thousands of times.
+  // A step of the model without vectors of its own, and small: lists are simulated thousands of
+  // times.
   struct Step {
-    std::size_t inputs = 0, outputs = 0, end = 0;  // ranges of its values in operands_
-    std::size_t overwrites = 0, overwrites_end = 0;
+    std::uint32_t inputs = 0, outputs = 0, end = 0;  // ranges of its values in operands_
+    std::uint32_t overwrites = 0, overwrites_end = 0;
+    int anchor = -1, place = 0, valid_until = 0;  // own index, fewest and most anchors before it
     std::int64_t workspace = 0;
     double ms = 0.0;
-    int anchor = -1, place = 0, valid_until = 0;  // own index, fewest and most anchors before it
     bool recomputable = true;
   };
 
   void flatten();
   void find_anchors();
   bool follow(const Runs& runs);
-  bool find_readers(const Runs& runs);
+  bool all_are_read(const Runs& runs);
+  void find_readers(const Runs& runs);
   void take_out_dead(Runs& runs);
   void sweep(const Runs& runs);
   const Step& step(int number) const { return steps_[static_cast<std::size_t>(number)]; }
