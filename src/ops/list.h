@@ -43,6 +43,10 @@
   X(quantised_linear)           \
   X(masked)                     \
   X(choose_mask)                \
+  X(choose_pairs)               \
+  X(take_pairs)                 \
+  X(spread_pairs)               \
+  X(pair_linear)                \
   X(adafactor)                  \
   X(softmax)                    \
   X(softmax_grad)               \
@@ -70,6 +74,8 @@
   X(rotary_at)                  \
   X(cache_write)                \
   X(cached_attention)           \
+  X(cache_write_int8)           \
+  X(cached_attention_int8)      \
   X(sample_token)               \
   X(conv2d)                     \
   X(conv2d_input_grad)          \

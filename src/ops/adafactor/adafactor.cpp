@@ -11,8 +11,6 @@
 namespace ebb {
 namespace {
 
-constexpr int first_state = 5;  // after parameter, gradient, rate, step and gradient_scale
-
 void check(const Call& call, const AdafactorAttributes& a) {
   if (!(a.eps_square > 0.0 && a.eps_scale >= 0.0 && a.clip_threshold > 0.0 && a.beta2_decay < 0.0 &&
         a.beta1 >= 0.0 && a.beta1 < 1.0))
@@ -24,40 +22,42 @@ void check(const Call& call, const AdafactorAttributes& a) {
 }
 
 std::vector<TensorType> infer(const Call& call, const AdafactorAttributes& a) {
-  call.require_floating(0);
+  call.require_floating(AdafactorUpdate::parameter);
   check(call, a);
-  const DType state = state_dtype(call.dtype(0));
-  const bool factored = call.shape(0).rank() >= 2;
+  const DType state = state_dtype(call.dtype(AdafactorUpdate::parameter));
+  const bool factored = call.shape(AdafactorUpdate::parameter).rank() >= 2;
   require_gradient(call);
-  require_scalar(call, 2, f64, "the rate");
-  require_scalar(call, 3, f64, "the step");
-  require_scalar(call, 4, state, "the gradient scale");
+  require_scalar(call, AdafactorUpdate::rate, f64, "the rate");
+  require_scalar(call, AdafactorUpdate::step, f64, "the step");
+  require_scalar(call, AdafactorUpdate::gradient_scale, state, "the gradient scale");
 
   std::vector<TensorType> kept;
   if (factored) {
-    const FactorShapes factors = factor_shapes(call.shape(0));
+    const FactorShapes factors = factor_shapes(call.shape(AdafactorUpdate::parameter));
     kept = {{factors.rows, state}, {factors.columns, state}};
   } else {
-    kept = {{call.shape(0), state}};
+    kept = {{call.shape(AdafactorUpdate::parameter), state}};
   }
-  if (a.momentum) kept.push_back({call.shape(0), state});
+  if (a.momentum) kept.push_back({call.shape(AdafactorUpdate::parameter), state});
   std::string expected;
   for (const TensorType& type : kept) expected += (expected.empty() ? "" : ", ") + to_string(type);
   const auto state_end = call.inputs.end() - (a.form.has_companion() ? 1 : 0);
-  if (!std::equal(call.inputs.begin() + first_state, state_end, kept.begin(), kept.end()))
+  if (!std::equal(call.inputs.begin() + AdafactorUpdate::state, state_end, kept.begin(),
+                  kept.end()))
     call.fail_shape("the state must be " + expected);
 
-  const int companion = first_state + static_cast<int>(kept.size());
-  kept.insert(kept.begin(), call.inputs[0]);
+  const int companion = AdafactorUpdate::state + static_cast<int>(kept.size());
+  kept.insert(kept.begin(), call.inputs[AdafactorUpdate::parameter]);
   require_form(call, companion, a.form, kept);
   return kept;
 }
 
 std::vector<Tensor> reference(std::span<const Tensor> in, const AdafactorAttributes& a) {
-  const DType compute = state_dtype(in[0].dtype());
-  const bool factored = in[0].rank() >= 2;
-  const Tensor p = opened(in, a.form), g = cast(in[1], compute) * in[4];
-  const Tensor &rate = in[2], &step = in[3];
+  const DType compute = state_dtype(in[AdafactorUpdate::parameter].dtype());
+  const bool factored = in[AdafactorUpdate::parameter].rank() >= 2;
+  const Tensor p = opened(in, a.form), g = cast(in[AdafactorUpdate::gradient], compute) *
+                                           in[AdafactorUpdate::gradient_scale];
+  const Tensor &rate = in[AdafactorUpdate::rate], &step = in[AdafactorUpdate::step];
 
   const Tensor rest = pow(step, a.beta2_decay);  // 1 - beta2
   const auto kept = [&](const Tensor& before, const Tensor& now) {
@@ -67,13 +67,13 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const AdafactorAttribu
   const Tensor squares = square(g) + a.eps_square;
   Tensor u;
   if (factored) {
-    const Tensor rows = kept(in[first_state], mean(squares, {-1})),
-                 columns = kept(in[first_state + 1], mean(squares, {-2}));
+    const Tensor rows = kept(in[AdafactorUpdate::state], mean(squares, {-1})),
+                 columns = kept(in[AdafactorUpdate::state + 1], mean(squares, {-2}));
     u = g * rsqrt(unsqueeze(rows / mean(rows, {-1}, Keep::yes), -1)) *
         rsqrt(unsqueeze(columns, -2));
     out.insert(out.end(), {rows, columns});
   } else {
-    out.push_back(kept(in[first_state], squares));
+    out.push_back(kept(in[AdafactorUpdate::state], squares));
     u = g * rsqrt(out.back());
   }
   const auto root_mean_square = [](const Tensor& x) { return sqrt(mean(square(x))); };
@@ -87,11 +87,11 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const AdafactorAttribu
   if (a.scale_by_parameter) size = size * maximum(scalar_like(p, a.eps_scale), root_mean_square(p));
   Tensor taken = u * size;
   if (a.momentum) {
-    taken = in[first_state + out.size() - 1] * a.beta1 + taken * (1.0 - a.beta1);
+    taken = in[AdafactorUpdate::state + out.size() - 1] * a.beta1 + taken * (1.0 - a.beta1);
     out.push_back(taken);
   }
   const Tensor decay = (a.decay_by_step ? size : cast(rate, compute)) * a.weight_decay;
-  close(p * (1.0 - decay) - taken, in[0].dtype(), a.form, out);
+  close(p * (1.0 - decay) - taken, in[AdafactorUpdate::parameter].dtype(), a.form, out);
   return out;
 }
 
@@ -99,10 +99,10 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const AdafactorAttribu
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
           const AdafactorAttributes& a) {
   Cost cost = default_cost(inputs, outputs);
-  const int more = (inputs[0].shape.rank() >= 2 ? 1 : 0) +
+  const int more = (inputs[AdafactorUpdate::parameter].shape.rank() >= 2 ? 1 : 0) +
                    (std::isfinite(a.clip_threshold) ? 1 : 0) + (a.scale_by_parameter ? 1 : 0);
-  cost.flops = 12.0 * static_cast<double>(inputs[0].shape.elements());
-  cost.moved += more * inputs[0].bytes();
+  cost.flops = 12.0 * static_cast<double>(inputs[AdafactorUpdate::parameter].shape.elements());
+  cost.moved += more * inputs[AdafactorUpdate::parameter].bytes();
   return cost;
 }
 
@@ -121,11 +121,11 @@ const Op& adafactor_op() {
       .summary = "one step of Adafactor on a parameter and its factored second moment",
       .infer = infer,
       .reference = reference,
-      .in_place = {{.output = 0, .input = 0},
-                   {.output = 1, .input = first_state},
-                   {.output = 2, .input = first_state + 1},
-                   {.output = 3, .input = first_state + 2},
-                   {.output = 4, .input = first_state + 3}},
+      .in_place = {{.output = AdafactorUpdate::new_parameter, .input = AdafactorUpdate::parameter},
+                   {.output = AdafactorUpdate::new_state, .input = AdafactorUpdate::state},
+                   {.output = AdafactorUpdate::new_state + 1, .input = AdafactorUpdate::state + 1},
+                   {.output = AdafactorUpdate::new_state + 2, .input = AdafactorUpdate::state + 2},
+                   {.output = AdafactorUpdate::new_state + 3, .input = AdafactorUpdate::state + 3}},
       .cpu = bind_adafactor_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_adafactor_cuda),
       .cost = cost,

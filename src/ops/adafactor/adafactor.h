@@ -55,6 +55,13 @@ std::vector<Tensor> adafactor_update(const Tensor& parameter, const Tensor& grad
                                      const AdafactorAttributes& attributes,
                                      const Tensor& companion = {});
 
+// Operands in order; `state` is the first of several: factors or squares, then momentum, then the
+// companion.
+struct AdafactorUpdate {
+  enum Input : int { parameter, gradient, rate, step, gradient_scale, state };
+  enum Output : int { new_parameter, new_state };
+};
+
 const Op& adafactor_op();
 Kernel bind_adafactor_cpu(const KernelRequest& request, const AdafactorAttributes& attributes);
 Kernel bind_adafactor_cuda(const KernelRequest& request, const AdafactorAttributes& attributes);

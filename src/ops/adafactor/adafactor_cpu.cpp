@@ -15,8 +15,6 @@ namespace {
 constexpr std::int64_t max_pieces = 16;         // of one matrix
 constexpr std::int64_t piece_elements = 65536;  // at least, in a matrix cut to pieces
 constexpr std::int64_t max_runs = 64;           // of many matrices, or of a flat tensor
-constexpr int first_state = 5;                  // input number; state outputs are from 1
-
 // A unit of work: a piece of one matrix, or several whole matrices.
 struct Item {
   std::int64_t first, last;           // matrices
@@ -116,7 +114,8 @@ class Runner {
   Bytes workspace() const { return space_.total; }
 
   void operator()(const KernelArgs& args) const {
-    const double rate = *args.in<double>(2), count = *args.in<double>(3);
+    const double rate = *args.in<double>(AdafactorUpdate::rate),
+                 count = *args.in<double>(AdafactorUpdate::step);
     const double size = a_.scale_by_parameter ? root_mean_square(args) : 0.0;
     const Sizes s(a_, rate, count, size);
     factored_ ? matrices(args, s) : vector(args, s);
@@ -183,7 +182,7 @@ class Runner {
                           p_out[j] = kept * p[j] - size * g[j] * factor(from + j);
                         return;
                       }
-                      const C* m = args.in<C>(first_state + number) + first;
+                      const C* m = args.in<C>(AdafactorUpdate::state + number) + first;
                       C* m_out = args.out<C>(1 + number) + first;
 #pragma GCC ivdep
                       for (std::int64_t j = 0; j < n; ++j) {
@@ -195,10 +194,11 @@ class Runner {
   }
 
   void vector(const KernelArgs& args, const Sizes& s) const {
-    const G* g = args.in<G>(1);
-    const C* v = args.in<C>(first_state);
-    C* v_out = args.out<C>(1);
-    const C scale = *args.in<C>(4), eps = static_cast<C>(a_.eps_square);
+    const G* g = args.in<G>(AdafactorUpdate::gradient);
+    const C* v = args.in<C>(AdafactorUpdate::state);
+    C* v_out = args.out<C>(AdafactorUpdate::new_state);
+    const C scale = *args.in<C>(AdafactorUpdate::gradient_scale),
+            eps = static_cast<C>(a_.eps_square);
     const C beta2 = static_cast<C>(s.beta2), rest2 = static_cast<C>(s.rest2);
     const double squares = sum_of_runs(args, [&](std::int64_t begin, std::int64_t end) {
       double total = 0.0;
@@ -231,8 +231,8 @@ class Runner {
     else
       for (std::int64_t matrix = 0; matrix < q.batch; ++matrix) means_by_pieces(args, s, matrix);
 
-    const G* g = args.in<G>(1);
-    const C scale = *args.in<C>(4);
+    const G* g = args.in<G>(AdafactorUpdate::gradient);
+    const C scale = *args.in<C>(AdafactorUpdate::gradient_scale);
     double squares = 0.0;
     if (std::isfinite(a_.clip_threshold))
       squares = sum_of(args, q.items(), [&](int worker, std::int64_t i) {
@@ -281,7 +281,7 @@ class Runner {
     C* factors = args.scratch<C>(space_.factors) + worker * q.width();
     const std::int64_t width = item.right - item.left;
     for (std::int64_t matrix = item.first; matrix < item.last; ++matrix) {
-      const C* row = args.out<C>(1) + matrix * q.rows;
+      const C* row = args.out<C>(AdafactorUpdate::new_state) + matrix * q.rows;
       const C* column = args.out<C>(2) + matrix * q.columns + item.left;
       for (std::int64_t j = 0; j < width; ++j) factors[j] = C(1) / std::sqrt(column[j]);
       const C mean = rows::mean(row, q.rows);
@@ -321,15 +321,16 @@ class Runner {
   void means_of_runs(const KernelArgs& args, const Sizes& s) const {
     const Geometry& q = *geometry_;
     const Keep keep_row(a_, s, q.columns), keep_column(a_, s, q.rows);
-    const C scale = *args.in<C>(4);
+    const C scale = *args.in<C>(AdafactorUpdate::gradient_scale);
     parallel_for_workers(
         q.items(), 1, workers_, [&](int worker, std::int64_t begin, std::int64_t end) {
           C* sums = args.scratch<C>(space_.factors) + worker * q.width();
           for (std::int64_t m = q.item(begin).first; m < q.item(end - 1).last; ++m) {
-            const G* g = args.in<G>(1) + m * q.rows * q.columns;
-            const C *row = args.in<C>(first_state) + m * q.rows,
-                    *column = args.in<C>(first_state + 1) + m * q.columns;
-            C *row_out = args.out<C>(1) + m * q.rows, *column_out = args.out<C>(2) + m * q.columns;
+            const G* g = args.in<G>(AdafactorUpdate::gradient) + m * q.rows * q.columns;
+            const C *row = args.in<C>(AdafactorUpdate::state) + m * q.rows,
+                    *column = args.in<C>(AdafactorUpdate::state + 1) + m * q.columns;
+            C *row_out = args.out<C>(AdafactorUpdate::new_state) + m * q.rows,
+              *column_out = args.out<C>(2) + m * q.columns;
             std::fill_n(sums, q.columns, C(0));
             for (std::int64_t i = 0; i < q.rows; ++i)
               row_out[i] = keep_row(row[i], add_squares(g + i * q.columns, scale, sums, q.columns));
@@ -342,8 +343,8 @@ class Runner {
   // One large matrix by all workers.
   void means_by_pieces(const KernelArgs& args, const Sizes& s, std::int64_t matrix) const {
     const Geometry& q = *geometry_;
-    const G* g = args.in<G>(1);
-    const C scale = *args.in<C>(4);
+    const G* g = args.in<G>(AdafactorUpdate::gradient);
+    const C scale = *args.in<C>(AdafactorUpdate::gradient_scale);
     C *row_sums = args.scratch<C>(space_.rows), *column_sums = args.scratch<C>(space_.columns);
     parallel_for_workers(q.pieces(), 1, workers_, [&](int, std::int64_t begin, std::int64_t end) {
       for (std::int64_t piece = begin; piece < end; ++piece) {
@@ -359,7 +360,7 @@ class Runner {
     const auto join = [&](int number, std::int64_t count, std::int64_t over, const C* sums,
                           std::int64_t parts) {
       const Keep keep(a_, s, over);
-      const C* before = args.in<C>(first_state + number) + matrix * count;
+      const C* before = args.in<C>(AdafactorUpdate::state + number) + matrix * count;
       C* after = args.out<C>(1 + number) + matrix * count;
       for (std::int64_t i = 0; i < count; ++i) {
         C sum = sums[i];
@@ -383,10 +384,11 @@ class Runner {
 }  // namespace
 
 Kernel bind_adafactor_cpu(const KernelRequest& request, const AdafactorAttributes& a) {
-  return dispatch_floating(request, request.in(1).dtype(), [&](auto tag) {
+  return dispatch_floating(request, request.in(AdafactorUpdate::gradient).dtype(), [&](auto tag) {
     using G = typename decltype(tag)::type;
     const Runner<G> runner(request, a);
-    return skippable<Compute<G>>(request, 4, {runner, runner.workspace()});
+    return skippable<Compute<G>>(request, AdafactorUpdate::gradient_scale,
+                                 {runner, runner.workspace()});
   });
 }
 

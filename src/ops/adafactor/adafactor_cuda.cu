@@ -19,8 +19,6 @@ using namespace cuda;
 
 constexpr int threads = 256;
 constexpr std::int64_t max_runs = 264;  // of a sum over all elements
-constexpr int first_state = 5;          // input number; state outputs are from 1
-
 // A vector is treated as a matrix of one row without factors.
 struct Extent {
   std::int64_t batch = 1, rows = 1, columns = 1, elements = 1;
@@ -318,14 +316,14 @@ struct Runner {
     if (e.elements == 0) return;
     const int momentum = e.factored ? 2 : 1;
     const State<T, G> s{{args, a.form},
-                        args.in<G>(1),
-                        args.in<double>(2),
-                        args.in<double>(3),
-                        args.in<C>(4),
-                        args.in<C>(first_state),
-                        e.factored ? args.in<C>(first_state + 1) : nullptr,
-                        a.momentum ? args.in<C>(first_state + momentum) : nullptr,
-                        args.out<C>(1),
+                        args.in<G>(AdafactorUpdate::gradient),
+                        args.in<double>(AdafactorUpdate::rate),
+                        args.in<double>(AdafactorUpdate::step),
+                        args.in<C>(AdafactorUpdate::gradient_scale),
+                        args.in<C>(AdafactorUpdate::state),
+                        e.factored ? args.in<C>(AdafactorUpdate::state + 1) : nullptr,
+                        a.momentum ? args.in<C>(AdafactorUpdate::state + momentum) : nullptr,
+                        args.out<C>(AdafactorUpdate::new_state),
                         e.factored ? args.out<C>(2) : nullptr,
                         a.momentum ? args.out<C>(1 + momentum) : nullptr,
                         args.scratch<Sizes<C>>(),

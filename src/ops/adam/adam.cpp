@@ -9,30 +9,33 @@
 namespace ebb {
 namespace {
 
-// Inputs: parameter, gradient, mean, square, rate, step, gradient_scale[, companion].
 std::vector<TensorType> infer(const Call& call, const AdamAttributes& a) {
-  call.require_floating(0);
+  call.require_floating(AdamUpdate::parameter);
   require_gradient(call);
-  require_like_parameter(call, 2, kept_dtype(call, 2), "the mean");
-  require_like_parameter(call, 3, call.dtype(2), "the mean square");
-  require_scalar(call, 4, f64, "the rate");
-  require_scalar(call, 5, f64, "the step");
-  require_scalar(call, 6, state_dtype(call.dtype(0)), "the gradient scale");
+  require_like_parameter(call, AdamUpdate::mean, kept_dtype(call, AdamUpdate::mean), "the mean");
+  require_like_parameter(call, AdamUpdate::square, call.dtype(AdamUpdate::mean), "the mean square");
+  require_scalar(call, AdamUpdate::rate, f64, "the rate");
+  require_scalar(call, AdamUpdate::step, f64, "the step");
+  require_scalar(call, AdamUpdate::gradient_scale, state_dtype(call.dtype(AdamUpdate::parameter)),
+                 "the gradient scale");
   check_adam(call, a);
-  if (a.stochastic && call.dtype(2) != bf16)
+  if (a.stochastic && call.dtype(AdamUpdate::mean) != bf16)
     call.fail_dtype("only moments in bfloat16 are rounded stochastically");
-  std::vector<TensorType> outputs{call.inputs[0], call.inputs[2], call.inputs[3]};
-  require_form(call, 7, a.form, outputs);
+  std::vector<TensorType> outputs{call.inputs[AdamUpdate::parameter], call.inputs[AdamUpdate::mean],
+                                  call.inputs[AdamUpdate::square]};
+  require_form(call, AdamUpdate::companion, a.form, outputs);
   return outputs;
 }
 
 std::vector<Tensor> reference(std::span<const Tensor> in, const AdamAttributes& a) {
-  const DType compute = state_dtype(in[0].dtype()), state = in[2].dtype();
-  const AdamResult r =
-      adam_in_primitives(opened(in, a.form), cast(in[1], compute) * in[6], cast(in[2], compute),
-                         cast(in[3], compute), in[4], in[5], a);
+  const DType compute = state_dtype(in[AdamUpdate::parameter].dtype()),
+              state = in[AdamUpdate::mean].dtype();
+  const AdamResult r = adam_in_primitives(
+      opened(in, a.form), cast(in[AdamUpdate::gradient], compute) * in[AdamUpdate::gradient_scale],
+      cast(in[AdamUpdate::mean], compute), cast(in[AdamUpdate::square], compute),
+      in[AdamUpdate::rate], in[AdamUpdate::step], a);
   std::vector<Tensor> out{{}, cast(r.mean, state), cast(r.square, state)};
-  close(r.parameter, in[0].dtype(), a.form, out);
+  close(r.parameter, in[AdamUpdate::parameter].dtype(), a.form, out);
   return out;
 }
 
@@ -73,10 +76,10 @@ const Op& adam_op() {
       .summary = "one step of Adam or AdamW on a parameter and its moments",
       .infer = infer,
       .reference = reference,
-      .in_place = {{.output = 0, .input = 0},
-                   {.output = 1, .input = 2},
-                   {.output = 2, .input = 3},
-                   {.output = 3, .input = 7}},
+      .in_place = {{.output = AdamUpdate::new_parameter, .input = AdamUpdate::parameter},
+                   {.output = AdamUpdate::new_mean, .input = AdamUpdate::mean},
+                   {.output = AdamUpdate::new_square, .input = AdamUpdate::square},
+                   {.output = AdamUpdate::new_companion, .input = AdamUpdate::companion}},
       .cpu = bind_adam_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_adam_cuda),
       .cost = cost_per_element<AdamAttributes, 4>,

@@ -70,6 +70,12 @@ struct AdamCoefficients {
 
 void check_adam(const Call& call, const AdamAttributes& attributes);
 
+// Operands in order.
+struct AdamUpdate {
+  enum Input : int { parameter, gradient, mean, square, rate, step, gradient_scale, companion };
+  enum Output : int { new_parameter, new_mean, new_square, new_companion };
+};
+
 const Op& adam_op();
 const GroupOp& adam_group_op();
 Kernel bind_adam_cpu(const KernelRequest& request, const AdamAttributes& attributes);

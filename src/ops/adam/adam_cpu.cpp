@@ -14,12 +14,12 @@ struct Step {
   AdamCoefficients<C> k;
 
   Step(const KernelArgs& args, const AdamAttributes& a)
-      : m(args.in<S>(2)),
-        v(args.in<S>(3)),
-        m_out(args.out<S>(1)),
-        v_out(args.out<S>(2)),
-        scale(*args.in<C>(6)),
-        k(a, *args.in<double>(4), *args.in<double>(5)) {}
+      : m(args.in<S>(AdamUpdate::mean)),
+        v(args.in<S>(AdamUpdate::square)),
+        m_out(args.out<S>(AdamUpdate::new_mean)),
+        v_out(args.out<S>(AdamUpdate::new_square)),
+        scale(*args.in<C>(AdamUpdate::gradient_scale)),
+        k(a, *args.in<double>(AdamUpdate::rate), *args.in<double>(AdamUpdate::step)) {}
 
   // Updates `count` elements from `at` on; `keep` stores their moments.
   template <class Keep>
@@ -77,14 +77,15 @@ void run_by_chance(const KernelArgs& args, const ParameterRuns<C>& runs, const A
 
 Kernel bind_adam_cpu(const KernelRequest& request, const AdamAttributes& a) {
   return dispatch_step(
-      request, request.out().dtype(), request.in(2).dtype(), [&](auto compute, auto state) {
+      request, request.out().dtype(), request.in(AdamUpdate::mean).dtype(),
+      [&](auto compute, auto state) {
         using C = typename decltype(compute)::type;
         using S = typename decltype(state)::type;
         const ParameterRuns<C> runs(request, a.form);
         if (a.stochastic)
-          return skippable<C>(request, 6,
+          return skippable<C>(request, AdamUpdate::gradient_scale,
                               {[=](const KernelArgs& args) { run_by_chance<C>(args, runs, a); }});
-        return skippable<C>(request, 6,
+        return skippable<C>(request, AdamUpdate::gradient_scale,
                             {[=](const KernelArgs& args) { run<C, S>(args, runs, a); }});
       });
 }

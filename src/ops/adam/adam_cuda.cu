@@ -23,14 +23,14 @@ struct State {
   State() = default;
   State(const KernelArgs& args, const AdamAttributes& a, std::int64_t elements)
       : p(args, a.form),
-        g(args.in<G>(1)),
-        m(args.in<S>(2)),
-        v(args.in<S>(3)),
-        rate(args.in<double>(4)),
-        step(args.in<double>(5)),
-        scale(args.in<C>(6)),
-        m_out(args.out<S>(1)),
-        v_out(args.out<S>(2)),
+        g(args.in<G>(AdamUpdate::gradient)),
+        m(args.in<S>(AdamUpdate::mean)),
+        v(args.in<S>(AdamUpdate::square)),
+        rate(args.in<double>(AdamUpdate::rate)),
+        step(args.in<double>(AdamUpdate::step)),
+        scale(args.in<C>(AdamUpdate::gradient_scale)),
+        m_out(args.out<S>(AdamUpdate::new_mean)),
+        v_out(args.out<S>(AdamUpdate::new_square)),
         key(a.key),
         count(elements),
         wide(p.aligned() && aligned_for_packs(g) && aligned_for_packs(m, v) &&

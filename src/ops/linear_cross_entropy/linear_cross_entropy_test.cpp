@@ -152,7 +152,8 @@ TEST(LinearCrossEntropy, JointValues) {
     check({"linear_cross_entropy_joint",
            {SampleInput::fixed({5, 4}, -1.0, 1.0), SampleInput::fixed({7, 4}, -1.0, 1.0),
             targets_of({5}, {0, 6, -100, 3, 3}), SampleInput::fixed({5}, -1.0, 1.0)},
-           [=](const auto& x) {
+           [=, x_needed = x_needed, weight_needed = weight_needed, walks = walks,
+            chunk = chunk](const auto& x) {
              return apply(
                  linear_cross_entropy_joint_op(),
                  {x[0], x[1], x[2], cast(x[3], statistics_dtype(x[0].dtype()))},

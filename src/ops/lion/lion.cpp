@@ -9,28 +9,32 @@
 namespace ebb {
 namespace {
 
-// Inputs: parameter, gradient, mean, rate, gradient_scale[, companion].
 std::vector<TensorType> infer(const Call& call, const LionAttributes& a) {
-  call.require_floating(0);
+  call.require_floating(LionUpdate::parameter);
   require_gradient(call);
-  require_like_parameter(call, 2, kept_dtype(call, 2), "the mean");
-  require_scalar(call, 3, f64, "the rate");
-  require_scalar(call, 4, state_dtype(call.dtype(0)), "the gradient scale");
+  require_like_parameter(call, LionUpdate::mean, kept_dtype(call, LionUpdate::mean), "the mean");
+  require_scalar(call, LionUpdate::rate, f64, "the rate");
+  require_scalar(call, LionUpdate::gradient_scale, state_dtype(call.dtype(LionUpdate::parameter)),
+                 "the gradient scale");
   if (!(a.beta1 >= 0.0 && a.beta1 < 1.0 && a.beta2 >= 0.0 && a.beta2 < 1.0))
     call.fail_value("betas must be in [0, 1); got " + Attributes(a).text());
-  std::vector<TensorType> outputs{call.inputs[0], call.inputs[2]};
-  require_form(call, 5, a.form, outputs);
+  std::vector<TensorType> outputs{call.inputs[LionUpdate::parameter],
+                                  call.inputs[LionUpdate::mean]};
+  require_form(call, LionUpdate::companion, a.form, outputs);
   return outputs;
 }
 
 std::vector<Tensor> reference(std::span<const Tensor> in, const LionAttributes& a) {
-  const DType compute = state_dtype(in[0].dtype());
-  const Tensor p = opened(in, a.form), g = cast(in[1], compute) * in[4],
-               mean = cast(in[2], compute), rate = cast(in[3], compute);
+  const DType compute = state_dtype(in[LionUpdate::parameter].dtype());
+  const Tensor p = opened(in, a.form),
+               g = cast(in[LionUpdate::gradient], compute) * in[LionUpdate::gradient_scale],
+               mean = cast(in[LionUpdate::mean], compute),
+               rate = cast(in[LionUpdate::rate], compute);
   const Tensor direction = sign(mean * a.beta1 + g * (1.0 - a.beta1));
   const Tensor next = p * (1.0 - rate * a.weight_decay) - rate * direction;
-  std::vector<Tensor> out{{}, cast(mean * a.beta2 + g * (1.0 - a.beta2), in[2].dtype())};
-  close(next, in[0].dtype(), a.form, out);
+  std::vector<Tensor> out{{},
+                          cast(mean * a.beta2 + g * (1.0 - a.beta2), in[LionUpdate::mean].dtype())};
+  close(next, in[LionUpdate::parameter].dtype(), a.form, out);
   return out;
 }
 
@@ -49,7 +53,9 @@ const Op& lion_op() {
       .summary = "one step of Lion on a parameter and its mean gradient",
       .infer = infer,
       .reference = reference,
-      .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 2}, {.output = 2, .input = 5}},
+      .in_place = {{.output = LionUpdate::new_parameter, .input = LionUpdate::parameter},
+                   {.output = LionUpdate::new_mean, .input = LionUpdate::mean},
+                   {.output = LionUpdate::new_companion, .input = LionUpdate::companion}},
       .cpu = bind_lion_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_lion_cuda),
       .cost = cost_per_element<LionAttributes, 9>,

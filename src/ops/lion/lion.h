@@ -28,6 +28,12 @@ LionResult lion_update(const Tensor& parameter, const Tensor& gradient, const Te
                        const Tensor& rate, const Tensor& gradient_scale,
                        const LionAttributes& attributes, const Tensor& companion = {});
 
+// Operands in order.
+struct LionUpdate {
+  enum Input : int { parameter, gradient, mean, rate, gradient_scale, companion };
+  enum Output : int { new_parameter, new_mean, new_companion };
+};
+
 const Op& lion_op();
 const GroupOp& lion_group_op();
 Kernel bind_lion_cpu(const KernelRequest& request, const LionAttributes& attributes);

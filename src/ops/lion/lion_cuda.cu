@@ -22,11 +22,11 @@ struct State {
   State() = default;
   State(const KernelArgs& args, const LionAttributes& a, std::int64_t elements)
       : p(args, a.form),
-        g(args.in<G>(1)),
-        m(args.in<S>(2)),
-        rate(args.in<double>(3)),
-        scale(args.in<C>(4)),
-        m_out(args.out<S>(1)),
+        g(args.in<G>(LionUpdate::gradient)),
+        m(args.in<S>(LionUpdate::mean)),
+        rate(args.in<double>(LionUpdate::rate)),
+        scale(args.in<C>(LionUpdate::gradient_scale)),
+        m_out(args.out<S>(LionUpdate::new_mean)),
         count(elements),
         wide(p.aligned() && aligned_for_packs(g) && aligned_for_packs(m) &&
              aligned_for_packs(m_out)) {}

@@ -139,6 +139,28 @@ TEST(Matmul, FewRowsInWholePacks) {
   }
 }
 
+// An inner axis that is summed in several pieces, the last one shorter, and columns that fill no
+// register; the same bits for every number of threads.
+TEST(Matmul, FewRowsInPieces) {
+  for (const DType dtype : {f32, f16, bf16}) {
+    const Tensor x = eval(random_normal({3, 1027}, 0.0, 1.0, dtype)),
+                 w = eval(random_normal({1027, 73}, 0.0, 1.0, dtype));
+    const std::vector<double> exact = values_of(matmul(cast(x, f64), cast(w, f64)));
+    const int before = threads();
+    std::vector<double> first;
+    for (const int count : {1, 2, 5}) {
+      set_threads(count);
+      const std::vector<double> y = values_of(matmul(x, w));
+      if (first.empty()) first = y;
+      EXPECT_EQ(y, first) << name(dtype) << " with " << count << " threads";
+    }
+    set_threads(before);
+    // Results are about 32 in size: half of their last place, and the rounding of 1027 sums.
+    const double allowed = dtype == f32 ? 1e-4 : dtype == f16 ? 0.05 : 0.4;
+    for (std::size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(first[i], exact[i], allowed);
+  }
+}
+
 TEST(Matmul, OtherRowsChangeNoBitOfARow) {
   for (const DType dtype : {f32, f16, bf16}) {
     const Tensor x = eval(random_normal({8, 301}, 0.0, 1.0, dtype)),

@@ -15,33 +15,35 @@ std::int64_t block_of(int bits) {
   return bits == 8 ? simd::EightBits::block : simd::FourBits::block;
 }
 
-// Inputs: parameter, gradient, codes and absmax of the mean, codes and absmax of the square, rate,
-// step, gradient_scale.
 std::vector<TensorType> infer(const Call& call, const QuantisedAdamAttributes& a) {
-  call.require_floating(0);
+  call.require_floating(QuantisedAdamUpdate::parameter);
   check_adam(call, a.adam);
   if (a.bits != 8 && a.bits != 4)
     call.fail_value("moments have 8 or 4 bits; got bits=" + std::to_string(a.bits));
   if (a.adam.stochastic) call.fail_value("codes are rounded to the nearest, never stochastically");
   require_gradient(call);
-  const QuantisedTypes types = quantised_types(call.shape(0).elements(), a.bits);
+  const QuantisedTypes types =
+      quantised_types(call.shape(QuantisedAdamUpdate::parameter).elements(), a.bits);
   const struct {
     int input;
     const TensorType& type;
     std::string_view what;
-  } state[] = {{2, types.codes, "the codes of the mean"},
-               {3, types.absmax, "the absmax of the mean"},
-               {4, types.codes, "the codes of the mean square"},
-               {5, types.absmax, "the absmax of the mean square"}};
+  } state[] = {{QuantisedAdamUpdate::mean_codes, types.codes, "the codes of the mean"},
+               {QuantisedAdamUpdate::mean_absmax, types.absmax, "the absmax of the mean"},
+               {QuantisedAdamUpdate::square_codes, types.codes, "the codes of the mean square"},
+               {QuantisedAdamUpdate::square_absmax, types.absmax, "the absmax of the mean square"}};
   for (const auto& [input, type, what] : state)
     if (call.inputs[static_cast<std::size_t>(input)] != type)
       call.fail_shape(std::string(what) + " must be " + to_string(type));
-  require_scalar(call, 6, f64, "the rate");
-  require_scalar(call, 7, f64, "the step");
-  require_scalar(call, 8, state_dtype(call.dtype(0)), "the gradient scale");
-  std::vector<TensorType> outputs{call.inputs[0], call.inputs[2], call.inputs[3], call.inputs[4],
-                                  call.inputs[5]};
-  require_form(call, 9, a.adam.form, outputs);
+  require_scalar(call, QuantisedAdamUpdate::rate, f64, "the rate");
+  require_scalar(call, QuantisedAdamUpdate::step, f64, "the step");
+  require_scalar(call, QuantisedAdamUpdate::gradient_scale,
+                 state_dtype(call.dtype(QuantisedAdamUpdate::parameter)), "the gradient scale");
+  std::vector<TensorType> outputs{
+      call.inputs[QuantisedAdamUpdate::parameter], call.inputs[QuantisedAdamUpdate::mean_codes],
+      call.inputs[QuantisedAdamUpdate::mean_absmax], call.inputs[QuantisedAdamUpdate::square_codes],
+      call.inputs[QuantisedAdamUpdate::square_absmax]};
+  require_form(call, QuantisedAdamUpdate::companion, a.adam.form, outputs);
   return outputs;
 }
 
@@ -85,16 +87,21 @@ QuantisedMoment encode(const Tensor& moment, int bits, const std::vector<double>
 }
 
 std::vector<Tensor> reference(std::span<const Tensor> in, const QuantisedAdamAttributes& a) {
-  const TensorType type{in[0].shape(), state_dtype(in[0].dtype())};
+  const TensorType type{in[QuantisedAdamUpdate::parameter].shape(),
+                        state_dtype(in[QuantisedAdamUpdate::parameter].dtype())};
   const MomentMaps& maps = MomentMaps::of(a.bits);
-  const AdamResult r =
-      adam_in_primitives(opened(in, a.adam.form), cast(in[1], type.dtype) * in[8],
-                         decode({in[2], in[3]}, type, a.bits, maps.mean),
-                         decode({in[4], in[5]}, type, a.bits, maps.square), in[6], in[7], a.adam);
+  const AdamResult r = adam_in_primitives(
+      opened(in, a.adam.form),
+      cast(in[QuantisedAdamUpdate::gradient], type.dtype) * in[QuantisedAdamUpdate::gradient_scale],
+      decode({in[QuantisedAdamUpdate::mean_codes], in[QuantisedAdamUpdate::mean_absmax]}, type,
+             a.bits, maps.mean),
+      decode({in[QuantisedAdamUpdate::square_codes], in[QuantisedAdamUpdate::square_absmax]}, type,
+             a.bits, maps.square),
+      in[QuantisedAdamUpdate::rate], in[QuantisedAdamUpdate::step], a.adam);
   const QuantisedMoment mean = encode(r.mean, a.bits, maps.mean_midpoints),
                         square = encode(r.square, a.bits, maps.square_midpoints);
   std::vector<Tensor> out{{}, mean.codes, mean.absmax, square.codes, square.absmax};
-  close(r.parameter, in[0].dtype(), a.adam.form, out);
+  close(r.parameter, in[QuantisedAdamUpdate::parameter].dtype(), a.adam.form, out);
   return out;
 }
 
@@ -123,12 +130,18 @@ const Op& quantised_adam_op() {
       .summary = "one step of Adam or AdamW on a parameter and its moments in 8 or 4 bits",
       .infer = infer,
       .reference = reference,
-      .in_place = {{.output = 0, .input = 0},
-                   {.output = 1, .input = 2},
-                   {.output = 2, .input = 3},
-                   {.output = 3, .input = 4},
-                   {.output = 4, .input = 5},
-                   {.output = 5, .input = 9}},
+      .in_place = {{.output = QuantisedAdamUpdate::new_parameter,
+                    .input = QuantisedAdamUpdate::parameter},
+                   {.output = QuantisedAdamUpdate::new_mean_codes,
+                    .input = QuantisedAdamUpdate::mean_codes},
+                   {.output = QuantisedAdamUpdate::new_mean_absmax,
+                    .input = QuantisedAdamUpdate::mean_absmax},
+                   {.output = QuantisedAdamUpdate::new_square_codes,
+                    .input = QuantisedAdamUpdate::square_codes},
+                   {.output = QuantisedAdamUpdate::new_square_absmax,
+                    .input = QuantisedAdamUpdate::square_absmax},
+                   {.output = QuantisedAdamUpdate::new_companion,
+                    .input = QuantisedAdamUpdate::companion}},
       .cpu = bind_quantised_adam_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_quantised_adam_cuda),
       .cost = cost_per_element<QuantisedAdamAttributes, 80>,

@@ -45,6 +45,30 @@ QuantisedAdamResult quantised_adam_update(const Tensor& parameter, const Tensor&
                                           const QuantisedAdamAttributes& attributes,
                                           const Tensor& companion = {});
 
+// Operands in order.
+struct QuantisedAdamUpdate {
+  enum Input : int {
+    parameter,
+    gradient,
+    mean_codes,
+    mean_absmax,
+    square_codes,
+    square_absmax,
+    rate,
+    step,
+    gradient_scale,
+    companion
+  };
+  enum Output : int {
+    new_parameter,
+    new_mean_codes,
+    new_mean_absmax,
+    new_square_codes,
+    new_square_absmax,
+    new_companion
+  };
+};
+
 const Op& quantised_adam_op();
 const GroupOp& quantised_adam_group_op();
 Kernel bind_quantised_adam_cpu(const KernelRequest& request,

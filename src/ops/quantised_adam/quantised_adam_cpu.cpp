@@ -94,11 +94,14 @@ void step(const KernelArgs& args, std::int64_t block, std::int64_t count, const 
           const float* g, float* p_out, const AdamCoefficients<float>& k, float scale,
           const MomentMaps&) {
   const std::int64_t at = block * Codec::block * Codec::bits / 8;
-  const std::uint8_t *mean = args.in<std::uint8_t>(2) + at, *square = args.in<std::uint8_t>(4) + at;
-  std::uint8_t *mean_out = args.out<std::uint8_t>(1) + at,
-               *square_out = args.out<std::uint8_t>(3) + at;
-  float &mean_absmax = args.out<float>(2)[block], &square_absmax = args.out<float>(4)[block];
-  mean_absmax = args.in<float>(3)[block], square_absmax = args.in<float>(5)[block];
+  const std::uint8_t *mean = args.in<std::uint8_t>(QuantisedAdamUpdate::mean_codes) + at,
+                     *square = args.in<std::uint8_t>(QuantisedAdamUpdate::square_codes) + at;
+  std::uint8_t *mean_out = args.out<std::uint8_t>(QuantisedAdamUpdate::new_mean_codes) + at,
+               *square_out = args.out<std::uint8_t>(QuantisedAdamUpdate::new_square_codes) + at;
+  float &mean_absmax = args.out<float>(QuantisedAdamUpdate::new_mean_absmax)[block],
+        &square_absmax = args.out<float>(QuantisedAdamUpdate::new_square_absmax)[block];
+  mean_absmax = args.in<float>(QuantisedAdamUpdate::mean_absmax)[block],
+  square_absmax = args.in<float>(QuantisedAdamUpdate::square_absmax)[block];
 
   Tile<Codec> tile;
   const bool whole = count == Codec::block, bytes = whole && Codec::bits == 8;
@@ -146,22 +149,25 @@ void step(const KernelArgs& args, std::int64_t block, std::int64_t count, const 
     write_codes<Codec>(codes, args.out<std::uint8_t>(output) + at, count);
     args.out<float>(output + 1)[block] = absmax;
   };
-  read(2, maps.mean, mean), read(4, maps.square, square);
+  read(QuantisedAdamUpdate::mean_codes, maps.mean, mean),
+      read(QuantisedAdamUpdate::square_codes, maps.square, square);
   for (std::int64_t i = 0; i < count; ++i) {
     const double d = g[i] * scale + k.coupled * p[i];
     mean[i] = mean[i] * k.beta1 + d * k.rest1;
     square[i] = square[i] * k.beta2 + d * d * k.rest2;
     p_out[i] = k.kept * p[i] - k.step_size * mean[i] / (std::sqrt(square[i]) * k.root + k.eps);
   }
-  write(1, maps.mean_midpoints, mean), write(3, maps.square_midpoints, square);
+  write(QuantisedAdamUpdate::new_mean_codes, maps.mean_midpoints, mean),
+      write(QuantisedAdamUpdate::new_square_codes, maps.square_midpoints, square);
 }
 
 template <class C, class Codec>
 void run(const KernelArgs& args, const ParameterRuns<C>& runs, const AdamAttributes& a,
          const MomentMaps& maps) {
   static_assert(ParameterRuns<C>::run % Codec::block == 0);  // a run is whole blocks
-  const AdamCoefficients<C> k(a, *args.in<double>(6), *args.in<double>(7));
-  const C scale = *args.in<C>(8);
+  const AdamCoefficients<C> k(a, *args.in<double>(QuantisedAdamUpdate::rate),
+                              *args.in<double>(QuantisedAdamUpdate::step));
+  const C scale = *args.in<C>(QuantisedAdamUpdate::gradient_scale);
   runs.for_all(args, [&](std::int64_t at, std::int64_t size, const C* p, const C* g, C* p_out) {
     for (std::int64_t first = 0; first < size; first += Codec::block) {
       const std::int64_t block = (at + first) / Codec::block;
@@ -176,7 +182,7 @@ void run(const KernelArgs& args, const ParameterRuns<C>& runs, const AdamAttribu
 Kernel bind_quantised_adam_cpu(const KernelRequest& request, const QuantisedAdamAttributes& a) {
   return dispatch_step(request, request.out().dtype(), f32, [&](auto compute, auto) {
     using C = typename decltype(compute)::type;
-    return skippable<C>(request, 8,
+    return skippable<C>(request, QuantisedAdamUpdate::gradient_scale,
                         {[runs = ParameterRuns<C>(request, a.adam.form), a,
                           maps = &MomentMaps::of(a.bits)](const KernelArgs& args) {
                           a.bits == 8 ? run<C, EightBits>(args, runs, a.adam, *maps)

@@ -48,18 +48,18 @@ struct State {
   State() = default;
   State(const KernelArgs& args, const AdamAttributes& a, std::int64_t count)
       : p(args, a.form),
-        g(args.in<G>(1)),
-        mean(args.in<std::uint8_t>(2)),
-        square(args.in<std::uint8_t>(4)),
-        mean_absmax(args.in<float>(3)),
-        square_absmax(args.in<float>(5)),
-        rate(args.in<double>(6)),
-        step(args.in<double>(7)),
-        scale(args.in<C>(8)),
-        mean_out(args.out<std::uint8_t>(1)),
-        square_out(args.out<std::uint8_t>(3)),
-        mean_absmax_out(args.out<float>(2)),
-        square_absmax_out(args.out<float>(4)),
+        g(args.in<G>(QuantisedAdamUpdate::gradient)),
+        mean(args.in<std::uint8_t>(QuantisedAdamUpdate::mean_codes)),
+        square(args.in<std::uint8_t>(QuantisedAdamUpdate::square_codes)),
+        mean_absmax(args.in<float>(QuantisedAdamUpdate::mean_absmax)),
+        square_absmax(args.in<float>(QuantisedAdamUpdate::square_absmax)),
+        rate(args.in<double>(QuantisedAdamUpdate::rate)),
+        step(args.in<double>(QuantisedAdamUpdate::step)),
+        scale(args.in<C>(QuantisedAdamUpdate::gradient_scale)),
+        mean_out(args.out<std::uint8_t>(QuantisedAdamUpdate::new_mean_codes)),
+        square_out(args.out<std::uint8_t>(QuantisedAdamUpdate::new_square_codes)),
+        mean_absmax_out(args.out<float>(QuantisedAdamUpdate::new_mean_absmax)),
+        square_absmax_out(args.out<float>(QuantisedAdamUpdate::new_square_absmax)),
         elements(count) {}
 };
 

@@ -18,7 +18,9 @@ TEST(Reduce, EveryAxisSet) {
       for (Keep keep : {Keep::no, Keep::yes})
         check({std::string(name) + to_string(axes),
                {SampleInput::real({2, 3, 4})},
-               [=](const auto& x) { return std::vector{reduce(x[0], axes, keep)}; }});
+               [=, reduce = reduce](const auto& x) {
+                 return std::vector{reduce(x[0], axes, keep)};
+               }});
 }
 
 TEST(Reduce, StridedInputs) {

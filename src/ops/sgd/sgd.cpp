@@ -8,13 +8,12 @@
 namespace ebb {
 namespace {
 
-// Inputs: parameter, gradient, rate, gradient_scale[, velocity][, companion].
 std::vector<TensorType> infer(const Call& call, const SgdAttributes& a) {
-  call.require_floating(0);
-  const DType state = state_dtype(call.dtype(0));
+  call.require_floating(SgdUpdate::parameter);
+  const DType state = state_dtype(call.dtype(SgdUpdate::parameter));
   require_gradient(call);
-  require_scalar(call, 2, f64, "the rate");
-  require_scalar(call, 3, state, "the gradient scale");
+  require_scalar(call, SgdUpdate::rate, f64, "the rate");
+  require_scalar(call, SgdUpdate::gradient_scale, state, "the gradient scale");
   if (!(a.momentum >= 0.0 && a.momentum < 1.0))
     call.fail_value("momentum must be in [0, 1); got " + Attributes(a).text());
   if (!(a.clip_value > 0.0))
@@ -23,27 +22,27 @@ std::vector<TensorType> infer(const Call& call, const SgdAttributes& a) {
   const bool moving = a.momentum > 0.0;
   if (call.count() != 4 + (moving ? 1 : 0) + (a.form.has_companion() ? 1 : 0))
     call.fail_value("a velocity goes with momentum, and a companion with a form that has one");
-  std::vector<TensorType> outputs{call.inputs[0]};
+  std::vector<TensorType> outputs{call.inputs[SgdUpdate::parameter]};
   if (moving) {
-    require_like_parameter(call, 4, state, "the velocity");
-    outputs.push_back(call.inputs[4]);
+    require_like_parameter(call, SgdUpdate::velocity, state, "the velocity");
+    outputs.push_back(call.inputs[SgdUpdate::velocity]);
   }
   require_form(call, moving ? 5 : 4, a.form, outputs);
   return outputs;
 }
 
 std::vector<Tensor> reference(std::span<const Tensor> in, const SgdAttributes& a) {
-  const DType state = state_dtype(in[0].dtype());
-  const Tensor p = opened(in, a.form), rate = cast(in[2], state);
-  Tensor g = cast(in[1], state) * in[3];
+  const DType state = state_dtype(in[SgdUpdate::parameter].dtype());
+  const Tensor p = opened(in, a.form), rate = cast(in[SgdUpdate::rate], state);
+  Tensor g = cast(in[SgdUpdate::gradient], state) * in[SgdUpdate::gradient_scale];
   if (std::isfinite(a.clip_value)) g = clamp(g, -a.clip_value, a.clip_value);
   g = g + p * a.weight_decay;
   std::vector<Tensor> out(1);
   if (a.momentum > 0.0) {
-    out.push_back(in[4] * a.momentum + g);
+    out.push_back(in[SgdUpdate::velocity] * a.momentum + g);
     g = a.nesterov ? g + out[1] * a.momentum : out[1];
   }
-  close(p - rate * g, in[0].dtype(), a.form, out);
+  close(p - rate * g, in[SgdUpdate::parameter].dtype(), a.form, out);
   return out;
 }
 
@@ -62,7 +61,9 @@ const Op& sgd_op() {
       .summary = "one step of gradient descent with momentum on a parameter",
       .infer = infer,
       .reference = reference,
-      .in_place = {{.output = 0, .input = 0}, {.output = 1, .input = 4}, {.output = 2, .input = 5}},
+      .in_place = {{.output = SgdUpdate::new_parameter, .input = SgdUpdate::parameter},
+                   {.output = SgdUpdate::new_velocity, .input = SgdUpdate::velocity},
+                   {.output = SgdUpdate::new_companion, .input = SgdUpdate::companion}},
       .cpu = bind_sgd_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_sgd_cuda),
       .group = sgd_group_op,

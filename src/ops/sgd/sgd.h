@@ -34,6 +34,12 @@ SgdResult sgd_update(const Tensor& parameter, const Tensor& gradient, const Tens
                      const Tensor& rate, const Tensor& gradient_scale,
                      const SgdAttributes& attributes, const Tensor& companion = {});
 
+// Operands in order.
+struct SgdUpdate {
+  enum Input : int { parameter, gradient, rate, gradient_scale, velocity, companion };
+  enum Output : int { new_parameter, new_velocity, new_companion };
+};
+
 const Op& sgd_op();
 const GroupOp& sgd_group_op();
 Kernel bind_sgd_cpu(const KernelRequest& request, const SgdAttributes& attributes);

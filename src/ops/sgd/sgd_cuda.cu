@@ -21,11 +21,11 @@ struct State {
   State() = default;
   State(const KernelArgs& args, const SgdAttributes& a, std::int64_t elements)
       : p(args, a.form),
-        g(args.in<G>(1)),
-        rate(args.in<double>(2)),
-        scale(args.in<C>(3)),
-        v(a.momentum > 0.0 ? args.in<C>(4) : nullptr),
-        v_out(a.momentum > 0.0 ? args.out<C>(1) : nullptr),
+        g(args.in<G>(SgdUpdate::gradient)),
+        rate(args.in<double>(SgdUpdate::rate)),
+        scale(args.in<C>(SgdUpdate::gradient_scale)),
+        v(a.momentum > 0.0 ? args.in<C>(SgdUpdate::velocity) : nullptr),
+        v_out(a.momentum > 0.0 ? args.out<C>(SgdUpdate::new_velocity) : nullptr),
         count(elements),
         wide(p.aligned() && aligned_for_packs(g) && aligned_for_packs(v) &&
              aligned_for_packs(v_out)) {}
