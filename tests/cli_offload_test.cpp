@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/command_line.h"
+#include "support/sanitizers.h"
 #include "support/temporary_folder.h"
 
 namespace ebb::test {
@@ -71,6 +72,53 @@ TEST_F(CommandLineOffload, PlansAndCheckpointsOfAnyTiers) {
   EXPECT_EQ(json_of("train --steps 4 --resume " + checkpoint + " " + steps_)["losses"], last_two);
   EXPECT_EQ(json_of("train --steps 4 --budget 30MiB --resume " + copy + " " + steps_)["losses"],
             last_two);
+}
+
+// Variables in a file are loaded into it in pieces, never all of them into memory.
+TEST_F(CommandLineOffload, ResumingTakesNoMemoryForWhatIsInAFile) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
+  const std::string train =
+      "train --workload gpt2 --layers 8 --width 256 --heads 4 --sequence 16 --batch 1 --vocabulary "
+      "8000 --eval-batches 0 --budget 40MiB --checkpoint " +
+      (folder_ / "run").string() + " " + disk_;
+  const Json begun = json_of(train + "--steps 1"),
+             resumed = json_of(train + "--steps 2 --resume auto --change steps");
+  constexpr std::int64_t some = 24 << 20;  // pieces, and the checkpoint's header
+  ASSERT_GT(begun["tiers"]["disk"]["planned_bytes"].get<std::int64_t>(), 2 * some);
+  EXPECT_LT(resumed["process_peak_bytes"].get<std::int64_t>(),
+            begun["process_peak_bytes"].get<std::int64_t>() + some);
+}
+
+// Weights and state of levels that do not run need not be in memory.
+TEST_F(CommandLineOffload, LevelsAreInMemoryWhileTheyRun) {
+  const std::string levels = "--workload reweight --classifier mlp --hidden 256 --batch 16 ",
+                    train = "train --steps 4 --eval-batches 1 " + levels,
+                    run_folder = (folder_ / "run").string();
+  const Json kept = json_of(train), lean = json_of(train + "--budget least"),
+             moved = json_of(train + "--budget least " + disk_);
+  EXPECT_EQ(moved["losses"], kept["losses"]);
+  // Of items that are summed in other groups, as less memory is left for evaluation.
+  EXPECT_NEAR(moved["eval_loss"].get<double>(), kept["eval_loss"].get<double>(), 1e-5);
+  EXPECT_LT(moved["planned_peak_bytes"], lean["planned_peak_bytes"]);
+  EXPECT_EQ(moved["planned_peak_bytes"], moved["measured_peak_bytes"]);
+  const Json& disk = moved["tiers"]["disk"];
+  EXPECT_GT(disk["planned_bytes"], 1 << 20);
+  EXPECT_EQ(disk["planned_bytes"], disk["measured_bytes"]);
+  EXPECT_EQ(json_of("plan --budget least " + levels + disk_)["tiers"]["disk"]["planned_bytes"],
+            disk["planned_bytes"]);
+  // A checkpoint goes on with other tiers.
+  json_of("train --steps 2 --budget least --eval-batches 0 --checkpoint " + run_folder + " " +
+          levels + disk_);
+  std::filesystem::copy(run_folder, run_folder + "2", std::filesystem::copy_options::recursive);
+  const Json last_two = Json::array({kept["losses"][2], kept["losses"][3]});
+  for (const std::string& tiers : {std::string(), "--budget least " + disk_}) {
+    const std::string from = run_folder + (tiers.empty() ? "" : "2");
+    EXPECT_EQ(json_of("train --steps 4 --change steps --eval-batches 0 --resume " + from + " " +
+                      levels + tiers)["losses"],
+              last_two);
+  }
+  expect_usage_error("plan --budget least --offload activations " + levels + disk_, "one level");
+  expect_usage_error("plan --budget least --leaves 2 " + levels + disk_, "--disk-budget");
 }
 
 // The largest batch and the curve use the disk as training would.
@@ -147,8 +195,6 @@ TEST_F(CommandLineOffload, OptionsThatHaveNoUseAreRefused) {
   expect_usage_error(train + "--budget 1GiB --offload state", "--disk-budget");
   expect_usage_error(train + "--budget 1GiB --offload-folder .", "--disk-budget");
   expect_usage_error(train + "--budget 1GiB --disk-budget 1GiB --offload gradients", "--offload");
-  expect_usage_error("train --workload reweight --steps 1 --budget 1GiB --disk-budget 1GiB",
-                     "one level");
   expect_failure(train + "--budget 1GiB --disk-budget 1GiB --offload-folder /proc", 1, "/proc");
 }
 

@@ -1,6 +1,8 @@
-// `ebb frontier`: the curve of peak against time for one step, as a table, a picture and a page.
+// `ebb frontier`: the curve of peak against time for one step, as a table, a picture and a page;
+// and with --prune the curve of loss against bytes.
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -9,9 +11,11 @@
 #include "cli/level_rules.h"
 #include "cli/multilevel_options.h"
 #include "cli/multilevel_verbs.h"
+#include "cli/numbers.h"
 #include "cli/options.h"
 #include "cli/page_data.h"
 #include "cli/planning.h"
+#include "cli/prune_curve.h"
 #include "cli/run_facts.h"
 #include "cli/verb.h"
 #include "cli/waiting.h"
@@ -32,7 +36,10 @@ class Frontier : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    config_.attach(app);
+    // In a file these say how `ebb train` prunes and evaluates.
+    config_.attach(app, [](const CLI::App&, const std::string& name) {
+      return name == "prune" || name == "eval-batches";
+    });
     add_workload_options(app, workload_, Levels::several);
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
@@ -44,12 +51,28 @@ class Frontier : public Verb {
                "Budgets from the smallest that can be kept to keeping all")
         .between(2, 100)
         .show_default();
+    app.add_option("--prune", prune_.shares,
+                   "Instead: the test loss and bytes of the model without these shares of its "
+                   "heads, neurons or channels, such as 0.1,0.3,0.5; the model is run, and "
+                   "prune.json is written")
+        ->delimiter(',')
+        ->check(FiniteNumber::between(0.0, 1.0))
+        ->type_name("SHARES");
+    add_option(app, "--recover", prune_.recover,
+               "With --prune: steps of training after parts have gone")
+        .positive()
+        .needs("--prune");
+    add_option(app, "--eval-batches", prune_.eval_batches, "With --prune: test batches of the loss")
+        .positive()
+        .needs("--prune")
+        .show_default();
     add_option(app, "--out", out_, "Folder for frontier.svg, frontier.json and report.html")
         .type_name("DIR")
         .show_default();
   }
 
   int run() override {
+    if (!prune_.shares.empty()) return run_prune();
     planning_.only_plans = planning_.tries_budgets = true;
     const Rates rates = rates_for(planning_);
     std::vector<CurvePlan> plans;
@@ -88,6 +111,35 @@ class Frontier : public Verb {
   }
 
  private:
+  int run_prune() {
+    if (is_multilevel(workload_.name))
+      throw UsageError(
+          fmt::format("--prune is for workloads of one level, but {} has several", workload_.name));
+    refuse_multilevel_options(app(), workload_.name);
+    check_workload_options(workload_);
+    if (app().get_option("--points")->count() > 0)
+      throw UsageError("--points is for budgets, but --prune names its own points");
+    if (!workload_.model && prune_.recover == 0)
+      throw UsageError(
+          "--prune measures a loss: name a trained model by --model DIR, or train a new one for "
+          "--recover N steps");
+    if (device_of(planning_).kind != Device::Kind::cpu)
+      throw UsageError("--prune runs models on the CPU only");
+    const std::vector<PrunePoint> points =
+        prune_curve(workload_, planning_, rates_for(planning_), prune_);
+    nlohmann::ordered_json study = run_facts("cpu");
+    study["workload"] = workload_.name;
+    study["recover"] = prune_.recover;
+    study["points"] = to_json(points);
+    make_folder(out_);
+    write_file(out_ / "prune.json", json_text(study, 1) + "\n");
+    if (json())
+      std::cout << json_text(study) << "\n";
+    else
+      fmt::print("{}{}\n", to_table(points), (out_ / "prune.json").string());
+    return success;
+  }
+
   std::vector<CurvePlan> plans_of_step(const Rates& rates) {
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
@@ -122,6 +174,7 @@ class Frontier : public Verb {
   PlanningOptions planning_;
   report::SourceLines sources_;
   int points_ = 8;
+  PruneCurveOptions prune_;
   fs::path out_ = "frontier";
 };
 

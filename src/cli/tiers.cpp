@@ -84,7 +84,9 @@ void use_tiers(const PlanningOptions& options, Device device, CompileOptions& co
   compile.offload_folder = options.offload_folder.value_or(".");
   if (!named_device(options.device)) return;  // a described device: its file tells
   const DiskRates disk = measure_disk(compile.offload_folder, 256_MiB);
-  compile.plan.rates.links[Tier::disk] = {disk.read, disk.write};
+  // A step fetches and stores at the same time for most of it.
+  compile.plan.rates.links[Tier::disk] = {std::min(disk.read, disk.each_of_both),
+                                          std::min(disk.write, disk.each_of_both)};
 }
 
 nlohmann::ordered_json tier_fields(const Plan& plan, const CompileOptions& compile,

@@ -70,8 +70,13 @@ DiskRates measure_disk(const std::filesystem::path& folder, Bytes size) {
   // does not reach the disk. A run writes each block many times, so later writes are measured.
   const Bytes known = pass(file, buffers, file.size(), write).moved;
   const double written = pass(file, buffers, known, write).rate();
-  return {pass(file, buffers, known, read).rate(), written, file.direct(),
-          std::string(file.method())};
+  const double was_read = pass(file, buffers, known, read).rate();
+  // Every other transfer is a write, so half of the bytes go each way.
+  bool writes = false;
+  const double both = pass(file, buffers, known, [&](std::span<std::byte> part, Bytes at) {
+                        return (writes = !writes) ? write(part, at) : read(part, at);
+                      }).rate();
+  return {was_read, written, both / 2.0, file.direct(), std::string(file.method())};
 }
 
 }  // namespace ebb

@@ -17,6 +17,8 @@ TEST(DiskRates, AreMeasuredAndLeaveNothing) {
   EXPECT_LT(rates.read, 1e13);
   EXPECT_GT(rates.write, 1e4);
   EXPECT_LT(rates.write, 1e13);
+  EXPECT_GT(rates.each_of_both, 1e4);
+  EXPECT_LT(rates.each_of_both, 1e13);
   const OffloadFile file(folder.path(), 4_KiB);
   EXPECT_EQ(rates.direct, file.direct());
   EXPECT_EQ(rates.method, file.method());

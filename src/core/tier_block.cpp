@@ -1,7 +1,6 @@
 #include "core/tier_block.h"
 
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -9,6 +8,7 @@
 #include "core/backend.h"
 #include "core/cuda/cuda.h"
 #include "core/host_storage.h"
+#include "core/unnamed_file.h"
 #include "ebb/error.h"
 
 namespace ebb {
@@ -53,11 +53,7 @@ class FileBlock final : public TierBlock {
       : TierBlock(Tier::disk, size), file_(folder, size) {}
 
   OffloadFile* file() const override { return &file_; }
-  Bytes held() const override {
-    struct stat status {};
-    if (fstat(file_.descriptor(), &status) != 0) return {};
-    return {static_cast<std::int64_t>(status.st_blocks) * 512};
-  }
+  Bytes held() const override { return allocated_bytes(file_.descriptor()); }
 
   void write(Bytes offset, std::span<const std::byte> bytes) override {
     file_.wait_all();

@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <linux/magic.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -10,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <fstream>
 #include <limits>
@@ -179,6 +183,28 @@ int UnnamedFile::flush_written(Bytes offset, Bytes size) const {
 void UnnamedFile::drop_cached(Bytes offset, Bytes size) const {
   if (direct_ || in_memory_) return;
   posix_fadvise(descriptor(), offset.count, size.count, POSIX_FADV_DONTNEED);
+}
+
+Bytes allocated_bytes(int descriptor) {
+  constexpr std::size_t at_once = 64;  // extents
+  alignas(fiemap) std::array<std::byte, sizeof(fiemap) + at_once * sizeof(fiemap_extent)> memory;
+  Bytes total;
+  for (std::uint64_t from = 0;;) {
+    memory.fill(std::byte{0});
+    auto* const map = new (memory.data()) fiemap;
+    map->fm_start = from, map->fm_length = FIEMAP_MAX_OFFSET - from, map->fm_extent_count = at_once;
+    if (ioctl(descriptor, FS_IOC_FIEMAP, map) != 0) break;
+    for (std::uint32_t e = 0; e < map->fm_mapped_extents; ++e) {
+      const fiemap_extent& extent = map->fm_extents[e];
+      total += Bytes{static_cast<std::int64_t>(extent.fe_length)};
+      from = extent.fe_logical + extent.fe_length;
+      if ((extent.fe_flags & FIEMAP_EXTENT_LAST) != 0) return total;
+    }
+    if (map->fm_mapped_extents == 0) return total;
+  }
+  struct stat facts {};
+  if (fstat(descriptor, &facts) != 0) return {};
+  return {static_cast<std::int64_t>(facts.st_blocks) * 512};
 }
 
 }  // namespace ebb

@@ -51,4 +51,8 @@ class UnnamedFile {
   Descriptor descriptor_;
 };
 
+// The bytes of the disk that hold a file's contents, without those that the file system takes to
+// find them. Where it does not tell, all of its blocks.
+Bytes allocated_bytes(int descriptor);
+
 }  // namespace ebb

@@ -2,6 +2,7 @@
 // ("classifier/optimizer.layers.0.weight.exp_avg"); counters, schedules and the positions of
 // loaders are metadata. Also stores the batches that later updates will read: those collected for
 // an unfinished update, and those of the last updates, which higher levels differentiate through.
+// These are whole batches, so that a file belongs to no number of ranks.
 #include "ebb/io/checkpoint.h"
 
 #include <fmt/core.h>
@@ -13,6 +14,7 @@
 
 #include "ebb/error.h"
 #include "io/checkpoint_file.h"
+#include "mlo/batches_of_ranks.h"
 #include "mlo/engine_state.h"
 
 namespace ebb::mlo {
@@ -105,12 +107,17 @@ class Reader : public io::CheckpointFile {
 
   // The tensors of a batch, at least one: a count of batches in the file cannot be trusted.
   Batch batch(const std::string& problem, std::string_view kind, std::size_t update,
-              std::size_t number) const {
+              std::size_t number, const RankOptions& ranks) const {
     Batch result;
     for (std::size_t t = 0;; ++t) {
       const auto found = file().entries().find(problem + batch_name(kind, update, number, t));
       if (found == file().entries().end()) break;
-      result.tensors.push_back(Tensor::from_bytes(file().bytes(found->first), found->second.type));
+      try {
+        result.tensors.push_back(
+            part_of_rank(file().bytes(found->first), found->second.type, ranks));
+      } catch (const ShapeError& error) {
+        fail(fmt::format("\"{}\": {}", found->first, error.what()));
+      }
     }
     if (result.tensors.empty())
       fail(fmt::format("there is no tensor \"{}\", though the counts of batches ask for it",
@@ -202,7 +209,8 @@ Restored read_level(const Reader& reader, Level& level, io::SavedState state) {
                            std::size_t update) {
     const auto number = static_cast<std::size_t>(reader.whole(name + key, count));
     std::vector<Batch> all;
-    for (std::size_t b = 0; b < number; ++b) all.push_back(reader.batch(name, kind, update, b));
+    for (std::size_t b = 0; b < number; ++b)
+      all.push_back(reader.batch(name, kind, update, b, level.ranks()));
     return all;
   };
   result.pending = batches("pending", pending, reader.numbers(name + "pending", 1)[0], 0);
@@ -243,8 +251,8 @@ Restored read_level(const Reader& reader, Level& level, io::SavedState state) {
 void Engine::save(const std::filesystem::path& file,
                   const std::map<std::string, std::string>& notes) {
   State& s = *state_;
-  s.materialise();
-  std::vector<io::NamedTensor> tensors;
+  s.materialise(config_.compile);
+  std::vector<io::TensorOfRanks> tensors;
   std::map<std::string, std::string> metadata{
       {"seed", std::to_string(config_.seed)},
       {"step", std::to_string(s.global_step)},
@@ -252,7 +260,7 @@ void Engine::save(const std::filesystem::path& file,
   for (const auto& level : s.levels) {
     const std::string name = level->name() + "/";
     const auto add = [&](const std::string& what, const Tensor& value) {
-      tensors.push_back({name + what, value});
+      tensors.push_back({name + what, value, value.type()});
     };
     const Variables known = known_variables(*level);
     const auto& copies = level->snapshot().copies();
@@ -264,9 +272,12 @@ void Engine::save(const std::filesystem::path& file,
       copy->second.materialise();
       add(std::string(snapshot) + what, copy->second);
     }
-    add_batches(pending, 0, level->pending(), add);
+    const auto add_whole = [&](const std::string& what, const Tensor& part) {
+      add(what, whole_of_ranks(part, config_.ranks, config_.compile.communicator.get()));
+    };
+    add_batches(pending, 0, level->pending(), add_whole);
     for (std::size_t u = 0; u < level->history().size(); ++u)
-      add_batches(taken, u, level->history()[u].batches, add);
+      add_batches(taken, u, level->history()[u].batches, add_whole);
     metadata[name + "counters"] = text_of(level->counters());
     metadata[name + "loaders"] = text_of(level->problem().options().loaders);
     metadata[name + "pending"] = std::to_string(level->pending().size());
@@ -274,7 +285,12 @@ void Engine::save(const std::filesystem::path& file,
     metadata[name + "schedule"] = level->problem().options().schedule->save();
     metadata[name + "state"] = level->problem().save_state();
   }
-  io::write_checkpoint_file(file, io::engine_format, std::move(tensors), metadata, notes);
+  if (config_.ranks.count > 1)
+    return io::write_checkpoint_file(file, io::engine_format, std::move(tensors), metadata, notes,
+                                     connected(config_.compile.communicator.get()));
+  std::vector<io::NamedTensor> whole;
+  for (const io::TensorOfRanks& t : tensors) whole.push_back({t.name, t.value});
+  io::write_checkpoint_file(file, io::engine_format, std::move(whole), metadata, notes);
 }
 
 std::map<std::string, std::string> Engine::load(
@@ -299,6 +315,7 @@ std::map<std::string, std::string> Engine::load(
         read_level(reader, *level, found == changed.end() ? io::SavedState::all : found->second));
   }
   reader.file().check_tensors();
+  if (config_.compile.plan.offload.any()) s.materialise(config_.compile);
 
   for (std::size_t i = 0; i < s.levels.size(); ++i) {
     Level& level = *s.levels[i];

@@ -24,11 +24,19 @@ Difference difference(const std::vector<Tensor>& parameters, const Vectors& dire
 }
 
 Vectors mixed_difference(const Hop& hop, const Difference& difference) {
-  const Tensor scale = hop.scale(), loss = with_scale(hop.output().loss, scale);
-  // In sequence: the first pass ends before the second begins, and the second adds its gradients to
-  // those of the first.
-  const Vectors first = grad(-replace(loss, difference.plus), hop.to);
-  const Vectors both = grad_onto(first, replace(loss, difference.minus), hop.to);
+  const Tensor scale = hop.scale();
+  const std::vector<StepOutput>& leaves = hop.trace.leaves(hop.through);
+  const Vectors both = hop.trace.over_leaves(
+      [&](std::size_t place) {
+        const Tensor loss = with_scale(hop.trace.share_of(leaves[place].loss), scale);
+        const Vectors to = hop.trace.at(place, hop.to);
+        // In sequence: the first pass ends before the second begins, and the second adds its
+        // gradients to those of the first.
+        const Vectors first = grad(-replace(loss, difference.plus), to);
+        const Tensor other = replace(loss, difference.minus);
+        return hop.trace.copies() ? add(first, grad(other, to)) : grad_onto(first, other, to);
+      },
+      hop.through.name() + ".difference");
   return scaled(without_scale(both, scale), reciprocal(difference.width));
 }
 

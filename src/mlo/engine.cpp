@@ -10,6 +10,7 @@
 #include "ebb/error.h"
 #include "ebb/report/progress.h"
 #include "mlo/engine_state.h"
+#include "runtime/place_variables.h"
 
 namespace ebb::mlo {
 namespace {
@@ -32,6 +33,20 @@ std::vector<std::string> names_of(const std::vector<Problem*>& problems) {
   return names;
 }
 
+void check_ranks(const EngineConfig& config) {
+  const RankOptions& ranks = config.ranks;
+  if (ranks.shard != Shard::nothing)
+    throw ValueError(
+        "the levels of an engine cannot be sharded: hypergradients read the whole weights and "
+        "optimizer state of the levels below");
+  if (!ranks.any()) {
+    if (ranks.count != 1)
+      throw ValueError("EngineConfig: ranks share the leaves of batches, but `leaves` is 0");
+    return;
+  }
+  LeafBlocks::of(ranks);
+}
+
 // Lower levels before the levels above them.
 void order_upwards(Level* level, std::vector<Level*>& order) {
   if (std::find(order.begin(), order.end(), level) != order.end()) return;
@@ -47,8 +62,9 @@ Engine::Engine(std::vector<Problem*> problems, const Dependencies& dependencies,
   State& s = *state_;
   if (config_.strategy != "default")
     throw ValueError(
-        fmt::format("there is no strategy \"{}\"; there is: default, one process with one device",
+        fmt::format("there is no strategy \"{}\"; there is: default, all levels on one device",
                     config_.strategy));
+  check_ranks(config_);
   const LevelGraph graph(names_of(problems), dependencies);
   const Device device = problems.front()->device();
   for (const Problem* problem : problems)
@@ -60,12 +76,12 @@ Engine::Engine(std::vector<Problem*> problems, const Dependencies& dependencies,
                       to_string(problem->device())));
   s.arena = config_.compile.arena ? config_.compile.arena
                                   : std::make_shared<Arena>(device, config_.compile.machine);
-  s.log = make_log(config_);
+  s.log = config_.ranks.rank == 0 ? make_log(config_) : report::none();
   for (std::size_t i = 0; i < problems.size(); ++i) {
     CompileOptions compile = config_.compile;
     compile.arena = s.arena;
     compile.seed = config_.seed + i;
-    s.levels.push_back(std::make_unique<Level>(*problems[i], compile));
+    s.levels.push_back(std::make_unique<Level>(*problems[i], compile, config_.ranks));
     // Otherwise two problems with the same kind of module would start with the same weights.
     s.seeds.push_back(compile.seed);
   }
@@ -89,8 +105,24 @@ Engine::Engine(std::vector<Problem*> problems, const Dependencies& dependencies,
 
 Engine::~Engine() = default;
 
-void Engine::State::materialise() {
+void Engine::State::settle_homes(const CompileOptions& compile) {
+  if (std::exchange(homes_settled, true) || !compile.plan.offload.any()) return;
+  homes = settled_homes(levels, compile.plan.offload);
+}
+
+void Engine::State::materialise(const CompileOptions& compile) {
   if (std::exchange(materialised, true)) return;
+  settle_homes(compile);
+  // Variables that are not in memory to begin with never fill it.
+  for (std::size_t i = 0; i < levels.size(); ++i)
+    for (const Tier tier : {Tier::host, Tier::disk}) {
+      Leaves there;
+      for (const Variable& variable : levels[i]->variables())
+        if (const auto home = homes.find(variable.node()->id());
+            home != homes.end() && home->second == tier)
+          there.push_back(variable.node());
+      place_in(tier, arena->device(), there, seeds[i], compile.offload_folder);
+    }
   for (std::size_t i = 0; i < levels.size(); ++i) {
     const nn::ModuleBase& module = levels[i]->problem().module();
     for (const nn::NamedVariable& p : module.parameters()) p.variable.materialise(seeds[i]);
@@ -100,7 +132,7 @@ void Engine::State::materialise() {
 
 void Engine::train_step() {
   State& s = *state_;
-  s.materialise();
+  s.materialise(config_.compile);
   s.intact = true;
   // Data that cannot be read is an error before anything changes.
   for (Level* level : s.upwards)
@@ -129,7 +161,7 @@ void Engine::train_step() {
 void Engine::run() {
   State& s = *state_;
   std::optional<report::Progress> progress;
-  if (config_.progress) progress.emplace(config_.train_iters);
+  if (config_.progress && config_.ranks.rank == 0) progress.emplace(config_.train_iters);
   while (s.global_step < config_.train_iters && !s.stopped) {
     train_step();
     if (progress) {

@@ -3,10 +3,12 @@
 
 #include <limits>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "ebb/mlo/engine.h"
 #include "ebb/report/run_log.h"
+#include "mlo/homes.h"
 #include "mlo/level.h"
 
 namespace ebb::mlo {
@@ -18,6 +20,8 @@ struct Engine::State {
   std::vector<std::uint64_t> seeds;            // of each
   std::vector<Level*> leaves, upwards;         // upwards: each level after those below it
   bool materialised = false;
+  Homes homes;                 // outside the device
+  bool homes_settled = false;  // before the first plan
 
   std::int64_t global_step = 0;
   bool intact = true;
@@ -25,8 +29,11 @@ struct Engine::State {
   std::int64_t waited = 0;                                // validations without improvement
   bool stopped = false;
 
-  // Draws the initial weights of problems that have none yet.
-  void materialise();
+  // Decides what is outside the device.
+  void settle_homes(const CompileOptions& compile);
+  // Moves that there, and draws the initial weights of problems that have none yet.
+  void materialise(const CompileOptions& compile);
+  std::set<TierBlock*> blocks() const;  // that variables are in
   void judge(const Stats& stats, const EarlyStopping& rule);
 };
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "ebb/grad.h"
 #include "ebb/ops.h"
 
 namespace ebb::mlo {
@@ -29,7 +28,7 @@ Sized sized(const Vectors& vector, const Tensor& scale) {
 // The gradient contains the loss scale, and so do its derivatives.
 Vectors Hop::second_derivative(const Vectors& v, const std::vector<Tensor>& wrt) const {
   const Sized in = sized(v, scale());
-  const Vectors image = vjp(trace.gradient(through), in.vector, wrt);
+  const Vectors image = trace.gradient_vjp(through, in.vector, wrt);
   return in.factor ? scaled(image, in.factor / scale()) : image;
 }
 

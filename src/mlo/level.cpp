@@ -29,10 +29,19 @@ decltype(auto) within_budget(const Problem& problem, const Make& make) {
   }
 }
 
+// A level does not decide by itself what is outside the device.
+CompileOptions without_tiers(CompileOptions options) {
+  options.plan.offload = {};
+  return options;
+}
+
 }  // namespace
 
-Level::Level(Problem& problem, const CompileOptions& compile)
-    : problem_(problem), compile_(compile), snapshot_(compile) {
+Level::Level(Problem& problem, const CompileOptions& compile, const RankOptions& ranks)
+    : problem_(problem),
+      compile_(without_tiers(compile)),
+      ranks_(ranks),
+      snapshot_(without_tiers(compile)) {
   if (problem_.level_)
     throw ValueError(fmt::format("problem \"{}\" is part of another engine", problem_.name()));
   compile_.plan.recompute = config().recompute;
@@ -192,7 +201,7 @@ Bytes Level::bytes_beside(const Graph& graph) const {
     level.trace_once();  // so that its state is known
     total += level.output_bytes();
     for (const Variable& v : level.variables())
-      if (!inside.contains(v.node().get()))
+      if (!inside.contains(v.node().get()) && !compile_.plan.offload.homes.contains(v.node()->id()))
         total += Storage::reservation(v.device(), v.type().bytes());
   }
   return total - numbers(graph.outputs.size());
@@ -288,15 +297,34 @@ const Plan& Level::plan(StepKind kind) {
   });
 }
 
-Bytes Level::least_budget() {
+void Level::set_homes(const std::unordered_map<std::uint64_t, Tier>& homes) {
+  compile_.plan.offload.homes = homes;
+}
+
+std::vector<Graph> Level::graphs() {
   const Feeding feeding = planned_feeding();
   const Types types = planned_types(feeding);
-  const auto least = [&](StepKind kind) {
-    const Graph graph = step_graph(*this, kind, feeding, types).graph;
-    return ebb::least_budget(graph, compile_) + bytes_beside(graph);
-  };
-  const Bytes update = least(StepKind::update);
-  return accumulates() ? std::max(update, least(StepKind::accumulate)) : update;
+  std::vector<Graph> all{step_graph(*this, StepKind::update, feeding, types).graph};
+  if (accumulates()) all.push_back(step_graph(*this, StepKind::accumulate, feeding, types).graph);
+  return all;
+}
+
+bool Level::keeps_budget() {
+  if (!config().budget) return true;
+  CompileOptions quick = compile_;
+  quick.plan.effort = Effort::quick;
+  for (const Graph& graph : graphs()) {
+    quick.plan.budget = *config().budget - bytes_beside(graph);
+    if (*quick.plan.budget <= Bytes{} || !try_plan_program(graph, quick).plan) return false;
+  }
+  return true;
+}
+
+Bytes Level::least_budget() {
+  Bytes least;
+  for (const Graph& graph : graphs())
+    least = std::max(least, ebb::least_budget(graph, compile_) + bytes_beside(graph));
+  return least;
 }
 
 void Level::each_program(const std::function<void(const Program&)>& visit) const {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "ebb/mlo/problem.h"
@@ -28,7 +29,7 @@ enum class StepKind : bool { accumulate, update };
 
 class Level {
  public:
-  Level(Problem& problem, const CompileOptions& compile);
+  Level(Problem& problem, const CompileOptions& compile, const RankOptions& ranks);
   ~Level();
   Level(const Level&) = delete;
   Level& operator=(const Level&) = delete;
@@ -41,6 +42,8 @@ class Level {
 
   Problem& problem() const { return problem_; }
   const Config& config() const { return problem_.config(); }
+  // The leaves of its batches, and the ranks that share them.
+  const RankOptions& ranks() const { return ranks_; }
   const std::string& name() const { return problem_.name(); }
   optim::StateStore& optimizer_state() { return optimizer_state_; }
   optim::StateStore& kept() { return kept_; }  // accumulated gradients, baselines
@@ -73,6 +76,16 @@ class Level {
   bool steps_next() const;
   // Whether a program has begun to change variables since the engine's step began.
   bool wrote = false;
+
+  // The variables, by Node::id, that are outside the device (see mlo/homes.h). Before its first
+  // plan.
+  void set_homes(const std::unordered_map<std::uint64_t, Tier>& homes);
+  // The graphs of its steps for batches as its data gives them.
+  std::vector<Graph> graphs();
+  // How its programs are planned, without a budget.
+  const CompileOptions& compile() const { return compile_; }
+  // Whether its steps have plans within its budget, by a quick search.
+  bool keeps_budget();
 
   // The plan of its steps for batches as its data gives them.
   const Plan& plan(StepKind kind);
@@ -121,7 +134,7 @@ class Level {
   std::vector<Variable> stepped_variables() const;
   Graph trace(StepKind kind, const Feeding& feeding, const Types& types);
   ProgramsByShape& programs(StepKind kind, const Feeding& feeding, const Types& types);
-  // Bytes of all variables of the engine's levels that the graph does not use.
+  // Bytes on the device of all variables of the engine's levels that the graph does not use.
   Bytes bytes_beside(const Graph& graph) const;
   Bytes numbers(std::size_t count) const;
   Feeding planned_feeding();
@@ -129,6 +142,7 @@ class Level {
 
   Problem& problem_;
   CompileOptions compile_;
+  RankOptions ranks_;
   optim::StateStore optimizer_state_, kept_;
   Snapshot snapshot_;
   std::unique_ptr<ProgramsByShape> accumulate_, update_;

@@ -6,6 +6,8 @@
 
 #include "ebb/error.h"
 #include "ebb/ops.h"
+#include "mlo/leaf_step.h"
+#include "train/leaf_sums.h"
 
 namespace ebb::mlo {
 namespace {
@@ -16,7 +18,8 @@ void require_number(const Problem& problem, const Tensor& t, const std::string& 
                                  problem.name(), what, t ? to_string(t.type()) : "empty"));
 }
 
-// Calls a problem's code, and computes what it gives at the problem's precision.
+}  // namespace
+
 StepOutput output_of(Problem& problem, const Batch& batch, AtPrecision& at_precision) {
   StepOutput output = problem.training_step(batch);
   require_number(problem, output.loss, "loss");
@@ -40,8 +43,6 @@ void require_dtype(const Problem& problem) {
                           fmt::format("problem \"{}\": ", problem.name()));
 }
 
-// Updates of the problem's own buffers: a loss that reads another level's module does not change
-// that module's statistics.
 std::vector<Update> of_own_buffers(const Problem& problem, const std::vector<Update>& all) {
   const std::vector<nn::NamedVariable> own = problem.module().buffers();
   std::vector<Update> result;
@@ -52,8 +53,6 @@ std::vector<Update> of_own_buffers(const Problem& problem, const std::vector<Upd
   return result;
 }
 
-}  // namespace
-
 StepOutput traced_output(Problem& problem, const Batch& batch) {
   const nn::ForwardScope forward(nn::Mode::train);
   require_dtype(problem);
@@ -61,7 +60,7 @@ StepOutput traced_output(Problem& problem, const Batch& batch) {
   return output_of(problem, batch, at_precision);
 }
 
-StepRules rules_of(const Problem& problem) {
+StepRules rules_of(const Problem& problem, const RankOptions& ranks) {
   const Config& config = problem.config();
   StepRules rules{.precision = config.precision};
   if (config.precision == Precision::mixed_fp16)
@@ -69,6 +68,10 @@ StepRules rules_of(const Problem& problem) {
                         .growth = config.scale_factor,
                         .backoff = 1.0 / config.scale_factor};
   if (config.gradient_clipping > 0.0) rules.clip_norm = config.gradient_clipping;
+  if (ranks.any())
+    rules.norm = [ranks](const std::vector<Tensor>& gradients) {
+      return reproducible_norm(gradients, {}, ranks);
+    };
   return rules;
 }
 
@@ -85,7 +88,9 @@ Vectors without_scale(const Vectors& vectors, const Tensor& scale) {
 }
 
 TracedGradients traced_gradients(Problem& problem, const std::vector<Batch>& parts,
-                                 const std::vector<Tensor>& wrt, optim::StateStore& state) {
+                                 const std::vector<Tensor>& wrt, optim::StateStore& state,
+                                 LeafCopies* copies) {
+  if (copies) return leaf_gradients(problem, parts, wrt, state, *copies);
   const nn::ForwardScope forward(nn::Mode::train);
   require_dtype(problem);
   StepBuilder builder(rules_of(problem), state, problem.device());
@@ -110,7 +115,7 @@ TracedGradients traced_gradients(Problem& problem, const std::vector<Batch>& par
 
 TracedUpdates traced_updates(Problem& problem, const TracedGradients& traced, const Tensor& rate,
                              const Tensor& step, optim::StateStore& state, Guard guard,
-                             const std::vector<Update>& when_not_taken) {
+                             const RankOptions& ranks, const std::vector<Update>& when_not_taken) {
   std::vector<nn::NamedVariable> parameters = problem.trainable_parameters();
   Vectors gradients = traced.gradients;
   const Tensor& scale = traced.scale;
@@ -139,7 +144,7 @@ TracedUpdates traced_updates(Problem& problem, const TracedGradients& traced, co
   keep_where(updated, parameters);
   keep_where(updated, gradients);
 
-  StepRules rules = rules_of(problem);
+  StepRules rules = rules_of(problem, ranks);
   if (guard == Guard::yes)
     rules.guard = UpdateGuard::gradients;
   else

@@ -8,6 +8,8 @@
 // dL(z), which are finite differences of losses in the direction of v.
 #include <fmt/core.h>
 
+#include <functional>
+
 #include "ebb/error.h"
 #include "ebb/grad.h"
 #include "ebb/ops.h"
@@ -17,14 +19,16 @@ namespace ebb::mlo {
 
 Vectors reinforce(const Hop& hop) {
   Problem& problem = hop.through.problem();
-  const StepOutput& output = hop.output();
+  const std::vector<StepOutput>& leaves = hop.trace.leaves(hop.through);
+  const StepOutput& output = leaves.front();
   if (!output.log_probability)
     throw ValueError(
         fmt::format("problem \"{}\" is differentiated through by reinforce, so its training step "
                     "must give the log-probability of its samples",
                     problem.name()));
   const bool by_item = output.log_probability.shape().elements() != 1;
-  const Tensor losses = by_item ? output.item_losses : output.loss;
+  const auto losses_of = [&](const StepOutput& o) { return by_item ? o.item_losses : o.loss; };
+  const Tensor losses = losses_of(output);
   if (!losses || (by_item && losses.shape() != output.log_probability.shape()))
     throw ShapeError(
         fmt::format("problem \"{}\": log-probabilities {} go with as many item losses, but {} came",
@@ -32,18 +36,35 @@ Vectors reinforce(const Hop& hop) {
                     losses ? to_string(losses.type()) : "none"));
 
   const Difference step = difference(hop.parameters(), hop.vector, hop.config().reinforce_alpha);
-  const Tensor reward = stop_gradient(
-      cast(replace(losses, step.plus) - replace(losses, step.minus), step.width.dtype()) /
-      step.width);
-  const Tensor average = mean(reward);
+  Vectors rewards;  // by place: of the items of a leaf, or of the leaf
+  for (const StepOutput& leaf : leaves)
+    rewards.push_back(stop_gradient(
+        cast(replace(losses_of(leaf), step.plus) - replace(losses_of(leaf), step.minus),
+             step.width.dtype()) /
+        step.width));
+  const auto whole = [&](const std::function<Tensor(std::size_t)>& of) {
+    return hop.trace
+        .over_leaves([&](std::size_t place) { return Vectors{of(place)}; },
+                     hop.through.name() + ".reinforce")
+        .front();
+  };
+  const Tensor average =
+      whole([&](std::size_t place) { return hop.trace.share_of(mean(rewards[place])); });
   Variable baseline =
       hop.through.kept().get("reinforce.baseline", average.type(), problem.device());
   const double decay = hop.config().reinforce_baseline_decay;
   hop.trace.updates.push_back({baseline, baseline * decay + average * (1.0 - decay)});
 
-  const Tensor advantage = reward - baseline;
+  // One log-probability for all samples of a batch goes with the reward of the whole batch.
+  const auto scored = [&](const Tensor& log_probability, const Tensor& reward) {
+    const Tensor advantage = reward - baseline;
+    return mean(cast(reshape(log_probability, reward.shape()), advantage.dtype()) * advantage);
+  };
   const Tensor score =
-      mean(cast(reshape(output.log_probability, losses.shape()), advantage.dtype()) * advantage);
+      by_item ? whole([&](std::size_t place) {
+        return hop.trace.share_of(scored(leaves[place].log_probability, rewards[place]));
+      })
+              : scored(hop.output().log_probability, hop.trace.copies() ? average : rewards[0]);
   const Tensor scale = hop.scale();
   const Vectors by_samples = without_scale(grad(-with_scale(score, scale), hop.to), scale);
   // Adds the direct dependence of the loss on the level above.

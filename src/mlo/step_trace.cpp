@@ -10,6 +10,7 @@
 #include "ebb/grad.h"
 #include "ebb/ops.h"
 #include "mlo/hypergradient.h"
+#include "mlo/leaf_step.h"
 
 namespace ebb::mlo {
 namespace {
@@ -137,6 +138,7 @@ Feeding feeding_of(Level& level, std::size_t own) {
 StepTrace::StepTrace(Level& owner, const Feeding& feeding,
                      const std::vector<std::vector<TensorType>>& types)
     : owner_(owner) {
+  if (owner.ranks().any()) copies_.emplace(owner.ranks());
   const Device device = owner.problem().device();
   for (std::size_t i = 0; i < feeding.batches.size(); ++i) {
     const Batch batch = placeholders(types[i], device);
@@ -159,9 +161,64 @@ std::vector<Batch> StepTrace::batches(const When& when) const {
   return result;
 }
 
+Vectors StepTrace::at(std::size_t place, const Vectors& whole) {
+  return copies_ ? copies_->at(place, whole) : whole;
+}
+
+Tensor StepTrace::share_of(const Tensor& mean) const {
+  const std::int64_t count = copies_ ? copies_->blocks().leaves : 1;
+  return count == 1 ? mean : mean * (1.0 / static_cast<double>(count));
+}
+
+Vectors StepTrace::over_leaves(const std::function<Vectors(std::size_t place)>& part,
+                               const std::string& path) {
+  if (!copies_) return part(0);
+  std::vector<Vectors> own;
+  for (std::size_t place = 0; place < copies_->places(); ++place) own.push_back(part(place));
+  return leaf_sums(own, *copies_, std::vector<std::string>(own.front().size(), path));
+}
+
+const std::vector<StepOutput>& StepTrace::leaves(Level& level) {
+  const auto [found, missing] = leaves_.try_emplace(&level);
+  if (!missing) return found->second;
+  const Batch last = batches({&level, 0}).back();
+  if (copies_)
+    found->second = traced_leaves(level.problem(), last, *copies_);
+  else
+    found->second = {traced_output(level.problem(), last)};
+  return found->second;
+}
+
 const StepOutput& StepTrace::output(Level& level) {
+  const std::vector<StepOutput>& all = leaves(level);
+  if (!copies_) return all.front();
   const auto [found, missing] = outputs_.try_emplace(&level);
-  if (missing) found->second = traced_output(level.problem(), batches({&level, 0}).back());
+  if (!missing) return found->second;
+  const auto whole = [&](const std::string& name,
+                         const std::function<Tensor(const StepOutput&)>& of) {
+    return over_leaves([&](std::size_t place) { return Vectors{of(all[place])}; },
+                       level.name() + "." + name)
+        .front();
+  };
+  found->second.loss = whole("loss", [&](const StepOutput& o) { return share_of(o.loss); });
+  if (all.front().log_probability)
+    found->second.log_probability =
+        whole("log_probability", [](const StepOutput& o) { return sum(o.log_probability); });
+  return found->second;
+}
+
+bool StepTrace::of_loss_alone(const Level& level) const {
+  return owner_.config().first_order || level.paths.empty();
+}
+
+const std::vector<Vectors>& StepTrace::leaf_gradients(Level& level) {
+  const auto [found, missing] = leaf_gradients_.try_emplace(&level);
+  if (!missing) return found->second;
+  const Vectors parameters = tensors_of(level.problem().meta_trainable_parameters());
+  const std::vector<StepOutput>& all = leaves(level);
+  for (std::size_t place = 0; place < all.size(); ++place)
+    found->second.push_back(
+        grad(with_scale(share_of(all[place].loss), scale(level)), at(place, parameters)));
   return found->second;
 }
 
@@ -169,9 +226,10 @@ const Vectors& StepTrace::gradient(Level& level) {
   const auto [found, missing] = gradients_.try_emplace(&level);
   if (!missing) return found->second;
   const std::vector<nn::NamedVariable> parameters = level.problem().meta_trainable_parameters();
-  if (owner_.config().first_order || level.paths.empty())
+  if (of_loss_alone(level))
     return found->second =
-               grad(with_scale(output(level).loss, scale(level)), tensors_of(parameters));
+               over_leaves([&](std::size_t place) { return leaf_gradients(level)[place]; },
+                           level.name() + ".gradient");
   const TracedGradients whole = whole_gradients(*this, level, {batches({&level, 0}).back()});
   const std::vector<Tensor> all = tensors_of(level.problem().trainable_parameters());
   Vectors result;
@@ -184,6 +242,15 @@ const Vectors& StepTrace::gradient(Level& level) {
   }
   if (const Tensor s = scale(level)) result = scaled(result, s);
   return gradients_[&level] = std::move(result);
+}
+
+Vectors StepTrace::gradient_vjp(Level& level, const Vectors& v, const std::vector<Tensor>& wrt) {
+  if (!of_loss_alone(level)) return vjp(gradient(level), v, wrt);
+  return over_leaves(
+      [&](std::size_t place) {
+        return vjp(leaf_gradients(level)[place], at(place, v), at(place, wrt));
+      },
+      level.name() + ".second_derivative");
 }
 
 TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vector<Batch>& parts) {
@@ -206,7 +273,8 @@ TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vecto
     }
     at->paths.push_back(std::span(path).subspan(2));
   }
-  TracedGradients traced = traced_gradients(level.problem(), parts, wrt, level.optimizer_state());
+  TracedGradients traced =
+      traced_gradients(level.problem(), parts, wrt, level.optimizer_state(), trace.copies());
   if (level.paths.empty()) return traced;
   // Hypergradients have different scales, so they are unscaled before they are added.
   traced.gradients = without_scale(traced.gradients, traced.scale);
@@ -254,15 +322,16 @@ StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
   if (kind == StepKind::update) {
     const std::vector<Update> lower_scales = scales_that_fall(level);
     const bool guarded = !lower_scales.empty() || trace.scale(level);
-    const TracedUpdates next =
-        traced_updates(level.problem(), traced, trace.rate(now), trace.step(now),
-                       level.optimizer_state(), guarded ? Guard::yes : Guard::no, lower_scales);
+    const TracedUpdates next = traced_updates(
+        level.problem(), traced, trace.rate(now), trace.step(now), level.optimizer_state(),
+        guarded ? Guard::yes : Guard::no, level.ranks(), lower_scales);
     graph.updates.insert(graph.updates.end(), next.updates.begin(), next.updates.end());
     if (next.norm) result.tell("gradient_norm", next.norm);
     if (const Tensor scale = trace.scale(level)) result.tell("loss_scale", scale);
     if (next.taken) result.tell("skipped", logical_not(next.taken));
   }
   graph.updates.insert(graph.updates.end(), trace.updates.begin(), trace.updates.end());
+  if (trace.copies()) graph = without_leaves(graph);
   return result;
 }
 

@@ -2,7 +2,9 @@
 // methods request.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -25,22 +27,46 @@ class StepTrace {
   const Tensor& rate(const When& when) const { return scalars_.at(when).first; }
   const Tensor& step(const When& when) const { return scalars_.at(when).second; }
 
-  // The loss of a level below for its last batch; all callers share one graph.
+  // The loss of a level below for its last batch; all callers share one graph. With leaves it is
+  // the sum over all of them, and the log-probability that of all samples.
   const StepOutput& output(Level& level);
+  // That of each leaf of this rank, which reads its own copies; without leaves, the output alone.
+  const std::vector<StepOutput>& leaves(Level& level);
   // The gradient of that loss, times its scale, with respect to the level's meta-trainable
   // parameters; with Config::first_order off, including the level's own hypergradients.
   const Vectors& gradient(Level& level);
+  // vᵀ · the derivative of that gradient in `wrt`.
+  Vectors gradient_vjp(Level& level, const Vectors& v, const std::vector<Tensor>& wrt);
   // The scale of a level's loss; empty: 1.
   static Tensor scale(Level& level) { return loss_scale(level.problem(), level.optimizer_state()); }
+
+  // --- Leaves of the levels' batches
+
+  LeafCopies* copies() { return copies_ ? &*copies_ : nullptr; }  // null: there are no leaves
+  // What a leaf reads of these tensors.
+  Vectors at(std::size_t place, const Vectors& whole);
+  // A leaf's share of a mean over the whole batch, from the mean over the leaf.
+  Tensor share_of(const Tensor& mean) const;
+  // The sum over all leaves of what `part` gives for each leaf of this rank.
+  Vectors over_leaves(const std::function<Vectors(std::size_t place)>& part,
+                      const std::string& path);
 
   std::vector<Update> updates;  // of the methods' state
 
  private:
+  // Whether the gradient of a level is that of its loss alone.
+  bool of_loss_alone(const Level& level) const;
+  // The gradient of each leaf's share of the loss, times its scale, in the leaf's copies.
+  const std::vector<Vectors>& leaf_gradients(Level& level);
+
   Level& owner_;
+  std::optional<LeafCopies> copies_;
   std::vector<Tensor> inputs_;
   std::map<Feeding::Part, Batch> batches_;
   std::map<When, std::pair<Tensor, Tensor>> scalars_;
   std::map<Level*, StepOutput> outputs_;
+  std::map<Level*, std::vector<StepOutput>> leaves_;
+  std::map<Level*, std::vector<Vectors>> leaf_gradients_;
   std::map<Level*, Vectors> gradients_;
 };
 

@@ -37,11 +37,11 @@ Vectors unrolled(const Hop& hop) {
     const TracedGradients traced =
         hop.trace.owner().config().first_order
             ? traced_gradients(problem, parts, tensors_of(problem.trainable_parameters()),
-                               level.optimizer_state())
+                               level.optimizer_state(), hop.trace.copies())
             : whole_gradients(hop.trace, level, parts);
     const TracedUpdates update =
         traced_updates(problem, traced, hop.trace.rate(when), hop.trace.step(when),
-                       level.optimizer_state(), Guard::no);
+                       level.optimizer_state(), Guard::no, level.ranks());
     std::vector<Tensor> values;
     for (const Update& u : update.updates) {
       values.push_back(u.value);

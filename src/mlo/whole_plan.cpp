@@ -1,7 +1,9 @@
 // Memory of all levels together: planned, minimal and measured.
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
+#include "core/tier_block.h"
 #include "ebb/arena.h"
 #include "ebb/mlo/engine.h"
 #include "ebb/node.h"
@@ -14,7 +16,7 @@ namespace {
 // Joins plans that run one after the other in one arena.
 class Joining {
  public:
-  explicit Joining(Device device) {
+  Joining(Device device, const Homes& homes) : homes_(homes) {
     whole_.device = device;
     space_ = whole_.spaces.add({});
   }
@@ -51,6 +53,13 @@ class Joining {
     whole_.predicted_ms += share * plan.predicted_ms;
     whole_.predicted_keep_all_ms += share * plan.predicted_keep_all_ms;
     whole_.made_in_ms += plan.made_in_ms;
+    for (const Tier tier : {Tier::host, Tier::disk}) {
+      const auto part = [&](Bytes bytes) {
+        return Bytes{std::llround(share * static_cast<double>(bytes.count))};
+      };
+      whole_.moved[tier].fetched += part(plan.moved[tier].fetched);
+      whole_.moved[tier].stored += part(plan.moved[tier].stored);
+    }
     needs_arena(plan.arena());
   }
 
@@ -63,8 +72,10 @@ class Joining {
 
   void add_state(const Variable& variable) {
     const Node& node = *variable.node();
-    add_leaf({Leaf::Kind::variable, node.path(), variable.type(), {}, node.id()},
-             {.size = variable.type().bytes(),
+    const auto home = homes_.find(node.id());
+    const Tier tier = home == homes_.end() ? Tier::device : home->second;
+    add_leaf({Leaf::Kind::variable, node.path(), variable.type(), {}, node.id(), tier},
+             {.size = leaf_size(variable.type(), tier),
               .category = node.category(),
               .first = {},
               .last = {},
@@ -79,6 +90,10 @@ class Joining {
       const InstructionId at = whole_.peak_instruction;
       if (!buffer.in_arena()) {
         buffer.first = InstructionId(0), buffer.last = last;
+        if (const Tier tier = whole_.tier_of(buffer); tier != Tier::device) {
+          whole_.held[tier] += buffer.size;
+          continue;
+        }
         const Bytes bytes = Storage::reservation(whole_.device, buffer.size);
         whole_.persistent += bytes;
         whole_.at_peak[buffer.category] += bytes;
@@ -89,6 +104,7 @@ class Joining {
     std::stable_sort(whole_.decisions.begin(), whole_.decisions.end(),
                      [](const Decision& a, const Decision& b) { return a.bytes > b.bytes; });
     whole_.peak = whole_.arena() + whole_.persistent;
+    whole_.held[Tier::device] = whole_.peak;
     return std::move(whole_);
   }
 
@@ -129,6 +145,7 @@ class Joining {
     return staying_[node] = whole_.buffers.add(std::move(buffer));
   }
 
+  const Homes& homes_;
   Plan whole_;
   SpaceId space_;
   std::unordered_map<std::uint64_t, BufferId> staying_;  // by Node::id
@@ -139,10 +156,11 @@ class Joining {
 
 Engine::WholePlan Engine::plan() {
   WholePlan whole;
-  Joining joining(state_->arena->device());
+  state_->settle_homes(config_.compile);
+  Joining joining(state_->arena->device(), state_->homes);
   for (const auto& level : state_->levels) {
     const Plan& plan = level->plan(StepKind::update);
-    whole.levels.push_back({level->name(), plan});
+    whole.levels.push_back({level->name(), plan, level->runs_for_each()});
     joining.add(plan, level->runs_for_each());
     if (level->accumulates()) joining.add_bytes_of(level->plan(StepKind::accumulate));
     level->trace_once();
@@ -158,9 +176,46 @@ Engine::WholePlan Engine::plan() {
 }
 
 Bytes Engine::least_budget() {
-  Bytes least;
-  for (const auto& level : state_->levels) least = std::max(least, level->least_budget());
+  const auto least_with = [&](const Homes& homes) {
+    Bytes least;
+    for (const auto& level : state_->levels) {
+      level->set_homes(homes);
+      least = std::max(least, level->least_budget());
+    }
+    return least;
+  };
+  const OffloadOptions& offload = config_.compile.plan.offload;
+  Bytes least = least_with({});
+  if (offload.any()) least = std::min(least, least_with(most_homes(state_->levels, offload)));
+  for (const auto& level : state_->levels) level->set_homes(state_->homes);
   return least;
+}
+
+ByTier<Bytes> Engine::held() const {
+  ByTier<Bytes> held;
+  for (const TierBlock* block : state_->blocks()) held[block->tier()] += block->held();
+  held[Tier::device] = resident();
+  return held;
+}
+
+Program::FileTraffic Engine::file_traffic() const {
+  Program::FileTraffic traffic;
+  for (const TierBlock* block : state_->blocks())
+    if (const OffloadFile* file = block->file()) {
+      const OffloadFile::Moved moved = file->moved();
+      traffic.read += moved.read, traffic.written += moved.written;
+      traffic.read_seconds += moved.read_seconds, traffic.write_seconds += moved.write_seconds;
+    }
+  return traffic;
+}
+
+std::set<TierBlock*> Engine::State::blocks() const {
+  std::set<TierBlock*> all;
+  for (const auto& level : levels)
+    for (const Variable& variable : level->variables())
+      if (variable.has_value())
+        if (TierBlock* block = variable.node()->storage()->part().block) all.insert(block);
+  return all;
 }
 
 Leaves Engine::leaves() const {

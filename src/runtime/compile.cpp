@@ -109,12 +109,22 @@ class Step {
       }
   }
 
-  // Plans with all passes; if that cannot keep the budget, without the passes that raise the peak.
+  // Plans with all passes; if that cannot keep the budget without copies to other tiers, also
+  // without the passes that raise the peak.
   PlanResult plan(const VariantChoice& choice,
                   double faster_than = std::numeric_limits<double>::infinity()) const {
     PlanResult result = plan(whole_, choice, faster_than);
-    if (result.plan || !result.least || !lean_) return result;
-    return plan(*lean_, choice, faster_than);
+    if (!lean_) return result;
+    if (!result.plan) return result.least ? plan(*lean_, choice, faster_than) : result;
+    if (!moves(*result.plan)) return result;
+    // Copies may cost more than the passes that raise the peak save.
+    PlanOptions resident = planning_;
+    resident.offload = {};
+    PlanResult lean =
+        try_plan(with_variants(lean_->graph, choice), resident, result.plan->predicted_ms);
+    if (!lean.plan || lean.plan->predicted_ms >= result.plan->predicted_ms) return result;
+    lean.plan->passes = lean_->passes;
+    return lean;
   }
 
   // The graph with the variants that have the smallest budget, found by quick searches.
@@ -140,6 +150,11 @@ class Step {
     Graph graph;
     PassList passes;  // that it went through
   };
+
+  // Whether anything lies outside the device.
+  static bool moves(const Plan& plan) {
+    return plan.held[Tier::host] > Bytes{} || plan.held[Tier::disk] > Bytes{};
+  }
 
   // Planning itself does not use the device. If the device is in this machine, its libraries are
   // tuned first, for all variants and pass lists that may be planned.

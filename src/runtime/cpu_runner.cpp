@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -35,44 +36,53 @@ class CpuRunner final : public Runner {
   }
 
  private:
-  // Copies between memory and files run on a thread of their own. Everything else runs here, in
-  // order. Calls `after(i)` after instruction i.
+  // Copies between memory and files run on a thread of their own, as soon as what they wait for has
+  // ended. Everything else runs here, in order. Calls `after(i)` after instruction i.
   template <class After>
   void run(const BoundStep& step, const RandomState& random, const After& after,
            Copies copies = Copies::beside) {
-    copies_.begin(step.files);
-    const WaitForAll at_end(copies_);
+    copies_.begin(step.files, copies == Copies::beside ? FileCopies::Start::when_possible
+                                                       : FileCopies::Start::when_reached);
+    const EndOfCopies at_end(copies_, step.started);
     for (std::size_t i = 0; i < step.kernels.size(); ++i) {
+      if (step.files[i].file) {
+        copies_.reach(i);
+        step.started = i + 1;
+        if (copies == Copies::alone) copies_.wait(i);
+        after(i);
+        continue;
+      }
       for (const InstructionId other : step.plan.instructions[InstructionId(i)].waits)
         copies_.wait(other.index());
       step.started = i + 1;
-      if (step.files[i].file) {
-        copies_.start(i);
-        if (copies == Copies::alone) copies_.wait(i);
-      } else {
-        step.args[i].random = random;
-        step.kernels[i].run(step.args[i]);
-        if (step.fault.raised.load(std::memory_order_relaxed)) {
-          step.fault.raised = false;
-          raise(step.plan.instructions[InstructionId(i)], step.fault);
-        }
+      step.args[i].random = random;
+      step.kernels[i].run(step.args[i]);
+      if (step.fault.raised.load(std::memory_order_relaxed)) {
+        step.fault.raised = false;
+        raise(step.plan.instructions[InstructionId(i)], step.fault);
       }
+      copies_.reach(i + 1);
       after(i);
     }
     for (std::size_t i = 0; i < step.files.size(); ++i)
       if (step.files[i].file) copies_.wait(i);
   }
 
-  // No copy may use the arena after the step, also if the step ends with an exception.
-  class WaitForAll {
+  // No copy may use the arena after the step, also if the step ends with an exception. Copies may
+  // have started before the computation came to them.
+  class EndOfCopies {
    public:
-    explicit WaitForAll(FileCopies& copies) : copies_(copies) {}
-    ~WaitForAll() { copies_.wait_all(); }
-    WaitForAll(const WaitForAll&) = delete;
-    WaitForAll& operator=(const WaitForAll&) = delete;
+    EndOfCopies(FileCopies& copies, std::size_t& started) : copies_(copies), started_(started) {}
+    ~EndOfCopies() {
+      copies_.wait_all();
+      started_ = std::max(started_, copies_.started());
+    }
+    EndOfCopies(const EndOfCopies&) = delete;
+    EndOfCopies& operator=(const EndOfCopies&) = delete;
 
    private:
     FileCopies& copies_;
+    std::size_t& started_;
   };
 
   FileCopies copies_;

@@ -1,7 +1,8 @@
-// Runs the copies of a step between memory and files, on a thread of its own: the thread that
-// computes only says when a copy may start, and waits where it needs one to have ended.
+// Runs the copies of a step between memory and files, on a thread of its own. The thread that
+// computes only tells how far it is, and waits where it needs a copy to have ended.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
@@ -12,6 +13,7 @@
 
 #include "core/offload_file.h"
 #include "ebb/bytes.h"
+#include "ebb/plan.h"
 
 namespace ebb {
 
@@ -21,10 +23,16 @@ struct FileTransfer {
   Bytes offset;
   std::span<std::byte> memory;
   bool fetch = false;
+  std::span<const InstructionId> waits = {};  // instructions before it that must have ended
 };
 
 class FileCopies {
  public:
+  // When a copy starts: as soon as everything that it waits for has ended and the copies before it
+  // in its direction have started; or not before the computation has come to it, so that it runs
+  // alone and can be timed.
+  enum class Start : bool { when_possible, when_reached };
+
   FileCopies() = default;
   ~FileCopies();
   FileCopies(const FileCopies&) = delete;
@@ -32,32 +40,52 @@ class FileCopies {
 
   // Begins a step with these copies, by instruction. They must stay until wait_all(). The first
   // step with a copy starts the thread; later ones allocate nothing.
-  void begin(std::span<const FileTransfer> copies);
-  void start(std::size_t instruction);
-  // Returns when that copy and all before it in the same direction have ended; throws the first
-  // error of these. At once for a copy that was not started. Instructions start in their order.
+  void begin(std::span<const FileTransfer> copies, Start start = Start::when_possible);
+  // All instructions before this one that are no copies have ended.
+  void reach(std::size_t instruction);
+  // Returns when that copy and all before it in the same direction have ended. Throws the first
+  // error of the step; after an error no further copy starts. At once for what is no copy.
   void wait(std::size_t instruction);
+  // Lets no further copy start, and returns when the others have ended.
   void wait_all() noexcept;
+  // The number of the last copy that was started, plus 1.
+  std::size_t started() const;
 
  private:
-  enum class State : std::uint8_t { idle, started, ended };
+  // Copies of one direction, in their order.
+  struct Queue {
+    std::vector<std::size_t> copies;  // instructions
+    std::size_t started = 0;          // of these
+    std::size_t ended = 0;            // of these, all before them have ended as well
+  };
   struct Copy {
-    State state = State::idle;
-    OffloadFile::Ticket ticket;
-    std::exception_ptr error;
+    std::size_t place = 0;  // in its queue
+    bool ended = false;
+    OffloadFile::Ticket ticket = {};
   };
 
+  Queue& queue_of(const FileTransfer& transfer) { return queues_[transfer.fetch ? 1 : 0]; }
+  bool has_ended(std::size_t instruction);  // also all copies before it
+  bool is_ready(std::size_t instruction);
+  Queue* next_ready();
   void work();
-  void issue(std::size_t instruction);
-  bool collect();  // whether any copy has ended
+  void issue(Queue& queue, std::unique_lock<std::mutex>& lock);
+  bool collect(std::unique_lock<std::mutex>& lock);  // whether any copy has ended
+  void end(std::size_t instruction, const std::exception_ptr& error);
 
-  std::span<const FileTransfer> transfers_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Copy> copies_;            // by instruction
-  std::vector<std::size_t> requested_;  // instructions, in the order in which they were started
-  std::size_t taken_ = 0;               // of those, by the thread
-  bool stopping_ = false;
+  std::span<const FileTransfer> transfers_;  // empty in a step without copies
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;   // the thread
+  std::condition_variable ended_;  // who waits for copies
+  Start start_ = Start::when_possible;
+  std::vector<Copy> copies_;  // by instruction
+  std::array<Queue, 2> queues_;
+  std::size_t reached_ = 0;
+  std::size_t last_started_ = 0;  // plus 1
+  int in_flight_ = 0;
+  int waiting_ = 0;  // calls of wait() that have not returned
+  bool idle_ = false, stopping_ = false, no_more_ = false;
+  std::exception_ptr error_;          // the first of the step
   std::vector<std::size_t> running_;  // the thread's own
   std::thread thread_;
 };

@@ -32,6 +32,22 @@ void move_into(Node& node, const std::shared_ptr<Storage>& storage, std::uint64_
 
 }  // namespace
 
+void place_in(Tier tier, Device device, const Leaves& variables, std::uint64_t seed,
+              const std::filesystem::path& folder) {
+  const auto size_of_node = [&](const std::shared_ptr<Node>& node) {
+    return leaf_size(node->outputs()[0], tier);
+  };
+  Bytes total, offset;
+  for (const auto& node : variables) total += size_of_node(node);
+  if (total == Bytes{}) return;
+  const auto block = TierBlock::allocate(tier, device, total, folder);
+  for (const auto& node : variables) {
+    move_into(*node, part_of(block, device, offset, size_of_node(node)), seed);
+    node->set_tier(tier);
+    offset += size_of_node(node);
+  }
+}
+
 void place_variables(const Plan& plan, const Leaves& leaves, std::uint64_t seed,
                      const std::filesystem::path& folder) {
   const auto lies_elsewhere = [&](LeafId l) {
@@ -45,19 +61,10 @@ void place_variables(const Plan& plan, const Leaves& leaves, std::uint64_t seed,
     return plan.leaves[l].tier != now;
   };
   for (const Tier tier : {Tier::host, Tier::disk}) {
-    Bytes total;
+    Leaves to_move;
     for (const LeafId l : plan.leaves.ids())
-      if (plan.leaves[l].tier == tier && lies_elsewhere(l))
-        total += leaf_size(plan.leaves[l].type, tier);
-    if (total.count == 0) continue;
-    const auto block = TierBlock::allocate(tier, plan.device, total, folder);
-    Bytes offset;
-    for (const LeafId l : plan.leaves.ids()) {
-      if (plan.leaves[l].tier != tier || !lies_elsewhere(l)) continue;
-      const Bytes size = leaf_size(plan.leaves[l].type, tier);
-      move_into(*leaves[l.index()], part_of(block, plan.device, offset, size), seed);
-      offset += size;
-    }
+      if (plan.leaves[l].tier == tier && lies_elsewhere(l)) to_move.push_back(leaves[l.index()]);
+    place_in(tier, plan.device, to_move, seed, folder);
   }
   for (const LeafId l : plan.leaves.ids()) {
     if (plan.leaves[l].kind != Leaf::Kind::variable) continue;

@@ -8,9 +8,12 @@
 
 namespace ebb {
 
-// Moves the plan's variables that lie elsewhere, one after another, into one new block for each
-// tier. A variable without a value gets its initial one. `folder` is for the file of the disk's
-// tier.
+// Moves variables, one after another, into one new block of a tier. One without a value gets its
+// initial one. `folder` is for the file of the disk's tier.
+void place_in(Tier tier, Device device, const Leaves& variables, std::uint64_t seed,
+              const std::filesystem::path& folder);
+
+// The same for the plan's variables that lie elsewhere, one block for each tier.
 void place_variables(const Plan& plan, const Leaves& leaves, std::uint64_t seed,
                      const std::filesystem::path& folder);
 

@@ -102,7 +102,8 @@ struct Program::State {
     return {part.block->file(),
             part.offset,
             {addresses[here.buffer.index()], static_cast<std::size_t>(size.count)},
-            fetch};
+            fetch,
+            instruction.waits};
   }
 
   // Collectives are bound to this rank; everything else is the same on all.

@@ -15,6 +15,7 @@
 #include "ebb/mlo/dependencies.h"
 #include "ebb/mlo/problem.h"
 #include "ebb/program.h"
+#include "ebb/train/ranks.h"
 
 namespace ebb::io {
 enum class SavedState : std::uint8_t;  // ebb/io/checkpoint.h
@@ -38,15 +39,21 @@ struct EngineConfig {
   // repeat its last update.
   bool roll_back = false;
   std::optional<EarlyStopping> early_stopping = {};
-  // Only "default" exists: this process, one device.
+  // Only "default" exists: every rank has all levels on one device.
   std::string strategy = "default";
+  // Leaves of every level's batches, and the ranks that share them; `compile.communicator` connects
+  // the ranks. A problem's batches are then its rank's parts (data::part_of_batches). Every loss,
+  // gradient and hypergradient is summed over the leaves of all ranks in one order, so that the
+  // number of ranks changes no bit. Levels share nothing but batches: Shard::nothing.
+  RankOptions ranks = {};
   Logger logger = Logger::none;
   bool progress = false;  // a line on standard error (ebb/report/progress.h), of the lowest level
   std::filesystem::path log_folder = "log";  // log.jsonl, or TensorBoard's event files
 
   std::uint64_t seed = 0;  // problem i draws its weights and masks with seed + i
   // Of all programs: rates, machine, fusion. Seed, arena, recomputation and budget are set by the
-  // engine and the problems' configs.
+  // engine and the problems' configs. With budgets of tiers (`compile.plan.offload`), variables of
+  // all levels are outside the device as far as the budgets of the levels ask for it.
   CompileOptions compile = {};
 };
 
@@ -81,7 +88,8 @@ class Engine {
   // The memory that training will take. Makes plans, runs nothing.
   struct LevelPlan {
     std::string problem;
-    Plan plan;  // of an update
+    Plan plan;          // of an update
+    double runs = 1.0;  // of its programs in a step of the engine, on average
   };
   struct WholePlan {
     std::vector<LevelPlan> levels;
@@ -97,12 +105,16 @@ class Engine {
   Bytes least_budget();
   // The part of it that is resident in memory.
   Bytes resident() const;
+  // What variables hold in each tier, and their traffic with files so far (see Program).
+  ByTier<Bytes> held() const;
+  Program::FileTraffic file_traffic() const;
   // Constants and variables of all programs that have been compiled, and all state of the levels.
   Leaves leaves() const;
 
   // The whole state in one file, written whole or not at all: a run that is resumed from it repeats
   // the same bits. If the file is damaged or does not match, nothing is changed. Notes are the
-  // caller's own texts (io::Notes).
+  // caller's own texts (io::Notes). With several ranks all of them call it and write together; the
+  // path and the notes are rank 0's.
   void save(const std::filesystem::path& file,
             const std::map<std::string, std::string>& notes = {});
   // Levels named in `changed` have another optimizer or inner loop than the one that was saved.

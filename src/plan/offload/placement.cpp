@@ -49,7 +49,7 @@ class Insertion {
                                                : first == first_.end() ? update.value
                                                                        : first->second});
     }
-    return {std::move(result), std::move(order_)};
+    return {std::move(result), std::move(order_), std::move(origins_)};
   }
 
  private:
@@ -57,6 +57,7 @@ class Insertion {
     std::vector<Tensor> inputs;
     for (const Tensor& input : node->inputs()) inputs.push_back(current(input, *node));
     const std::vector<Tensor> outputs = keep(Rewriter().copy(*node, std::move(inputs)));
+    origins_[outputs[0].node().get()] = node.get();
     for (std::size_t o = 0; o < outputs.size(); ++o) {
       const Tensor old(node, static_cast<int>(o));
       first_[old] = current_[old] = outputs[o];
@@ -118,6 +119,7 @@ class Insertion {
   std::unordered_map<Tensor, Tensor> first_, current_, stored_, updates_;
   std::unordered_map<const Node*, const Node*> fetched_for_;  // the reader fetched for last
   std::unordered_map<const Node*, View> views_;
+  std::unordered_map<const Node*, const Node*> origins_;
 };
 
 }  // namespace

@@ -29,6 +29,7 @@ struct Placement {
 struct OrderedGraph {
   Graph graph;
   Order order;
+  std::unordered_map<const Node*, const Node*> origins = {};  // for its nodes, those they stand for
 };
 
 // The graph with a store after every node whose result leaves the device, and a fetch before the

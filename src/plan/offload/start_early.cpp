@@ -4,6 +4,7 @@
 #include <limits>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "ops/transfer/transfer.h"
 #include "plan/arena_layout.h"
@@ -81,27 +82,49 @@ class StartEarly {
 
 }  // namespace
 
-Order start_early(const Lowered& lowered, const Order& order, Bytes limit) {
+std::vector<InstructionId> early_order(const Lowered& lowered, Bytes limit) {
   const std::vector<InstructionId> positions = StartEarly(lowered, limit).run();
   std::vector<bool> moves(positions.size());
   for (std::size_t i = 0; i < positions.size(); ++i)
     moves[i] = positions[i] && positions[i].index() < i;
-  // For every node, the fetches that now run before it: none of these moves itself.
-  std::unordered_map<const Node*, std::vector<std::shared_ptr<Node>>> before;
-  std::unordered_set<const Node*> moved;
+  // For every instruction, the fetches that now run before it: it does not move itself.
+  std::vector<std::vector<InstructionId>> before(positions.size());
   for (std::size_t i = 0; i < positions.size(); ++i) {
     if (!moves[i]) continue;
     std::size_t at = positions[i].index();
     while (at < i && moves[at]) ++at;
-    if (at == i) continue;
-    before[lowered.nodes[at].get()].push_back(lowered.nodes[i]);
-    moved.insert(lowered.nodes[i].get());
+    before[at].emplace_back(i);
+  }
+  std::vector<InstructionId> result;
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    result.insert(result.end(), before[i].begin(), before[i].end());
+    // One with all between it and its place moved stays where it is: it is before itself.
+    if (!moves[i]) result.emplace_back(i);
+  }
+  return result;
+}
+
+Order start_early(const Lowered& lowered, const Order& order, Bytes limit) {
+  std::unordered_map<const Node*, std::vector<std::shared_ptr<Node>>> before;
+  std::unordered_set<const Node*> moved;
+  std::vector<std::shared_ptr<Node>> fetches;  // since the last instruction that stays
+  std::size_t next = 0;                        // the instruction that would come now
+  std::vector<bool> done(lowered.nodes.size());
+  for (const InstructionId i : early_order(lowered, limit)) {
+    while (next < done.size() && done[next]) ++next;
+    done[i.index()] = true;
+    if (i.index() != next) {
+      fetches.push_back(lowered.nodes[i.index()]);
+      moved.insert(lowered.nodes[i.index()].get());
+      continue;
+    }
+    if (!fetches.empty()) before[lowered.nodes[i.index()].get()] = std::exchange(fetches, {});
   }
   Order result;
   for (const auto& node : order) {
     if (moved.contains(node.get())) continue;
-    if (const auto fetches = before.find(node.get()); fetches != before.end())
-      result.insert(result.end(), fetches->second.begin(), fetches->second.end());
+    if (const auto first = before.find(node.get()); first != before.end())
+      result.insert(result.end(), first->second.begin(), first->second.end());
     result.push_back(node);
   }
   return result;

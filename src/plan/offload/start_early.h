@@ -15,6 +15,9 @@ namespace ebb::planning {
 // is the plan of `order`.
 Order start_early(const Lowered& lowered, const Order& order, Bytes limit);
 
+// The same as instructions of `lowered`, in their new order.
+std::vector<InstructionId> early_order(const Lowered& lowered, Bytes limit);
+
 // Where each of `before` is in `after`.
 std::vector<InstructionId> positions_of(std::span<const std::shared_ptr<Node>> before,
                                         std::span<const std::shared_ptr<Node>> after);

@@ -13,8 +13,9 @@ bool uses_tiers(const Planner& resident);
 
 // The fastest plan found for the budgets of all tiers, or the smallest budget of the device that
 // can be kept. `resident` has no copies; its plan is one of those compared, unless variables are
-// elsewhere already.
-PlanResult plan_in_tiers(Planner& resident);
+// elsewhere already. Neither a plan nor a budget if all seem to take `faster_than` milliseconds or
+// more.
+PlanResult plan_in_tiers(Planner& resident, double faster_than);
 
 // The smallest budget of the device, within the budgets of the other tiers.
 KeptBudget least_in_tiers(Planner& resident);

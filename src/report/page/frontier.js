@@ -61,12 +61,17 @@ class FrontierChart {
   }
 
   axes(x, y, frame) {
+    const wanted = Math.max(3, (frame.right - frame.left) / 110);
+    let sizes = byteTicks(x.invert(frame.left), x.invert(frame.right), wanted);
+    if (sizes.length < 3) sizes = byteTicks(x.invert(frame.left), x.invert(frame.right), 2 * wanted); // round numbers are far apart
+    const room = Math.max(...sizes.map((tick) => textWidth(tick.label))) + 14; // of a label, with what is between two
+    if (sizes.length > 2 && x(sizes[1].bytes) - x(sizes[0].bytes) < room) sizes = sizes.filter((_, k) => k % 2 === 1);
     return svg("g", { class: "axis" },
       ticks(y.invert(frame.bottom), y.invert(frame.top), 5).map((ms) => [
         svg("line", { x1: frame.left, x2: frame.right, y1: round(y(ms)), y2: round(y(ms)) }),
         svg("text", { x: frame.left - 8, y: round(y(ms)) + 4, "text-anchor": "end" }, tickMs(ms)),
       ]),
-      byteTicks(x.invert(frame.left), x.invert(frame.right), Math.max(3, (frame.right - frame.left) / 110)).map((tick) =>
+      sizes.map((tick) =>
         svg("text", { x: round(x(tick.bytes)), y: frame.bottom + 20, "text-anchor": "middle" }, tick.label)),
       svg("line", { class: "base", x1: frame.left, x2: frame.right, y1: frame.bottom, y2: frame.bottom }),
       svg("text", { class: "axis-title", x: (frame.left + frame.right) / 2, y: frame.bottom + 42, "text-anchor": "middle" },
