@@ -38,7 +38,7 @@ class Communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  virtual std::string_view transport() const = 0;  // "sockets", "mpi", "threads"
+  virtual std::string_view transport() const = 0;  // "sockets", "memory", "mpi", "threads"
 
   using Sent = std::span<const std::byte>;
   using Received = std::span<std::byte>;

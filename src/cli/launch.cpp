@@ -16,6 +16,8 @@
 #include <thread>
 
 #include "cli/numbers.h"
+#include "cli/ranks.h"
+#include "cli/run_command.h"
 #include "cli/verb.h"
 #include "ebb/dist/ranks.h"
 
@@ -101,7 +103,8 @@ class Ranks {
     while (!running_.empty()) {
       await(std::chrono::milliseconds(100));
       if (passed_on != 0 && !std::exchange(passed, true)) end(passed_on);
-      if (code_ != 0 && !failed_at_) failed_at_ = Clock::now();
+      // A rank that is done and only took more memory than it was given fails no other.
+      if (code_ != 0 && code_ != over_budget && !failed_at_) failed_at_ = Clock::now();
       if (!failed_at_) continue;
       const auto since = Clock::now() - *failed_at_;
       if (since > std::chrono::seconds(8))
@@ -127,11 +130,12 @@ class Ranks {
         const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         const std::ptrdiff_t place =
             std::find(running_.begin(), running_.end(), child) - running_.begin();
-        if (WIFSIGNALED(status) && code_ == 0)
+        const bool first = code_ == 0 || (code_ == over_budget && code != 0);
+        if (WIFSIGNALED(status) && first)
           std::cerr << fmt::format("ebb: process {} of the run was ended by signal {}", child,
                                    WTERMSIG(status))
                     << std::endl;
-        if (code_ == 0) code_ = code;
+        if (first) code_ = code;
         running_.erase(running_.begin() + place);
         return true;
       }
@@ -145,6 +149,23 @@ class Ranks {
   std::optional<Clock::time_point> failed_at_;
 };
 
+// The same with ranks that are threads of this process.
+int run_on_threads(int count, const std::vector<std::string>& command) {
+  auto ranks = dist::thread_ranks(count);
+  std::vector<int> codes(ranks.size());
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    threads.emplace_back([&, r, own = std::move(ranks[r])]() mutable {
+      const ThreadRank here(std::move(own));
+      codes[r] = run_command(command);
+    });
+  for (std::thread& thread : threads) thread.join();
+  int result = success;
+  for (const int code : codes)
+    if (result == success || (result == over_budget && code != success)) result = code;
+  return result;
+}
+
 class Launch : public Verb {
  public:
   Launch()
@@ -153,7 +174,7 @@ class Launch : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    app.add_option("-n,--ranks", ranks_, "Processes")
+    app.add_option("-n,--ranks", ranks_, "Ranks: processes, or threads with --in-process")
         ->required()
         ->check(WholeNumber(1, 1024))
         ->type_name("N");
@@ -163,6 +184,8 @@ class Launch : public Verb {
         ->check(WholeNumber(0, 1000000))
         ->capture_default_str()
         ->type_name("N");
+    app.add_flag("--in-process", in_process_,
+                 "Let ranks be threads of one process: on the CPU, without --restarts");
     app.add_flag(
         "--share-gpu", share_gpu_,
         "Let ranks share a GPU where there are fewer GPUs than ranks. For tests: it is slow, "
@@ -175,17 +198,27 @@ class Launch : public Verb {
   int run() override {
     if (command_.front() != "train")
       throw UsageError(fmt::format("{}: only train runs on several ranks", command_.front()));
-    if (share_gpu_ && !has("--device") && !has("--config"))
+    if (share_gpu_ && !has("--config") && value_of("--device") != "cuda")
       throw UsageError("--share-gpu is for ranks on GPUs; the command needs --device cuda");
     if (json()) command_.emplace_back("--json");
     if (const CLI::Option* threads = app().get_option("--threads"); threads->count() > 0) {
       command_.emplace_back("--threads");
       command_.push_back(threads->results().front());
     }
+    if (in_process_) {
+      if (restarts_ > 0)
+        throw UsageError(
+            "--in-process: a process that has failed cannot start itself again; "
+            "--restarts is for ranks that are processes");
+      if (share_gpu_)
+        throw UsageError(
+            "--in-process: ranks that are threads of one process run on the CPU alone");
+      return run_on_threads(ranks_, command_);
+    }
     if (restarts_ > 0) prepare_restarts();
     struct sigaction action = {};
     action.sa_handler = note;
-    sigaction(SIGINT, &action, nullptr), sigaction(SIGTERM, &action, nullptr);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
     for (std::int64_t left = restarts_;; --left) {
       const int code = Ranks(ranks_, share_gpu_ ? Gpus::shared : Gpus::own, command_).wait();
       if (code == success || code == wrong_usage || code == over_budget || passed_on != 0 ||
@@ -205,6 +238,15 @@ class Launch : public Verb {
     });
   }
 
+  // What the command gives for an option; empty where it does not give it.
+  std::string value_of(const std::string& option) const {
+    for (std::size_t i = 0; i < command_.size(); ++i) {
+      if (command_[i].starts_with(option + "=")) return command_[i].substr(option.size() + 1);
+      if (command_[i] == option && i + 1 < command_.size()) return command_[i + 1];
+    }
+    return {};
+  }
+
   void prepare_restarts() {
     if (has("--resume")) return;
     if (!has("--checkpoint"))
@@ -214,7 +256,7 @@ class Launch : public Verb {
 
   int ranks_ = 1;
   std::int64_t restarts_ = 0;
-  bool share_gpu_ = false;
+  bool share_gpu_ = false, in_process_ = false;
   std::vector<std::string> command_;
 };
 

@@ -11,11 +11,14 @@
 #include "cli/member_of.h"
 #include "cli/numbers.h"
 #include "cli/outputs.h"
+#include "cli/trainee.h"
 #include "cli/verb.h"
+#include "core/backend.h"
 #include "core/cuda/cuda.h"
 #include "core/cuda/rank_link.h"
 #include "core/hash64.h"
 #include "core/json.h"
+#include "core/processors.h"
 #include "ebb/communicator.h"
 #include "ebb/data/part.h"
 #include "ebb/dist/ranks.h"
@@ -23,6 +26,7 @@
 #include "ebb/io/device_file.h"
 #include "ebb/probe.h"
 #include "ebb/threads.h"
+#include "ebb/version.h"
 #include "ops/collective/collective.h"
 
 namespace ebb::cli {
@@ -63,15 +67,47 @@ void add_ranks_option(CLI::App& app, PlanningOptions& options) {
       ->group("Ranks");
 }
 
+namespace {
+
+thread_local std::shared_ptr<Communicator> rank_of_thread;
+
+}  // namespace
+
+ThreadRank::ThreadRank(std::shared_ptr<Communicator> communicator) {
+  rank_of_thread = std::move(communicator);
+}
+ThreadRank::~ThreadRank() { rank_of_thread.reset(); }
+const std::shared_ptr<Communicator>& ThreadRank::here() { return rank_of_thread; }
+
+bool in_one_process(const PlanningOptions& options) {
+  return options.communicator && options.communicator->transport() == "threads";
+}
+
 void join_ranks(const CLI::App& app, PlanningOptions& options) {
-  const std::optional<dist::RankPlace> place = dist::place_in_environment();
-  if (!place) return;
-  if (app.get_option("--threads")->count() == 0)
-    set_threads(std::max(1, physical_cores() / std::max(1, place->local_size)));
-  if (const int gpus = cuda::device_count(); gpus > 0) options.gpu = place->local_rank % gpus;
-  options.communicator = dist::connect(*place);
+  if (ThreadRank::here()) {
+    if (ThreadRank::here()->size() == 1) return;
+    options.communicator = ThreadRank::here();
+  } else {
+    const std::optional<dist::RankPlace> place = dist::place_in_environment();
+    if (!place) return;
+    if (const int gpus = cuda::device_count(); gpus > 0) options.gpu = place->local_rank % gpus;
+    options.communicator = dist::connect(*place);
+  }
   options.ranks = options.communicator->size();
   options.rank = options.communicator->rank();
+  if (app.get_option("--threads")->count() == 0)
+    set_threads(dist::cores_of_a_rank(*options.communicator).count);
+}
+
+void keep_to_own_cores(const PlanningOptions& options) {
+  if (!options.communicator) return;
+  if (in_one_process(options))
+    throw UsageError(
+        "--pin-threads is for the threads of one rank, but these ranks are threads of one process");
+  const dist::RankCores own = dist::cores_of_a_rank(*options.communicator);
+  if (own.processors.empty())
+    throw UsageError("--pin-threads: there are more ranks on this host than cores");
+  keep_to(own.processors);
 }
 
 void refuse_ranks(const PlanningOptions& options, const std::string& why) {
@@ -96,6 +132,10 @@ void settle_ranks(PlanningOptions& options) {
     throw UsageError(
         "--whole-process is of one process; with several ranks the budget is each plan's");
   if (device_of(options).kind == Device::Kind::cuda) {
+    if (in_one_process(options))
+      throw UsageError(
+          "--in-process: ranks that are threads of one process run on the CPU alone; without it "
+          "each rank is a process with a GPU of its own");
     if (options.device.starts_with("cuda:"))
       throw UsageError(fmt::format(
           "--device {} names one GPU, but there are {} ranks: --device cuda gives each its own",
@@ -159,7 +199,8 @@ Rates shared_rates(const PlanningOptions& options) {
   const std::string text = options.communicator->broadcast(first ? io::describe_device(own) : "", 0,
                                                            "the device's rates");
   if (first) return own;
-  const fs::path file = fs::temp_directory_path() / fmt::format("ebb-rates-{}.json", getpid());
+  const fs::path file =
+      fs::temp_directory_path() / fmt::format("ebb-rates-{}-{}.json", getpid(), options.rank);
   {
     io::AtomicFile written(file);
     written.write(text);
@@ -220,6 +261,19 @@ void require_agreement(const PlanningOptions& options, const std::vector<Agreed>
   }
 }
 
+void require_agreement(const PlanningOptions& options, const Trainee& trainee,
+                       const std::string& plan) {
+  if (!options.communicator) return;
+  // GPUs of another kind would compute other bits.
+  const Device device = trainee.memory().plan.device;
+  const bool gpu = device.kind == Device::Kind::cuda;
+  require_agreement(options, {{"version", std::string(version())},
+                              {"specification", workloads::to_json(trainee.spec())},
+                              {"data", nlohmann::json(trainee.data_fingerprint()).dump()},
+                              {"kind of GPU", gpu ? backend_of(device).name(device) : "none"},
+                              {"plan", plan}});
+}
+
 std::string plan_fingerprint(const Plan& plan) {
   Hash64 hash;
   for (const Instruction& i : plan.instructions) {
@@ -232,46 +286,6 @@ std::string plan_fingerprint(const Plan& plan) {
   for (const Buffer& b : plan.buffers)
     hash.add(fmt::format("{} {}\n", b.size.count, b.place.offset.count));
   return hex(hash.value());
-}
-
-LinkTraffic link_traffic(const Plan& plan, const Rates& rates) {
-  LinkTraffic traffic;
-  for (const Instruction& i : plan.instructions) {
-    if (!is_collective(*i.op)) continue;
-    std::vector<TensorType> inputs, outputs;
-    for (const Operand& o : i.inputs) inputs.push_back(o.type);
-    for (const Operand& o : i.outputs) outputs.push_back(o.type);
-    const LinkUse use =
-        link_use(*i.op, inputs, outputs, i.attributes.as<CollectiveAttributes>(), plan.device.kind);
-    if (use.exchanges == 0) continue;
-    traffic.sent += use.sent, traffic.exchanges += use.exchanges, ++traffic.collectives;
-    traffic.predicted_ms += rates.exchange_ms(use.sent, use.exchanges);
-  }
-  return traffic;
-}
-
-nlohmann::ordered_json link_fields(const PlanningOptions& options, const Plan& plan,
-                                   const Rates& rates) {
-  const LinkTraffic link = link_traffic(plan, rates);
-  const LeafBlocks blocks = LeafBlocks::of(rank_options(options));
-  return {{"ranks", options.ranks},
-          {"shard", std::stoi(options.shard)},
-          {"leaves", blocks.leaves},
-          {"leaves_per_rank", blocks.per_rank()},
-          {"bytes_sent_per_rank", link.sent.count},
-          {"collectives", link.collectives},
-          {"exchanges", link.exchanges},
-          {"predicted_link_ms", link.predicted_ms}};
-}
-
-std::string link_text(const PlanningOptions& options, const Plan& plan, const Rates& rates) {
-  const LinkTraffic link = link_traffic(plan, rates);
-  const LeafBlocks blocks = LeafBlocks::of(rank_options(options));
-  return fmt::format(
-      "{} ranks, shard {}, {} leaves, {} of them on a rank; a rank sends {} a step in {} "
-      "collectives, {:.2f} ms at {:.3g} GB/s and {:.3g} µs an exchange\n",
-      options.ranks, options.shard, blocks.leaves, blocks.per_rank(), to_string(link.sent),
-      link.collectives, link.predicted_ms, rates.ranks.bandwidth * 1e-9, rates.ranks.latency_us);
 }
 
 nlohmann::ordered_json gather_fields(const PlanningOptions& options,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -13,17 +14,34 @@
 namespace ebb::cli {
 
 class Outputs;
+class Trainee;
 
 // Adds --leaves, --shard and --reduce.
 void add_rank_options(CLI::App& app, PlanningOptions& options);
 // Adds --ranks, for a verb that only plans.
 void add_ranks_option(CLI::App& app, PlanningOptions& options);
 
+// While it lives, commands that this thread runs are those of one rank of several that are threads
+// of this process. The other ranks learn that this one has ended when it and its commands are gone.
+class ThreadRank {
+ public:
+  explicit ThreadRank(std::shared_ptr<Communicator> communicator);
+  ~ThreadRank();
+  ThreadRank(const ThreadRank&) = delete;
+  ThreadRank& operator=(const ThreadRank&) = delete;
+
+  static const std::shared_ptr<Communicator>& here();  // null: this thread is no such rank
+};
+// Whether the ranks are threads of this process.
+bool in_one_process(const PlanningOptions& options);
+
 // Connects this process with the other ranks, if it was started as one of several. Threads are
 // divided among the ranks of a host, unless --threads says otherwise.
 void join_ranks(const CLI::App& app, PlanningOptions& options);
 // Completes and checks options once they are all known: without --leaves there is one leaf a rank.
 void settle_ranks(PlanningOptions& options);
+// Keeps this process to its share of the cores that several ranks may run on, for --pin-threads.
+void keep_to_own_cores(const PlanningOptions& options);
 // An error if --reduce fast is asked of a new run on one rank, which has no sums over ranks.
 void refuse_fast_alone(const PlanningOptions& options);
 // An error with this reason if there are several ranks.
@@ -57,19 +75,11 @@ struct Agreed {
 };
 // A RankError names the first rank that differs from rank 0, and in what.
 void require_agreement(const PlanningOptions& options, const std::vector<Agreed>& all);
+// The same of all that ranks of a run must have in common; `plan` is the fingerprint of its plans.
+void require_agreement(const PlanningOptions& options, const Trainee& trainee,
+                       const std::string& plan);
 // Of what a plan does, and where; random keys, which differ between ranks, are left out.
 std::string plan_fingerprint(const Plan& plan);
-
-// What a step sends to other ranks, by its plan.
-struct LinkTraffic {
-  Bytes sent;
-  std::int64_t collectives = 0, exchanges = 0;
-  double predicted_ms = 0.0;
-};
-LinkTraffic link_traffic(const Plan& plan, const Rates& rates);
-nlohmann::ordered_json link_fields(const PlanningOptions& options, const Plan& plan,
-                                   const Rates& rates);
-std::string link_text(const PlanningOptions& options, const Plan& plan, const Rates& rates);
 
 // What each rank tells at the end, as a list by rank; complete on rank 0.
 nlohmann::ordered_json gather_fields(const PlanningOptions& options,

@@ -12,7 +12,7 @@ namespace {
 
 // What a rank says first on a connection.
 struct Hello {
-  std::array<char, 8> magic = {'e', 'b', 'b', 'r', 'a', 'n', 'k', '1'};
+  std::array<char, 8> magic = {'e', 'b', 'b', 'r', 'a', 'n', 'k', '2'};
   std::array<char, 40> token = {};
   std::int32_t rank = 0, size = 0;
   std::int32_t purpose = 0;  // 0: to be told of the others, 1: data, 2: signs of life
@@ -56,6 +56,20 @@ std::optional<std::pair<Socket, Hello>> accept_rank(const Socket& listener, cons
       return std::pair{std::move(socket), other};
   }
   return {};
+}
+
+// Rank 0 is reached by a name that may mean another address on its own host than elsewhere (Debian
+// gives a host's own name an address of the loopback interface), so it listens at all of them,
+// unless all ranks are on this host.
+Listener listen_for_ranks(const RankPlace& place) {
+  const std::string& address = place.address;
+  const bool here = address == "localhost" || address == "::1" || address.starts_with("127.");
+  try {
+    return listen_here(here || address.find(':') != std::string::npos ? address : "", place.port);
+  } catch (const RankError& error) {
+    throw RankError(0, fmt::format("{}; MASTER_PORT, the same for all ranks, gives another port",
+                                   error.what()));
+  }
 }
 
 [[noreturn]] void missing(const std::vector<bool>& here, std::string_view what) {
@@ -111,8 +125,7 @@ Mesh meet(const RankPlace& place, Clock::time_point deadline) {
   const std::size_t count = static_cast<std::size_t>(place.size);
   std::vector<Row> rows(count);
   if (place.rank == 0) {
-    const Socket listener(place.listener ? *place.listener
-                                         : listen_here(place.address, place.port).descriptor);
+    const Socket listener(place.listener ? *place.listener : listen_for_ranks(place).descriptor);
     prepare(listener);
     const Hello own = hello(place.token, 0, place.size, 0, 0);
     std::vector<Socket> guests(count);

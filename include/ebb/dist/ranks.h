@@ -33,6 +33,16 @@ std::optional<RankPlace> place_in_environment();
 // `patience_s` seconds.
 std::shared_ptr<Communicator> connect(const RankPlace& place, double patience_s = 60.0);
 
+// The cores that each rank can have for itself: those that it may run on, divided among the ranks
+// of its host that may run on them too. Starters may bind ranks to cores of their own, or not.
+struct RankCores {
+  int count = 1;  // at least 1; of all ranks the fewest, as all compute the same
+  // This rank's share, as the numbers of one processor of each; empty if there are fewer cores than
+  // ranks.
+  std::vector<int> processors;
+};
+RankCores cores_of_a_rank(Communicator& ranks);
+
 // Ranks that are threads of this process; each is used by one thread. If one is destroyed while
 // another waits for it, that one gets a RankError.
 std::vector<std::shared_ptr<Communicator>> thread_ranks(int count);

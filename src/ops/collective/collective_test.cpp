@@ -3,12 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <thread>
 
 #include "ebb/communicator.h"
-#include "ebb/dist/ranks.h"
 #include "ebb/ebb.h"
 #include "support/op_check.h"
+#include "support/thread_ranks.h"
 
 namespace ebb::test {
 namespace {
@@ -48,23 +47,11 @@ TEST(Collective, RangesCoverTheTensor) {
     }
 }
 
-// Runs `work` on as many threads as ranks, and rethrows the first error of any.
 void on_ranks(int count, const std::function<void(const std::shared_ptr<Communicator>&)>& work) {
-  auto ranks = dist::thread_ranks(count);
-  std::vector<std::thread> threads;
-  std::vector<std::exception_ptr> errors(ranks.size());
-  for (std::size_t r = 0; r < ranks.size(); ++r)
-    threads.emplace_back([&, r, own = std::move(ranks[r])]() mutable {
-      try {
-        work(own);
-      } catch (...) {
-        errors[r] = std::current_exception();
-      }
-      own.reset();
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
+  on_threads<int>(count, [&](const auto& own) {
+    work(own);
+    return 0;
+  });
 }
 
 Tensor block(std::int64_t number, const Shape& shape, DType dtype) {
