@@ -1,10 +1,12 @@
 // `ebb generate` and `ebb fit --generate` as a user starts them.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "ebb/io/hugging_face.h"
+#include "ebb/io/safetensors.h"
 #include "ebb/models/gpt2.h"
 #include "support/command_line.h"
 #include "support/temporary_folder.h"
@@ -74,6 +76,29 @@ TEST_F(CliGenerate, FewerBitsTakeLessMemory) {
   expect_usage_error("generate " + start + " --bits 3", "--bits");
 }
 
+TEST_F(CliGenerate, KeysAndValuesInEightBits) {
+  models::Gpt2Config config{.vocabulary = 6, .context = 64, .layers = 1, .heads = 2, .width = 256};
+  const nn::MakeScope scope(device::cpu, f32);
+  io::save(models::Gpt2(config), folder / "wide");
+  const std::string folder_option = "--model " + (folder / "wide").string() + " ";
+  const std::string start = folder_option + "--prompt-ids 1,2 --max-tokens 50 --ignore-end";
+  const auto wide = report(start), narrow = report(start + " --cache-bits 8");
+  EXPECT_EQ(narrow.at("ids")[0].size(), 50u);
+  EXPECT_EQ(narrow.at("planned_peak_bytes"), narrow.at("measured_peak_bytes"));
+  EXPECT_LT(narrow["planned_peak_bytes"], wide["planned_peak_bytes"]);
+  expect_usage_error("generate " + start + " --cache-bits 4", "--cache-bits");
+
+  const std::string fit = "fit --generate " + folder_option + "--budget 8MiB --json";
+  const auto sequences = [&](const std::string& options) {
+    const Outcome done = run(fit + options);
+    EXPECT_EQ(done.code, 0) << done.output;
+    return nlohmann::json::parse(lines(done.output).back()).at("sequences").get<std::int64_t>();
+  };
+  EXPECT_GT(sequences(" --cache-bits 8"), sequences(""));
+  EXPECT_GT(sequences(" --bits 8"), 0);
+  expect_usage_error("fit --budget 1MiB --cache-bits 8", "--generate");
+}
+
 TEST_F(CliGenerate, ReadsAndWritesText) {
   add_tokenizer();
   const std::string file = folder.write("p.txt", "to be\r\nor not to\n").string();
@@ -108,8 +133,83 @@ TEST_F(CliGenerate, Errors) {
   std::string ids = "1";
   for (int i = 0; i < 23; ++i) ids += ",1";
   expect_failure(start + "--prompt-ids " + ids + " --max-tokens 3", 1, "24 tokens");
+  for (const char* seed : {"-1", "18446744073709551616", "1.5"})
+    expect_usage_error(start + "--prompt-ids 1 --max-tokens 3 --seed " + seed, "a seed is");
   const std::string bad = folder.write("bad.jsonl", "{\"prompt\": 3}\n").string();
   expect_failure(start + "--batch " + bad + " --max-tokens 3", 1, "line 1");
+}
+
+TEST_F(CliGenerate, AsManyTokensAsTheContextHolds) {
+  const auto done =
+      report(model() + "--prompt-ids 1,2,3 --max-tokens 9223372036854775807 --ignore-end");
+  EXPECT_EQ(done["ids"][0].size(), 21u);
+}
+
+TEST_F(CliGenerate, SettingsOfTheFolderThatDoNotApplyAreTold) {
+  const std::string use = "generate " + model() + "--prompt-ids 1 --max-tokens 2 ";
+  EXPECT_EQ(run(use).output.find("warning"), std::string::npos);
+  folder.write("model/generation_config.json",
+               R"({"repetition_penalty": 1.3, "do_sample": true, "num_beams": 1, "top_k": 50})");
+  const std::string greedy = run(use).output, drawn = run(use + "--top-k 3").output;
+  EXPECT_NE(greedy.find("do_sample, repetition_penalty, which"), std::string::npos) << greedy;
+  EXPECT_NE(drawn.find("sets repetition_penalty, which"), std::string::npos) << drawn;
+}
+
+// Token 3 is NaN: sequences that have it end, and all others are told.
+TEST_F(CliGenerate, LogitsThatAreNotFiniteEndTheirOwnSequence) {
+  const std::filesystem::path weights = folder / "model/model.safetensors";
+  std::vector<io::NamedTensor> tensors;
+  {
+    const io::SafetensorsFile file(weights);
+    for (const auto& [name, entry] : file.entries()) {
+      Variable value(zeros(entry.type.shape, entry.type.dtype));
+      file.load(name, value);
+      if (name == "transformer.wte.weight") {
+        auto rows = value.to_vector<float>();
+        for (std::size_t i = 0; i < 12; ++i) rows[3 * 12 + i] = std::nanf("");
+        tensors.push_back({name, Tensor::from(rows, entry.type.shape)});
+        continue;
+      }
+      tensors.push_back({name, value});
+    }
+  }
+  io::write_safetensors(weights, tensors);
+  const std::string file =
+      folder.write("p.jsonl", "{\"ids\": [1]}\n{\"ids\": [3, 1]}\n{\"ids\": [2]}\n").string();
+  const Outcome told = run("generate " + model() + "--batch " + file +
+                           " --max-tokens 1 --ignore-end --sequences 2 --json");
+  EXPECT_EQ(told.code, 1);
+  ASSERT_EQ(lines(told.output).size(), 2u) << told.output;
+  EXPECT_NE(told.output.find("prompt 2 after 0 generated tokens"), std::string::npos);
+  const auto done = nlohmann::json::parse(lines(told.output).front());
+  EXPECT_EQ(done.at("ended"), nlohmann::json({"length", "not finite", "length"}));
+  EXPECT_EQ(done["ids"][0].size(), 1u);
+  EXPECT_EQ(done["ids"][1].size(), 0u);
+  EXPECT_EQ(done["ids"][2].size(), 1u);
+}
+
+// A request to stop prints what there is.
+TEST_F(CliGenerate, ASignalPrintsWhatWasGenerated) {
+  models::Gpt2Config config{
+      .vocabulary = 600, .context = 4096, .layers = 4, .heads = 2, .width = 128};
+  const nn::MakeScope scope(device::cpu, f32);
+  io::save(models::Gpt2(config), folder / "long");
+  std::string prompts;
+  for (int i = 0; i < 400; ++i) prompts += "{\"ids\": [" + std::to_string(i) + "]}\n";
+  const std::string file = folder.write("p.jsonl", prompts).string(),
+                    out = (folder / "out").string();
+  const Outcome done =
+      run("generate --model " + (folder / "long").string() + " --batch " + file +
+          " --max-tokens 4000 --ignore-end --sequences 4 --json 2>&1 >" + out +
+          // until the program catches the signal, number 15
+          " & p=$!; while [ $((0x$(awk '/SigCgt/{print $2}' /proc/$p/status) & 16384)) = 0 ]; do "
+          "sleep 0.05; done; kill -TERM $p; wait $p; c=$?; cat " +
+          out + "; exit $c");
+  EXPECT_EQ(done.code, 143) << done.output.substr(0, 500);
+  EXPECT_NE(done.output.find("interrupted: 0 of 400"), std::string::npos);
+  const auto report = nlohmann::json::parse(lines(done.output).back());
+  EXPECT_GT(report.at("ids")[0].size(), 0u);
+  EXPECT_EQ(report.at("ended")[399], "interrupted");
 }
 
 TEST_F(CliGenerate, FitTellsHowManySequences) {

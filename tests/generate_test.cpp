@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -140,6 +141,70 @@ TEST(Generate, HalfPrecisions) {
     for (const Result& result : results) EXPECT_FALSE(result.ids.empty());
     EXPECT_EQ(generator.resident(), generator.footprint().peak) << name(dtype);
   }
+}
+
+// Keys and values in 8 bits: about half of the bytes of bfloat16, the same ids for every number of
+// sequences, and logits that differ by the rounding of keys and values alone.
+TEST(Generate, KeysAndValuesInEightBits) {
+  const models::LlamaConfig config{.vocabulary = 300,
+                                   .width = 128,
+                                   .hidden = 160,
+                                   .layers = 2,
+                                   .heads = 4,
+                                   .key_value_heads = 2,
+                                   .context = 40,
+                                   .head_size = 64};
+  auto model = make<models::Llama>(device::cpu, bf16, config);
+  spread(model);
+  const auto requests = unequal_requests(model.vocabulary());
+  generate::Options options{.sequences = 1, .chunk = 8};
+  const Bytes wide = Generator(model, model, options).footprint().cache;
+  options.cache = nn::CacheForm::int8;
+  Generator alone(model, model, options);
+  // 64 codes and a scale of 4 bytes for each head and position, instead of 128 bytes.
+  EXPECT_EQ(alone.footprint().cache.count * 128, wide.count * 68);
+  const std::vector<Result> expected = alone.run(requests);
+  EXPECT_EQ(alone.resident(), alone.footprint().peak);
+  options.sequences = 4, options.tokens = 30;
+  Generator beside(model, model, options);
+  const std::vector<Result> results = beside.run(requests);
+  EXPECT_EQ(beside.resident(), beside.footprint().peak);
+  for (std::size_t r = 0; r < requests.size(); ++r) EXPECT_EQ(results[r].ids, expected[r].ids);
+}
+
+// The last logits of a prompt that is read in two pieces over a cache.
+std::vector<float> cached_logits(models::Gpt2& model, nn::CacheForm form) {
+  const std::int64_t length = 20;
+  nn::KeyValueCache cache(1, length, form);
+  const nn::ForwardScope forward(nn::Mode::evaluate);
+  const nn::DecodeScope scope(cache, unsqueeze(arange(length, i32), 0), zeros({1}, i32),
+                              Tensor::from(std::vector<std::int32_t>{19}, {1}));
+  Ids ids;
+  for (std::int32_t i = 0; i < length; ++i) ids.push_back(i * 7 % 131);
+  return eval(model.logits(Tensor::from(ids, {1, length}))).to_vector<float>();
+}
+
+TEST(Generate, LogitsOverACacheInEightBits) {
+  auto model = make<models::Gpt2>(device::cpu, f32, small_gpt2);
+  spread(model);
+  const auto exact = cached_logits(model, nn::CacheForm::model),
+             close = cached_logits(model, nn::CacheForm::int8);
+  double error = 0.0, size = 0.0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    error += std::pow(static_cast<double>(close[i] - exact[i]), 2);
+    size += std::pow(static_cast<double>(exact[i]), 2);
+  }
+  // A code is off by at most 1 / 254 of its block's largest value; scores of such large weights
+  // make that several times as much.
+  EXPECT_LT(std::sqrt(error / size), 0.1);
+  EXPECT_GT(error, 0.0);
+}
+
+TEST(Generate, KeysAndValuesInEightBitsAreForTheCpu) {
+  if (!built_with_cuda()) GTEST_SKIP() << "built without CUDA";
+  auto model = make<models::Llama>(device::cuda(0), bf16, small_llama);
+  expect_error([&] { Generator(model, model, {.cache = nn::CacheForm::int8}); },
+               {"cached_attention_int8", "no kernel", "uint8", "cuda"});
 }
 
 // Without a GPU, planning alone.

@@ -35,6 +35,26 @@ Tensor cached_attention(const Tensor& q, const Tensor& keys, const Tensor& value
                         const Tensor& positions, const Tensor& rows,
                         const CachedAttentionOptions& options = {});
 
+// A cache in 8 bits. Heads are cut into blocks of 64 elements; each block has a scale, and each
+// element a code: the value is (code - 128) × scale. A block's largest magnitude has the code 255
+// or 1.
+inline constexpr std::int64_t int8_cache_block = 64;
+constexpr std::int64_t int8_cache_blocks(std::int64_t head_size) {
+  return (head_size + int8_cache_block - 1) / int8_cache_block;
+}
+struct Int8Cache {
+  Tensor codes;   // uint8 (R, Hkv, S, D)
+  Tensor scales;  // float32 (R, Hkv, S, blocks of D)
+};
+struct Int8KeysValues {
+  Int8Cache keys, values;
+};
+// The same two ops for such a cache, on the CPU alone. Writing has no gradient.
+Int8KeysValues cache_write(const Int8KeysValues& cache, const Tensor& k, const Tensor& v,
+                           const Tensor& positions, const Tensor& rows);
+Tensor cached_attention(const Tensor& q, const Int8KeysValues& cache, const Tensor& positions,
+                        const Tensor& rows, const CachedAttentionOptions& options = {});
+
 struct SampleOptions {
   double temperature = 0.0;  // 0: the most likely token, the first of equals
   std::int64_t top_k = 0;    // only the k most likely; 0: all

@@ -1,5 +1,6 @@
 // `ebb generate`: continues prompts with a model from a Hugging Face folder, in planned memory.
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/generation.h"
+#include "cli/interrupt.h"
 #include "cli/memory_check.h"
 #include "cli/numbers.h"
 #include "cli/options.h"
@@ -19,7 +21,6 @@
 #include "ebb/error.h"
 #include "ebb/generate/generator.h"
 #include "ebb/io/open_lm.h"
-#include "ebb/nn/adapt.h"
 #include "ebb/text/tokenizer.h"
 
 namespace ebb::cli {
@@ -88,6 +89,7 @@ class Generate : public Verb {
         .excludes("--greedy")
         .group(sampling);
     add_option(app, "--seed", seed_, "Of the draws; default 0")
+        .check(seed_problem)
         .excludes("--greedy")
         .group(sampling);
     add_option(app, "--stop", stop_, "End a text before this one appears in it").type_name("TEXT");
@@ -111,10 +113,7 @@ class Generate : public Verb {
     add_option(app, "--precision", precision_, "Of weights, keys and values")
         .one_of({"fp32", "bf16", "fp16"})
         .show_default();
-    add_option(app, "--bits", bits_,
-               "Store the weights of linear layers as integers of 8 or 4 bits; default: as "
-               "--precision says")
-        .one_of({"8", "4"});
+    bits_.add_options(app);
     add_option(app, "--device", device_, "cpu, cuda or cuda:N")
         .check([](const std::string& text) -> std::string {
           return named_device(text) ? "" : fmt::format("there is no device \"{}\"", text);
@@ -127,8 +126,7 @@ class Generate : public Verb {
     check_options();
     const Device device = *named_device(drivable_device(device_));
     const io::OpenLm open = io::open_causal_lm(model_, device, generation_dtype(precision_));
-    if (bits_)
-      nn::adapt(*open.model.module, {.base = *bits_ == "8" ? LowBits::int8 : LowBits::int4});
+    bits_.apply(open);
     read_tokenizer(open.model.lm->vocabulary());
     const std::vector<generate::Request> requests = read_requests(*open.model.lm);
     const generate::Options options = choose_options(open.model, requests, device);
@@ -137,11 +135,13 @@ class Generate : public Verb {
                    "fewer --sequences or --max-tokens take less");
     open.load();
     generator.allocate();
-    const std::vector<generate::Result> results = generator.run(requests, on_token());
+    tell_unused_settings(options.sampling.temperature > 0.0);
+    const Interrupt interrupt;
+    const std::vector<generate::Result> results = generator.run(requests, on_token(interrupt));
     if (streams()) fmt::print("{}\n", pending_);
     std::fflush(stdout);  // before the line on standard error
     print(generator, results);
-    return success;
+    return outcome(results, interrupt.signal());
   }
 
  private:
@@ -200,10 +200,11 @@ class Generate : public Verb {
   generate::Options choose_options(const io::LoadedLm& model,
                                    const std::vector<generate::Request>& requests, Device device) {
     generate::Options options;
+    options.cache = bits_.cache_form();
     std::int64_t longest = 0;
     for (const generate::Request& request : requests)
       longest = std::max(longest, static_cast<std::int64_t>(request.prompt.size()));
-    options.tokens = std::min(model.lm->context(), longest + max_tokens_);
+    options.tokens = longest + std::min(model.lm->context() - longest, max_tokens_);
     if (temperature_ || top_k_ || top_p_ || seed_)
       options.sampling = {temperature_.value_or(1.0), top_k_.value_or(0), top_p_.value_or(1.0)};
     options.seed = seed_.value_or(0);
@@ -223,9 +224,10 @@ class Generate : public Verb {
   }
 
   // Prints a single text as it grows, and ends sequences at the stop text.
-  generate::OnToken on_token() {
+  generate::OnToken on_token(const Interrupt& interrupt) {
     if (streams()) stream_.emplace(*tokenizer_);
-    return [this](std::size_t, std::span<const std::int32_t> ids) {
+    return [this, &interrupt](std::size_t, std::span<const std::int32_t> ids) {
+      if (interrupt.asked()) return generate::Continue::stop_all;
       if (stream_) {
         pending_ += stream_->next(ids);
         print_pending(stop_ ? stop_->size() - 1 : 0);
@@ -238,6 +240,38 @@ class Generate : public Verb {
       if (stream_) pending_.clear();
       return generate::Continue::no;
     };
+  }
+
+  // The folder's own settings of generation are not applied; those that would matter are named.
+  void tell_unused_settings(bool draws) const {
+    std::vector<std::string> names = io::unused_generation_settings(model_);
+    if (draws) std::erase(names, "do_sample");
+    if (!names.empty())
+      std::cerr << fmt::format(
+                       "ebb: warning: {} sets {}, which ebb generate does not apply; tokens are "
+                       "chosen as the command says",
+                       model_.string(), fmt::join(names, ", "))
+                << std::endl;
+  }
+
+  // The exit code. What was generated has been printed, also where something went wrong.
+  static int outcome(const std::vector<generate::Result>& results, int signal) {
+    std::int64_t done = 0;
+    std::string wrong;  // prompts by number
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      if (results[r].ended == generate::Ended::not_finite)
+        wrong += fmt::format("{}prompt {} after {} generated tokens", wrong.empty() ? "" : ", ",
+                             r + 1, results[r].ids.size());
+      done += results[r].ended != generate::Ended::stopped;
+    }
+    std::cout.flush();
+    if (!wrong.empty())
+      std::cerr << fmt::format("ebb: error: the model's logits are not finite: {}", wrong)
+                << std::endl;
+    if (signal != 0)
+      std::cerr << fmt::format("ebb: interrupted: {} of {} prompts are done", done, results.size())
+                << std::endl;
+    return signal != 0 ? 128 + signal : wrong.empty() ? success : failure;
   }
 
   // Holds back the last `kept` bytes, which may begin a stop text.
@@ -263,6 +297,22 @@ class Generate : public Verb {
     return text;
   }
 
+  static const char* name_of(generate::Ended ended) {
+    switch (ended) {
+      case generate::Ended::length:
+        return "length";
+      case generate::Ended::token:
+        return "end";
+      case generate::Ended::caller:
+        return "stop";
+      case generate::Ended::stopped:
+        return "interrupted";
+      case generate::Ended::not_finite:
+        break;
+    }
+    return "not finite";
+  }
+
   static std::string line_of(const Ids& ids) {
     std::string line;
     for (const std::int32_t id : ids) line += fmt::format("{}{}", line.empty() ? "" : ",", id);
@@ -272,15 +322,17 @@ class Generate : public Verb {
   void print(const generate::Generator& generator, const std::vector<generate::Result>& results) {
     const generate::Generator::Speed& speed = generator.speed();
     if (json()) {
-      nlohmann::ordered_json all_ids = nlohmann::ordered_json::array(),
-                             texts = nlohmann::ordered_json::array();
+      nlohmann::ordered_json all_ids = nlohmann::ordered_json::array(), texts = all_ids,
+                             ends = all_ids;
       for (const generate::Result& result : results) {
         all_ids.push_back(result.ids);
+        ends.push_back(name_of(result.ended));
         if (tokenizer_) texts.push_back(text_of(result.ids));
       }
       std::cout << json_text(nlohmann::ordered_json{
                        {"ids", all_ids},
                        {"text", texts},
+                       {"ended", ends},
                        {"tokens_per_s", speed.tokens_per_s()},
                        {"prompt_tokens", speed.prefilled},
                        {"prefill_seconds", speed.prefill_seconds},
@@ -300,7 +352,8 @@ class Generate : public Verb {
   }
 
   fs::path model_;
-  std::optional<std::string> prompt_, prompt_ids_, stop_, budget_text_, bits_;
+  std::optional<std::string> prompt_, prompt_ids_, stop_, budget_text_;
+  GenerationBits bits_;
   std::optional<fs::path> batch_;
   std::int64_t max_tokens_ = 0;
   std::optional<std::int64_t> top_k_, sequences_;

@@ -5,9 +5,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/options.h"
 #include "cli/planning.h"
 #include "cli/verb.h"
 #include "core/json.h"
+#include "ebb/nn/adapt.h"
 
 namespace ebb::cli {
 namespace {
@@ -17,7 +19,7 @@ std::int64_t tokens_that_fit(nn::ModuleBase& module, models::CausalLm& lm,
                              const GenerationQuestion& question, std::int64_t asked) {
   const auto fits = [&](std::int64_t tokens) {
     generate::Options options;
-    options.tokens = tokens;
+    options.tokens = tokens, options.cache = question.bits.cache_form();
     return generate::sequences_that_fit(module, lm, options, question.budget, 1) == 1;
   };
   if (asked <= 2 || !fits(2)) return 0;
@@ -35,11 +37,32 @@ DType generation_dtype(const std::string& precision) {
   return precision == "bf16" ? bf16 : precision == "fp16" ? f16 : f32;
 }
 
+void GenerationBits::add_options(CLI::App& app) {
+  add_option(app, "--bits", weights,
+             "Store the weights of linear layers as integers of 8 or 4 bits; default: as "
+             "--precision says")
+      .one_of({"8", "4"});
+  add_option(app, "--cache-bits", cache,
+             "Store keys and values in 8 bits (CPU); default: as --precision says")
+      .one_of({"8"});
+}
+
+void GenerationBits::apply(const io::OpenLm& open) const {
+  if (!weights) return;
+  nn::adapt(*open.model.module, {.base = *weights == "8" ? LowBits::int8 : LowBits::int4});
+}
+
+nn::CacheForm GenerationBits::cache_form() const {
+  return cache ? nn::CacheForm::int8 : nn::CacheForm::model;
+}
+
 int fit_generation(const GenerationQuestion& question, bool as_json) {
   const Device device = named_device(question.device).value();
   const io::OpenLm open =
       io::open_causal_lm(question.model, device, generation_dtype(question.precision));
+  question.bits.apply(open);
   generate::Options options;
+  options.cache = question.bits.cache_form();
   options.tokens = question.tokens.value_or(open.model.lm->context());
   nn::ModuleBase& module = *open.model.module;
   const std::int64_t largest =

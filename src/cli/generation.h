@@ -10,15 +10,30 @@
 #include "ebb/generate/generator.h"
 #include "ebb/io/open_lm.h"
 
+namespace CLI {
+class App;
+}
+
 namespace ebb::cli {
 
 // Of weights, keys and values: "fp32", "bf16" or "fp16".
 DType generation_dtype(const std::string& precision);
 
+// The options of both: --bits of weights, and --cache-bits of keys and values.
+struct GenerationBits {
+  std::optional<std::string> weights, cache;  // "8" or "4"; "8"
+
+  void add_options(CLI::App& app);
+  // Before weights are loaded.
+  void apply(const io::OpenLm& open) const;
+  nn::CacheForm cache_form() const;
+};
+
 // What `ebb fit --generate` is asked.
 struct GenerationQuestion {
   std::filesystem::path model;
   std::string precision = "fp32", device = "cpu";
+  GenerationBits bits;
   Bytes budget;
   std::optional<std::int64_t> tokens;  // of each sequence; none: the model's context
   std::int64_t most = 0;               // sequences

@@ -8,7 +8,6 @@
 
 #include "ebb/arena.h"
 #include "ebb/error.h"
-#include "ebb/nn/decode_scope.h"
 #include "ebb/ops.h"
 #include "ebb/storage.h"
 #include "generate/graphs.h"
@@ -53,6 +52,11 @@ Options checked(Options options, const models::CausalLm& lm, Device device) {
   if (options.chunk < 1)
     throw ValueError(fmt::format(
         "[generate] a prompt is read 1 or more tokens at a time, but {} came", options.chunk));
+  if (options.cache == nn::CacheForm::int8 && device.kind != Device::Kind::cpu)
+    throw DTypeError(fmt::format(
+        "[generate] keys and values in 8 bits are for the CPU: [cached_attention_int8] there is no "
+        "kernel for dtype uint8 on device {}",
+        to_string(device)));
   options.chunk = std::min(options.chunk, options.tokens);
   for (const std::int32_t id : options.end)
     if (id < 0 || id >= lm.vocabulary())
@@ -92,7 +96,7 @@ struct Generator::State {
       : module(m),
         lm(l),
         options(checked(std::move(o), l, m.device())),
-        cache(options.sequences, options.tokens),
+        cache(options.sequences, options.tokens, options.cache),
         variables(options.sequences, m.device()) {
     options.compile.plan.budget.reset();
     decode_graph = decode_step(lm, cache, variables, options.sampling);
@@ -204,26 +208,25 @@ std::vector<Result> Generator::run(std::span<const Request> requests, const OnTo
   constexpr std::size_t nobody = static_cast<std::size_t>(-1);
   std::vector<std::size_t> runs(static_cast<std::size_t>(s.options.sequences), nobody);
   std::size_t next = 0, running = 0;
+  bool stopped = false;
 
   // Adds an id to its sequence; gives whether the sequence goes on.
   const auto add = [&](std::size_t request, std::int32_t id) {
-    if (id < 0)
-      throw Error(fmt::format(
-          "[generate] the logits of request {} are not finite after {} generated tokens", request,
-          results[request].ids.size()));
     Result& result = results[request];
+    if (id < 0) return result.ended = Ended::not_finite, false;
     result.ids.push_back(id);
-    const bool told = !on_token || on_token(request, result.ids) == Continue::yes;
+    const Continue told = on_token ? on_token(request, result.ids) : Continue::yes;
+    stopped = stopped || told == Continue::stop_all;
     if (std::find(s.options.end.begin(), s.options.end.end(), id) != s.options.end.end())
       return result.ended = Ended::token, false;
-    if (!told) return result.ended = Ended::caller, false;
+    if (told == Continue::no) return result.ended = Ended::caller, false;
     const auto generated = static_cast<std::int64_t>(result.ids.size()),
                length = static_cast<std::int64_t>(requests[request].prompt.size());
     return generated < requests[request].max_tokens && length + generated < s.options.tokens;
   };
 
-  while (next < requests.size() || running > 0) {
-    for (std::size_t row = 0; row < runs.size() && next < requests.size(); ++row) {
+  while (!stopped && (next < requests.size() || running > 0)) {
+    for (std::size_t row = 0; row < runs.size() && next < requests.size() && !stopped; ++row) {
       if (runs[row] != nobody) continue;
       const std::size_t request = next++;
       if (add(request, s.join(row, request, requests[request].prompt)))
@@ -231,7 +234,7 @@ std::vector<Result> Generator::run(std::span<const Request> requests, const OnTo
       else
         s.rows->stop(row), --row;  // the row is still free for the next request
     }
-    if (running == 0) continue;
+    if (running == 0 || stopped) continue;
     const auto start = Clock::now();
     s.rows->send();
     s.decode->run();
@@ -243,6 +246,9 @@ std::vector<Result> Generator::run(std::span<const Request> requests, const OnTo
       if (runs[row] != nobody && !add(runs[row], s.rows->id(row)))
         s.rows->stop(row), runs[row] = nobody, --running;
   }
+  for (const std::size_t request : runs)
+    if (request != nobody) results[request].ended = Ended::stopped;
+  for (; next < requests.size(); ++next) results[next].ended = Ended::stopped;
   return results;
 }
 

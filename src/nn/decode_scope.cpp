@@ -12,9 +12,18 @@ namespace {
 
 thread_local DecodeScope* current_decode = nullptr;
 
-Variable cache_variable(const KeyValueCache& cache, const Tensor& fresh) {
-  const Shape shape{cache.rows(), fresh.shape()[1], cache.tokens(), fresh.shape()[3]};
-  return {zeros(shape, fresh.dtype(), fresh.device()), Category::activations};
+Variable cache_variable(const KeyValueCache& cache, const Tensor& fresh, std::int64_t size,
+                        DType dtype) {
+  const Shape shape{cache.rows(), fresh.shape()[1], cache.tokens(), size};
+  return {zeros(shape, dtype, fresh.device()), Category::activations};
+}
+Variable values_variable(const KeyValueCache& cache, const Tensor& fresh) {
+  return cache_variable(cache, fresh, fresh.shape()[3],
+                        cache.form() == CacheForm::int8 ? u8 : fresh.dtype());
+}
+Variable scales_variable(const KeyValueCache& cache, const Tensor& fresh) {
+  if (cache.form() != CacheForm::int8) return {};
+  return cache_variable(cache, fresh, int8_cache_blocks(fresh.shape()[3]), f32);
 }
 
 }  // namespace
@@ -22,7 +31,9 @@ Variable cache_variable(const KeyValueCache& cache, const Tensor& fresh) {
 Bytes KeyValueCache::bytes() const {
   Bytes total;
   for (const Layer& layer : layers_)
-    total += layer.keys.type().bytes() + layer.values.type().bytes();
+    for (const Variable* part :
+         {&layer.keys, &layer.values, &layer.key_scales, &layer.value_scales})
+      if (*part) total += part->type().bytes();
   return total;
 }
 
@@ -44,13 +55,24 @@ Tensor DecodeScope::attend(const Tensor& q, const Tensor& k, const Tensor& v,
                     q.path()));
   const auto index = static_cast<std::size_t>(layers_++);
   if (index == cache_.layers_.size())
-    cache_.layers_.push_back({cache_variable(cache_, k), cache_variable(cache_, v)});
+    cache_.layers_.push_back({values_variable(cache_, k), values_variable(cache_, v),
+                              scales_variable(cache_, k), scales_variable(cache_, v)});
   const KeyValueCache::Layer& layer = cache_.layers_[index];
+  const CachedAttentionOptions how{.scale = options.scale, .window = window};
+  if (cache_.form() == CacheForm::int8) {
+    const Int8KeysValues now = cache_write(
+        Int8KeysValues{{layer.keys, layer.key_scales}, {layer.values, layer.value_scales}}, k, v,
+        positions_, rows_);
+    updates_.push_back({layer.keys, now.keys.codes});
+    updates_.push_back({layer.key_scales, now.keys.scales});
+    updates_.push_back({layer.values, now.values.codes});
+    updates_.push_back({layer.value_scales, now.values.scales});
+    return cached_attention(q, now, positions_, rows_, how);
+  }
   const CachedKeysValues now = cache_write(layer.keys, layer.values, k, v, positions_, rows_);
   updates_.push_back({layer.keys, now.keys});
   updates_.push_back({layer.values, now.values});
-  return cached_attention(q, now.keys, now.values, positions_, rows_,
-                          {.scale = options.scale, .window = window});
+  return cached_attention(q, now.keys, now.values, positions_, rows_, how);
 }
 
 Tensor self_attention(const Tensor& q, const Tensor& k, const Tensor& v,

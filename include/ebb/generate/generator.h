@@ -16,6 +16,7 @@
 
 #include "ebb/decode.h"
 #include "ebb/models/causal_lm.h"
+#include "ebb/nn/decode_scope.h"
 #include "ebb/nn/module.h"
 #include "ebb/program.h"
 
@@ -25,6 +26,7 @@ struct Options {
   std::int64_t sequences = 1;  // that run at a time
   std::int64_t tokens = 0;     // of a sequence, prompt included; 0: the model's context
   std::int64_t chunk = 0;      // tokens of a prompt that are read at a time; 0: default_chunk
+  nn::CacheForm cache = nn::CacheForm::model;  // of keys and values
   SampleOptions sampling = {};
   std::uint64_t seed = 0;              // of sampling
   std::optional<Bytes> budget = {};    // MemoryError if the planned peak is more
@@ -41,9 +43,11 @@ struct Request {
 };
 
 enum class Ended : std::uint8_t {
-  length,  // max_tokens were generated, or the sequence has Options::tokens
-  token,   // by one of Options::end, which is the last id
-  caller,  // by the caller's function
+  length,      // max_tokens were generated, or the sequence has Options::tokens
+  token,       // by one of Options::end, which is the last id
+  caller,      // by the caller's function
+  stopped,     // not done: the caller's function has ended the whole run
+  not_finite,  // the next logits are NaN or infinite
 };
 
 struct Result {
@@ -51,7 +55,11 @@ struct Result {
   Ended ended = Ended::length;
 };
 
-enum class Continue : std::uint8_t { yes, no };
+enum class Continue : std::uint8_t {
+  yes,
+  no,       // the sequence ends
+  stop_all  // the run ends; sequences that are not done, this one too, are Ended::stopped
+};
 // Called for every generated token with the number of its request and all ids so far. Its result
 // says whether the sequence goes on.
 using OnToken = std::function<Continue(std::size_t request, std::span<const std::int32_t> ids)>;
@@ -80,8 +88,8 @@ class Generator {
   void allocate();
 
   // Generates for all requests, in order as rows become free. ValueError for a prompt that is
-  // empty, too long or has ids outside the vocabulary, before anything runs; Error if a model's
-  // logits are not finite.
+  // empty, too long or has ids outside the vocabulary, before anything runs. Logits that are not
+  // finite end their own sequence (Ended::not_finite), no other.
   std::vector<Result> run(std::span<const Request> requests, const OnToken& on_token = {});
 
   // Seconds of the last `run` and tokens it generated; those of prompts are not counted.

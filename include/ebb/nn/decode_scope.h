@@ -13,23 +13,31 @@
 
 namespace ebb::nn {
 
+// What keys and values are stored in: the model's dtype, or 8 bits with a scale for each block of a
+// head (see ebb/decode.h), on the CPU alone.
+enum class CacheForm : std::uint8_t { model, int8 };
+
 // Keys and values of all layers, as variables of a planned size. Layers are added while a model is
 // first called in a DecodeScope; later calls find theirs by their order. Variables have no bytes
 // until a program needs them.
 class KeyValueCache {
  public:
-  KeyValueCache(std::int64_t rows, std::int64_t tokens) : rows_(rows), tokens_(tokens) {}
+  KeyValueCache(std::int64_t rows, std::int64_t tokens, CacheForm form = CacheForm::model)
+      : rows_(rows), tokens_(tokens), form_(form) {}
 
   std::int64_t rows() const { return rows_; }      // sequences
   std::int64_t tokens() const { return tokens_; }  // of each sequence, at most
-  Bytes bytes() const;                             // of all layers so far
+  CacheForm form() const { return form_; }
+  Bytes bytes() const;  // of all layers so far
 
  private:
   friend class DecodeScope;
   struct Layer {
-    Variable keys, values;  // (rows, heads, tokens, size)
+    Variable keys, values;              // (rows, heads, tokens, size)
+    Variable key_scales, value_scales;  // of 8 bits: (rows, heads, tokens, blocks); or empty
   };
   std::int64_t rows_, tokens_;
+  CacheForm form_;
   std::vector<Layer> layers_;
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ebb/ops.h"
+#include "ops/attention/operands.h"
 #include "ops/cuda_kernels.h"
 
 namespace ebb {
@@ -16,9 +17,10 @@ Shape check_inputs(const Call& call, const AttentionAttributes& a, int mask) {
   for (int i = 0; i < 3; ++i) {
     call.require_floating(i);
     call.require_rank(i, 4);
-    call.require_same_dtype(0, i);
+    call.require_same_dtype(Attention::q, i);
   }
-  const Shape &q = call.shape(0), &k = call.shape(1), &v = call.shape(2);
+  const Shape &q = call.shape(Attention::q), &k = call.shape(Attention::k),
+              &v = call.shape(Attention::v);
   if (q[0] != k[0] || k[0] != v[0])
     call.fail_shape(fmt::format("batch sizes must agree, but are {}, {} and {}", q[0], k[0], v[0]));
   if (k[1] != v[1] || k[2] != v[2])
@@ -39,10 +41,10 @@ Shape check_inputs(const Call& call, const AttentionAttributes& a, int mask) {
   const Shape scores{q[0], q[1], q[2], k[2]};
   if (call.count() > mask) {
     const DType kind = call.dtype(mask);
-    if (kind != b8 && kind != i32 && kind != call.dtype(0))
+    if (kind != b8 && kind != i32 && kind != call.dtype(Attention::q))
       call.fail_dtype(
           fmt::format("the mask must be bool, int32 (first keys) or, to be added, {}, but is {}",
-                      name(call.dtype(0)), name(kind)));
+                      name(call.dtype(Attention::q)), name(kind)));
     Shape both;
     if (!broadcast(call.shape(mask), scores, both) || both != scores)
       call.fail_shape(fmt::format("the mask must broadcast to {}", to_string(scores)));
@@ -59,30 +61,33 @@ DType statistics_dtype(DType dtype) { return dtype == f64 ? f64 : f32; }
 
 std::vector<TensorType> infer(const Call& call, const AttentionAttributes& a) {
   const Shape scores = check_inputs(call, a, 3);
-  return {{{scores[0], scores[2], scores[1], call.shape(2)[3]}, call.dtype(0)},
-          {{scores[0], scores[1], scores[2]}, statistics_dtype(call.dtype(0))}};
+  return {
+      {{scores[0], scores[2], scores[1], call.shape(Attention::v)[3]}, call.dtype(Attention::q)},
+      {{scores[0], scores[1], scores[2]}, statistics_dtype(call.dtype(Attention::q))}};
 }
 
 std::vector<TensorType> infer_grad(const Call& call, const AttentionGradAttributes& a) {
   const Shape scores = check_inputs(call, a.attention, 6);
-  const TensorType o{{scores[0], scores[1], scores[2], call.shape(2)[3]}, call.dtype(0)};
-  const TensorType logsumexp{{scores[0], scores[1], scores[2]}, statistics_dtype(call.dtype(0))};
-  if (call.inputs[3] != o || call.inputs[5] != o)
+  const TensorType o{{scores[0], scores[1], scores[2], call.shape(AttentionGrad::v)[3]},
+                     call.dtype(AttentionGrad::q)};
+  const TensorType logsumexp{{scores[0], scores[1], scores[2]},
+                             statistics_dtype(call.dtype(AttentionGrad::q))};
+  if (call.inputs[AttentionGrad::o] != o || call.inputs[AttentionGrad::grad] != o)
     call.fail_shape(fmt::format("the result and its gradient must be {}", to_string(o)));
-  if (call.inputs[4] != logsumexp)
+  if (call.inputs[AttentionGrad::logsumexp] != logsumexp)
     call.fail_shape(fmt::format("the logsumexp must be {}", to_string(logsumexp)));
   std::vector<TensorType> outputs;
   std::int64_t width = 0;  // of a token's gradients
   for (int i = 0; i < 3; ++i) {
     const Shape& s = call.shape(i);
     width += s[1] * s[3];
-    outputs.push_back({{s[0], s[2], s[1], s[3]}, call.dtype(0)});
+    outputs.push_back({{s[0], s[2], s[1], s[3]}, call.dtype(AttentionGrad::q)});
   }
   if (!a.packed) return outputs;
   if (scores[2] != scores[3])
     call.fail_shape(fmt::format("gradients are packed token by token, but {} queries have {} keys",
                                 scores[2], scores[3]));
-  return {{{scores[0], scores[2], width}, call.dtype(0)}};
+  return {{{scores[0], scores[2], width}, call.dtype(AttentionGrad::q)}};
 }
 
 // (B, H, T, D) as (B, T, H, D) and back, a view.
@@ -90,10 +95,11 @@ Tensor swapped(const Tensor& x) { return permute(x, {0, 2, 1, 3}); }
 
 std::vector<Tensor> gradient(const GradientCall& call, const AttentionAttributes& a) {
   std::vector<Tensor> result(static_cast<std::size_t>(call.input_count()));
-  if (!call.has_grad(0)) return result;
-  std::vector<Tensor> inputs{call.input(0),           call.input(1),  call.input(2),
-                             swapped(call.output(0)), call.output(1), swapped(call.grad(0))};
-  if (call.input_count() == 4) inputs.push_back(call.input(3));
+  if (!call.has_grad(Attention::o)) return result;
+  std::vector<Tensor> inputs{call.input(Attention::q),          call.input(Attention::k),
+                             call.input(Attention::v),          swapped(call.output(Attention::o)),
+                             call.output(Attention::logsumexp), swapped(call.grad(Attention::o))};
+  if (call.input_count() > Attention::mask) inputs.push_back(call.input(Attention::mask));
   const std::vector<Tensor> gradients =
       apply(attention_grad_op(), inputs, AttentionGradAttributes{a});
   std::transform(gradients.begin(), gradients.end(), result.begin(), swapped);
@@ -126,7 +132,7 @@ struct Effort {
 Cost cost_of(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
              const AttentionAttributes& a, const Effort& effort) {
   constexpr std::int64_t block = 32;
-  const Shape &q = inputs[0].shape, &v = inputs[2].shape;
+  const Shape &q = inputs[Attention::q].shape, &v = inputs[Attention::v].shape;
   const std::int64_t queries = q[2], keys = v[2];
   std::int64_t blocks = 0, scores = 0;
   for (std::int64_t first = 0; first < queries; first += block, ++blocks)

@@ -2,6 +2,7 @@
 // and keeps a running maximum and sum (Milakov and Gimelshein, 2018; Dao et al., 2022).
 #include "core/parallel.h"
 #include "core/vector_math.h"
+#include "ops/attention/operands.h"
 #include "ops/attention/tiles.h"
 
 namespace ebb {
@@ -60,12 +61,12 @@ class Forward {
       };
       rows = area(f.rows_), queries = area(f.queries_), scores = area(f.scores_);
       result = area(f.result_), keys = area(f.keys_), factors = area(f.factors_);
-      mask = p.masked ? args.inputs[3] : nullptr;
+      mask = p.masked ? args.inputs[Attention::mask] : nullptr;
     }
 
     void block(std::int64_t b, std::int64_t h, std::int64_t first) const {
       const std::int64_t count = std::min<std::int64_t>(width, p.queries - first);
-      load_rows(args.in<T>(0) + p.q.at(b, h, first), p.q.row, count, p.size,
+      load_rows(args.in<T>(Attention::q) + p.q.at(b, h, first), p.q.row, count, p.size,
                 static_cast<C>(p.scale), rows);
       simd::transpose(rows, width, simd::padded<C>(p.size), queries);
       std::fill_n(result, simd::padded<C>(p.value_size) * width, C(0));
@@ -75,15 +76,17 @@ class Forward {
       const std::int64_t visible = p.visible(first + count), kv_head = h / p.group();
       for (std::int64_t j = p.first_tile(mask, b, first, count); j < visible; j += tile_keys) {
         const Place at{b, h, first, count, j, std::min<std::int64_t>(tile_keys, visible - j)};
-        simd::product<Order::rows>(
-            load_keys(args.in<T>(1) + p.k.at(b, kv_head, j), p.k.row, at.keys, p.size, keys),
-            at.keys, p.size, queries, width, scores, width, width, Store::overwrite);
+        simd::product<Order::rows>(load_keys(args.in<T>(Attention::k) + p.k.at(b, kv_head, j),
+                                             p.k.row, at.keys, p.size, keys),
+                                   at.keys, p.size, queries, width, scores, width, width,
+                                   Store::overwrite);
         apply_masks<T>(p, at, mask, scores);
         weigh(at.keys, highest, total);
         if (p.dropout > 0.0) drop(at);
-        simd::product<Order::columns>(
-            load_keys(args.in<T>(2) + p.v.at(b, kv_head, j), p.v.row, at.keys, p.value_size, keys),
-            p.value_size, at.keys, scores, width, result, width, width, Store::add);
+        simd::product<Order::columns>(load_keys(args.in<T>(Attention::v) + p.v.at(b, kv_head, j),
+                                                p.v.row, at.keys, p.value_size, keys),
+                                      p.value_size, at.keys, scores, width, result, width, width,
+                                      Store::add);
       }
       finish(b, h, first, count, highest, total);
     }
@@ -136,10 +139,12 @@ class Forward {
       const std::int64_t columns = simd::padded<C>(p.value_size);
       simd::transpose(result, columns, width, rows);
       for (std::int64_t i = 0; i < count; ++i)
-        narrow_row(rows + i * columns,
-                   args.out<T>(0) + ((b * p.queries + first + i) * p.heads + h) * p.value_size,
-                   p.value_size);
-      std::copy_n(logsumexp, count, args.out<C>(1) + (b * p.heads + h) * p.queries + first);
+        narrow_row(
+            rows + i * columns,
+            args.out<T>(Attention::o) + ((b * p.queries + first + i) * p.heads + h) * p.value_size,
+            p.value_size);
+      std::copy_n(logsumexp, count,
+                  args.out<C>(Attention::logsumexp) + (b * p.heads + h) * p.queries + first);
     }
   };
 

@@ -2,6 +2,7 @@
 // reads it, it walks over the keys in tiles, recomputes the weights from the saved logsumexp and
 // adds to dk and dv; dq of the block is complete after the walk. All sums have a fixed order.
 #include "core/parallel.h"
+#include "ops/attention/operands.h"
 #include "ops/attention/tiles.h"
 
 namespace ebb {
@@ -19,8 +20,8 @@ class Backward {
  public:
   Backward(const KernelRequest& request, const AttentionGradAttributes& a, int workers)
       : p_(request, a.attention, 6),
-        o_(request.in(3)),
-        grad_(request.in(5)),
+        o_(request.in(AttentionGrad::o)),
+        grad_(request.in(AttentionGrad::grad)),
         places_(gradient_places(request, a.packed)),
         workers_(workers) {
     const std::int64_t size = simd::padded<C>(p_.size), value = simd::padded<C>(p_.value_size);
@@ -79,7 +80,7 @@ class Backward {
       keys = area(f.keys_), values = area(f.values_), factors = area(f.factors_);
       dk = area(f.dk_), dv = area(f.dv_);
       dk_row = size, dv_row = value_size;
-      mask = p.masked ? args.inputs[6] : nullptr;
+      mask = p.masked ? args.inputs[AttentionGrad::mask] : nullptr;
     }
 
     // The address of a token's row of a head in the gradient of q, k or v; a row has `length`
@@ -110,12 +111,12 @@ class Backward {
 
     void block(std::int64_t b, std::int64_t h, std::int64_t kv_head, std::int64_t first) const {
       const std::int64_t count = std::min<std::int64_t>(width, p.queries - first);
-      load_rows(args.in<T>(3) + f.o_.at(b, h, first), f.o_.row, count, p.value_size, C(1),
-                grad_columns);
-      load_rows(args.in<T>(5) + f.grad_.at(b, h, first), f.grad_.row, count, p.value_size, C(1),
-                grad_rows);
+      load_rows(args.in<T>(AttentionGrad::o) + f.o_.at(b, h, first), f.o_.row, count, p.value_size,
+                C(1), grad_columns);
+      load_rows(args.in<T>(AttentionGrad::grad) + f.grad_.at(b, h, first), f.grad_.row, count,
+                p.value_size, C(1), grad_rows);
       C logsumexp[width], delta[width];  // delta: Σ_j weight · its gradient = o · do
-      const C* saved = args.in<C>(4) + (b * p.heads + h) * p.queries + first;
+      const C* saved = args.in<C>(AttentionGrad::logsumexp) + (b * p.heads + h) * p.queries + first;
       for (int i = 0; i < width; ++i) {
         delta[i] = dot(grad_columns + i * value_size, grad_rows + i * value_size);
         // For a query without keys, or padding: e^(score - inf) gives the weight 0.
@@ -124,7 +125,7 @@ class Backward {
       }
       simd::transpose(grad_rows, width, value_size, grad_columns);
       // The scale is multiplied into the queries, and so enters the scores and dk.
-      load_rows(args.in<T>(0) + p.q.at(b, h, first), p.q.row, count, p.size,
+      load_rows(args.in<T>(AttentionGrad::q) + p.q.at(b, h, first), p.q.row, count, p.size,
                 static_cast<C>(p.scale), rows);
       simd::transpose(rows, width, size, columns);
       std::fill_n(dq, size * width, C(0));
@@ -143,10 +144,12 @@ class Backward {
     }
 
     void tile(const Place& at, std::int64_t kv_head, const C* logsumexp, const C* delta) const {
-      const simd::Factor<C> k = load_keys(args.in<T>(1) + p.k.at(at.batch, kv_head, at.key),
-                                          p.k.row, at.keys, p.size, keys);
-      const simd::Factor<C> v = load_keys(args.in<T>(2) + p.v.at(at.batch, kv_head, at.key),
-                                          p.v.row, at.keys, p.value_size, values);
+      const simd::Factor<C> k =
+          load_keys(args.in<T>(AttentionGrad::k) + p.k.at(at.batch, kv_head, at.key), p.k.row,
+                    at.keys, p.size, keys);
+      const simd::Factor<C> v =
+          load_keys(args.in<T>(AttentionGrad::v) + p.v.at(at.batch, kv_head, at.key), p.v.row,
+                    at.keys, p.value_size, values);
       simd::product<Order::rows>(k, at.keys, p.size, columns, width, weights, width, width,
                                  Store::overwrite);
       apply_masks<T>(p, at, mask, weights);

@@ -76,9 +76,11 @@ TEST(AttentionWide, RulesForScores) {
 TEST(AttentionWide, HeadsAbove128) {
   std::int64_t turn = 0;
   for (const std::int64_t length : {2, 15, 33, 64, 129, 200})
-    for (const std::int64_t size : {132, 160, 192, 250, 256})
+    for (const std::int64_t size : {132, 160, 192, 250, 256}) {
       check_heads({turn % 2 + 1, 4, turn % 3 == 0 ? 4 : 2, length, length, size, size},
-                  {.causal = turn++ / 2 % 2 == 0, .scale = 0.1});
+                  {.causal = turn / 2 % 2 == 0, .scale = 0.1});
+      ++turn;
+    }
   check_heads({1, 2, 1, 70, 300, 256, 64}, {.causal = true});
   check_heads({1, 2, 1, 300, 70, 72, 200}, {.causal = true});
   for (const Heads& h : {Heads{2, 4, 2, 130, 200, 192, 192}, Heads{1, 2, 2, 200, 130, 256, 256}}) {

@@ -4,6 +4,7 @@
 #include "ebb/ops.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/dropout.h"
+#include "ops/attention/operands.h"
 #include "ops/pointwise/pointwise.h"
 
 namespace ebb {
@@ -68,19 +69,23 @@ Tensor widened(const Tensor& x) { return x.dtype() == f64 ? x : cast(x, f32); }
 
 std::vector<Tensor> attention_reference(std::span<const Tensor> inputs,
                                         const AttentionAttributes& a) {
-  const Tensor q = widened(inputs[0]), k = widened(inputs[1]), v = widened(inputs[2]);
-  const Weights w = weights(q, k, inputs.size() > 3 ? inputs[3] : Tensor{}, a);
+  const Tensor q = widened(inputs[Attention::q]), k = widened(inputs[Attention::k]),
+               v = widened(inputs[Attention::v]);
+  const Weights w =
+      weights(q, k, inputs.size() > Attention::mask ? inputs[Attention::mask] : Tensor{}, a);
   const Tensor o = ungrouped(matmul(grouped(w.dropped(), v.shape()[1]), unsqueeze(v, 2)));
-  return {cast(permute(o, {0, 2, 1, 3}), inputs[0].dtype()), w.logsumexp};
+  return {cast(permute(o, {0, 2, 1, 3}), inputs[Attention::q].dtype()), w.logsumexp};
 }
 
 std::vector<Tensor> attention_grad_reference(std::span<const Tensor> inputs,
                                              const AttentionGradAttributes& attributes) {
   const AttentionAttributes& a = attributes.attention;
-  const Tensor q = widened(inputs[0]), k = widened(inputs[1]), v = widened(inputs[2]);
+  const Tensor q = widened(inputs[AttentionGrad::q]), k = widened(inputs[AttentionGrad::k]),
+               v = widened(inputs[AttentionGrad::v]);
   const std::int64_t kv_heads = k.shape()[1];
-  const Tensor grad = grouped(widened(inputs[5]), kv_heads);
-  const Weights w = weights(q, k, inputs.size() > 6 ? inputs[6] : Tensor{}, a);
+  const Tensor grad = grouped(widened(inputs[AttentionGrad::grad]), kv_heads);
+  const Weights w = weights(
+      q, k, inputs.size() > AttentionGrad::mask ? inputs[AttentionGrad::mask] : Tensor{}, a);
 
   Tensor dw = ungrouped(matmul(grad, unsqueeze(v, 2), Transpose::no, Transpose::yes));
   if (w.factors) dw = dw * w.factors;
@@ -89,7 +94,7 @@ std::vector<Tensor> attention_grad_reference(std::span<const Tensor> inputs,
   const Tensor dq = ungrouped(matmul(ds, unsqueeze(k, 2)));
   const Tensor dk = sum(matmul(ds, grouped(q, kv_heads), Transpose::yes), {2});
   const Tensor dv = sum(matmul(grouped(w.dropped(), kv_heads), grad, Transpose::yes), {2});
-  const DType dtype = inputs[0].dtype();
+  const DType dtype = inputs[AttentionGrad::q].dtype();
   const auto token_major = [&](const Tensor& x) { return cast(permute(x, {0, 2, 1, 3}), dtype); };
   std::vector<Tensor> gradients{token_major(dq), token_major(dk), token_major(dv)};
   if (!attributes.packed) return gradients;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <type_traits>
+#include <utility>
 
 namespace ebb::simd {
 
@@ -147,6 +148,13 @@ void product(Factor<C> a, std::int64_t rows, std::int64_t depth, const C* b, std
   if (n < columns) column_product<order, 1>(a, rows, depth, b + n, b_stride, c + n, c_stride, how);
 }
 
+// a and b, element by element in turn, from element `first` on: as many as a vector has.
+template <int first, class V, int... i>
+inline V interleaved(const V& a, const V& b, std::integer_sequence<int, i...>) {
+  constexpr int width = sizeof...(i);
+  return __builtin_shufflevector(a, b, (i % 2 * width + first + i / 2)...);
+}
+
 // Swaps rows and columns of one square of `width` elements a side: interleaving the first half of
 // the rows with the second, log2(width) times over.
 template <class C>
@@ -154,17 +162,13 @@ inline void transpose_square(const C* from, std::int64_t from_stride, C* to,
                              std::int64_t to_stride) {
   using V = Vector<C>;
   constexpr int width = Simd<C>::width, half = width / 2;
-  typename Simd<C>::Integers low{}, high{};
-  for (int i = 0; i < half; ++i) {
-    low[2 * i] = i, low[2 * i + 1] = width + i;
-    high[2 * i] = half + i, high[2 * i + 1] = width + half + i;
-  }
+  constexpr std::make_integer_sequence<int, width> elements;
   V rows[width], mixed[width];
   for (int i = 0; i < width; ++i) rows[i] = load(from + i * from_stride);
   for (int round = 1; round < width; round *= 2) {
     for (int i = 0; i < half; ++i) {
-      mixed[2 * i] = __builtin_shuffle(rows[i], rows[i + half], low);
-      mixed[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + half], high);
+      mixed[2 * i] = interleaved<0>(rows[i], rows[i + half], elements);
+      mixed[2 * i + 1] = interleaved<half>(rows[i], rows[i + half], elements);
     }
     for (int i = 0; i < width; ++i) rows[i] = mixed[i];
   }

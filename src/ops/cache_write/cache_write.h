@@ -4,6 +4,12 @@
 
 namespace ebb {
 
+// Operands in order.
+struct CacheWrite {
+  enum Input : int { keys, values, k, v, positions, rows };
+  enum Output : int { new_keys, new_values };
+};
+
 // (keys, values, k, v, positions, rows) → (keys, values), both in place.
 const Op& cache_write_op();
 
@@ -21,13 +27,13 @@ struct CacheWriteProblem {
   Part k, v;
 
   explicit CacheWriteProblem(const KernelRequest& request)
-      : batches(request.in(2).shape()[0]),
-        heads(request.in(2).shape()[1]),
-        tokens(request.in(2).shape()[2]),
-        cache_rows(request.in(0).shape()[0]),
-        cache_tokens(request.in(0).shape()[2]),
-        k(request.in(2)),
-        v(request.in(3)) {}
+      : batches(request.in(CacheWrite::k).shape()[0]),
+        heads(request.in(CacheWrite::k).shape()[1]),
+        tokens(request.in(CacheWrite::k).shape()[2]),
+        cache_rows(request.in(CacheWrite::keys).shape()[0]),
+        cache_tokens(request.in(CacheWrite::keys).shape()[2]),
+        k(request.in(CacheWrite::k)),
+        v(request.in(CacheWrite::v)) {}
 };
 
 Kernel bind_cache_write_cpu(const KernelRequest& request, const NoAttributes&);

@@ -25,7 +25,8 @@ void run(const CacheWriteProblem& p, const KernelArgs& args) {
           args.out<T>(i), args.in<T>(i),
           static_cast<std::size_t>(p.cache_rows * p.heads * p.cache_tokens * size) * sizeof(T));
   }
-  const std::int32_t *positions = args.in<std::int32_t>(4), *rows = args.in<std::int32_t>(5);
+  const std::int32_t *positions = args.in<std::int32_t>(CacheWrite::positions),
+                     *rows = args.in<std::int32_t>(CacheWrite::rows);
   parallel_for(
       p.batches * p.tokens,
       std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, p.heads * (p.k.size + p.v.size))),
@@ -42,10 +43,12 @@ void run(const CacheWriteProblem& p, const KernelArgs& args) {
             args.fault->out_of_range(b, row, p.cache_rows);
             continue;
           }
-          write_token(p, p.k, args.in<T>(2) + b * p.k.batch_stride + t * p.k.token_stride,
-                      args.out<T>(0), row, position);
-          write_token(p, p.v, args.in<T>(3) + b * p.v.batch_stride + t * p.v.token_stride,
-                      args.out<T>(1), row, position);
+          write_token(p, p.k,
+                      args.in<T>(CacheWrite::k) + b * p.k.batch_stride + t * p.k.token_stride,
+                      args.out<T>(CacheWrite::new_keys), row, position);
+          write_token(p, p.v,
+                      args.in<T>(CacheWrite::v) + b * p.v.batch_stride + t * p.v.token_stride,
+                      args.out<T>(CacheWrite::new_values), row, position);
         }
       });
 }

@@ -55,8 +55,10 @@ Kernel bind_cache_write_cuda(const KernelRequest& request, const NoAttributes&) 
       }
       const std::int64_t items = p.batches * p.tokens * p.heads * (p.k.size + p.v.size);
       launch({args, "cache_write", item_grid(items), dim3(item_threads)}, write<T>, p,
-             args.in<T>(2), args.in<T>(3), args.in<std::int32_t>(4), args.in<std::int32_t>(5),
-             args.out<T>(0), args.out<T>(1), FaultSlot(args));
+             args.in<T>(CacheWrite::k), args.in<T>(CacheWrite::v),
+             args.in<std::int32_t>(CacheWrite::positions), args.in<std::int32_t>(CacheWrite::rows),
+             args.out<T>(CacheWrite::new_keys), args.out<T>(CacheWrite::new_values),
+             FaultSlot(args));
     }};
   });
 }

@@ -17,9 +17,60 @@ std::vector<TensorType> infer(const Call& call, const CachedAttentionAttributes&
     call.require_rank(i, 4);
     call.require_same_dtype(0, i);
   }
-  const Shape &q = call.shape(0), &k = call.shape(1), &v = call.shape(2);
+  const Shape &q = call.shape(CachedAttention::q), &k = call.shape(CachedAttention::keys),
+              &v = call.shape(CachedAttention::values);
   if (k[0] != v[0] || k[1] != v[1] || k[2] != v[2])
     call.fail_shape("the caches of keys and values must agree in rows, heads and tokens");
+  require_cached_attention(call, a);
+  const TensorType positions{{q[0], q[2]}, i32}, rows{{q[0]}, i32};
+  if (call.inputs[CachedAttention::positions] != positions)
+    call.fail_shape(fmt::format("positions must be {}, but are {}", to_string(positions),
+                                to_string(call.inputs[CachedAttention::positions])));
+  if (call.inputs[CachedAttention::rows] != rows)
+    call.fail_shape(fmt::format("rows must be {}, but are {}", to_string(rows),
+                                to_string(call.inputs[CachedAttention::rows])));
+  return {{{q[0], q[2], q[1], v[3]}, call.dtype(CachedAttention::q)}};
+}
+
+// Attention with a mask over the whole rows of the cache.
+std::vector<Tensor> reference(std::span<const Tensor> in, const CachedAttentionAttributes& a) {
+  const std::int64_t tokens = in[CachedAttention::keys].shape()[2],
+                     batch = in[CachedAttention::q].shape()[0];
+  const auto rows_of = [&](const Tensor& cache) {
+    const Shape& s = cache.shape();
+    return reshape(embedding(reshape(cache, {s[0], s[1] * s[2] * s[3]}), in[CachedAttention::rows]),
+                   {batch, s[1], s[2], s[3]});
+  };
+  const Tensor key = arange(tokens, i32, in[CachedAttention::q].device());           // (S)
+  const Tensor query = unsqueeze(unsqueeze(in[CachedAttention::positions], 1), -1);  // (B, 1, T, 1)
+  Tensor visible = less_equal(key, query);
+  if (a.window > 0)
+    visible = logical_and(visible, greater(key, query - scalar_like(query, double(a.window))));
+  const Tensor y = scaled_dot_product_attention(
+      in[CachedAttention::q], rows_of(in[CachedAttention::keys]),
+      rows_of(in[CachedAttention::values]), {.scale = a.scale, .mask = visible});
+  return {permute(y, {0, 2, 1, 3})};
+}
+
+bool accepts(const Arg& arg, int input, const CachedAttentionAttributes&) {
+  return cached_attention_accepts(arg, input);
+}
+
+Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+          const CachedAttentionAttributes&) {
+  return cached_attention_cost(inputs, outputs);
+}
+
+}  // namespace
+
+CachedAttentionAttributes attributes_of(const Tensor& q, const CachedAttentionOptions& options) {
+  const double size = q.rank() > 0 ? static_cast<double>(q.shape().back()) : 1.0;
+  return {options.scale.value_or(1.0 / std::sqrt(size)), options.window};
+}
+
+void require_cached_attention(const Call& call, const CachedAttentionAttributes& a,
+                              const CachedAttentionOperands& operands) {
+  const Shape &q = call.shape(CachedAttention::q), &k = call.shape(operands.keys);
   if (k[1] == 0 ? q[1] != 0 : q[1] % k[1] != 0)
     call.fail_shape(fmt::format(
         "the number of query heads must be a multiple of that of key heads, but they are {} and {}",
@@ -27,56 +78,31 @@ std::vector<TensorType> infer(const Call& call, const CachedAttentionAttributes&
   if (q[3] != k[3] || q[3] == 0)
     call.fail_shape(fmt::format(
         "queries and keys must have the same head size above 0, but have {} and {}", q[3], k[3]));
-  const TensorType positions{{q[0], q[2]}, i32}, rows{{q[0]}, i32};
-  if (call.inputs[3] != positions)
-    call.fail_shape(fmt::format("positions must be {}, but are {}", to_string(positions),
-                                to_string(call.inputs[3])));
-  if (call.inputs[4] != rows)
-    call.fail_shape(
-        fmt::format("rows must be {}, but are {}", to_string(rows), to_string(call.inputs[4])));
   if (!std::isfinite(a.scale))
     call.fail_value(fmt::format("the scale must be finite, but is {}", a.scale));
   if (a.window < 0)
     call.fail_value(fmt::format("the window must not be negative, but is {}", a.window));
-  return {{{q[0], q[2], q[1], v[3]}, call.dtype(0)}};
 }
 
-// Attention with a mask over the whole rows of the cache.
-std::vector<Tensor> reference(std::span<const Tensor> in, const CachedAttentionAttributes& a) {
-  const std::int64_t tokens = in[1].shape()[2], batch = in[0].shape()[0];
-  const auto rows_of = [&](const Tensor& cache) {
-    const Shape& s = cache.shape();
-    return reshape(embedding(reshape(cache, {s[0], s[1] * s[2] * s[3]}), in[4]),
-                   {batch, s[1], s[2], s[3]});
-  };
-  const Tensor key = arange(tokens, i32, in[0].device());   // (S)
-  const Tensor query = unsqueeze(unsqueeze(in[3], 1), -1);  // (B, 1, T, 1)
-  Tensor visible = less_equal(key, query);
-  if (a.window > 0)
-    visible = logical_and(visible, greater(key, query - scalar_like(query, double(a.window))));
-  const Tensor y = scaled_dot_product_attention(in[0], rows_of(in[1]), rows_of(in[2]),
-                                                {.scale = a.scale, .mask = visible});
-  return {permute(y, {0, 2, 1, 3})};
-}
-
-bool accepts(const Arg& arg, int input, const CachedAttentionAttributes&) {
-  if (input != 0) return arg.contiguous();
+bool cached_attention_accepts(const Arg& arg, int input) {
+  if (input != CachedAttention::q) return arg.contiguous();
   return arg.strides.back() == 1 || arg.shape().back() <= 1;
 }
 
 // As if every token saw the whole cache: positions are not known here.
-Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-          const CachedAttentionAttributes&) {
+Cost cached_attention_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                           const CachedAttentionOperands& operands) {
+  const auto shape = [&](int input) -> const Shape& {
+    return inputs[static_cast<std::size_t>(input)].shape;
+  };
   Cost result = default_cost(inputs, outputs);
-  const Shape& q = inputs[0].shape;
+  const Shape& q = shape(CachedAttention::q);
   result.flops = 2.0 * static_cast<double>(q[0] * q[1] * q[2]) *
-                 static_cast<double>(inputs[1].shape[2]) *
-                 static_cast<double>(q[3] + inputs[2].shape[3]);
+                 static_cast<double>(shape(operands.keys)[2]) *
+                 static_cast<double>(q[3] + shape(operands.values)[3]);
   result.work = Work::attention;
   return result;
 }
-
-}  // namespace
 
 const Op& cached_attention_op() {
   static const TypedOp<CachedAttentionAttributes> op({
@@ -95,11 +121,9 @@ const Op& cached_attention_op() {
 Tensor cached_attention(const Tensor& q, const Tensor& keys, const Tensor& values,
                         const Tensor& positions, const Tensor& rows,
                         const CachedAttentionOptions& options) {
-  const double size = q.rank() > 0 ? static_cast<double>(q.shape().back()) : 1.0;
-  const CachedAttentionAttributes attributes{options.scale.value_or(1.0 / std::sqrt(size)),
-                                             options.window};
-  return permute(apply1(cached_attention_op(), {q, keys, values, positions, rows}, attributes),
-                 {0, 2, 1, 3});
+  return permute(
+      apply1(cached_attention_op(), {q, keys, values, positions, rows}, attributes_of(q, options)),
+      {0, 2, 1, 3});
 }
 
 }  // namespace ebb

@@ -198,25 +198,26 @@ Kernel bind(Shapes s) {
   s.teams = threads_per_block / s.lanes;
   const Bytes workspace{s.p.batches * s.p.tokens * s.p.heads * s.pieces * s.record *
                         static_cast<std::int64_t>(sizeof(C))};
-  return {[s](const KernelArgs& args) {
-            const CachedAttentionProblem& p = s.p;
-            if (p.batches * p.tokens * p.heads * p.value_size == 0) return;
-            const std::int64_t parts = ceil_div(p.group, queries);
-            const dim3 grid(static_cast<unsigned>(p.batches * p.tokens),
-                            static_cast<unsigned>(p.kv_heads * parts),
-                            static_cast<unsigned>(s.pieces));
-            const std::size_t shared =
-                static_cast<std::size_t>(s.teams * (2 + p.value_size)) * sizeof(C);
-            launch({args, "cached_attention", grid, dim3(threads_per_block), shared},
-                   pieces_kernel<S, vec, chunks, queries>, s, args.in<S>(0), args.in<S>(1),
-                   args.in<S>(2), args.in<std::int32_t>(3), args.in<std::int32_t>(4),
-                   args.scratch<C>(), FaultSlot(args));
-            launch({args, "cached_attention",
-                    dim3(static_cast<unsigned>(p.batches * p.tokens * p.heads)), dim3(64)},
-                   join_kernel<S>, s, args.in<std::int32_t>(3), args.in<std::int32_t>(4),
-                   args.scratch<C>(), args.out<S>());
-          },
-          workspace};
+  return {
+      [s](const KernelArgs& args) {
+        const CachedAttentionProblem& p = s.p;
+        if (p.batches * p.tokens * p.heads * p.value_size == 0) return;
+        const std::int64_t parts = ceil_div(p.group, queries);
+        const dim3 grid(static_cast<unsigned>(p.batches * p.tokens),
+                        static_cast<unsigned>(p.kv_heads * parts), static_cast<unsigned>(s.pieces));
+        const std::size_t shared =
+            static_cast<std::size_t>(s.teams * (2 + p.value_size)) * sizeof(C);
+        launch({args, "cached_attention", grid, dim3(threads_per_block), shared},
+               pieces_kernel<S, vec, chunks, queries>, s, args.in<S>(CachedAttention::q),
+               args.in<S>(CachedAttention::keys), args.in<S>(CachedAttention::values),
+               args.in<std::int32_t>(CachedAttention::positions),
+               args.in<std::int32_t>(CachedAttention::rows), args.scratch<C>(), FaultSlot(args));
+        launch({args, "cached_attention",
+                dim3(static_cast<unsigned>(p.batches * p.tokens * p.heads)), dim3(64)},
+               join_kernel<S>, s, args.in<std::int32_t>(CachedAttention::positions),
+               args.in<std::int32_t>(CachedAttention::rows), args.scratch<C>(), args.out<S>());
+      },
+      workspace};
 }
 
 template <class S, int vec, int queries>
@@ -232,7 +233,8 @@ template <class S>
 Kernel bind_type(const KernelRequest& request, const Shapes& s) {
   // Rows of the caches begin at multiples of 16 bytes: buffers are aligned to more.
   const bool packed = s.p.size % pack<S> == 0 && s.p.value_size % pack<S> == 0 &&
-                      request.in(1).offset % pack<S> == 0 && request.in(2).offset % pack<S> == 0;
+                      request.in(CachedAttention::keys).offset % pack<S> == 0 &&
+                      request.in(CachedAttention::values).offset % pack<S> == 0;
   const bool single = s.p.group <= 1;
   if (packed)
     return single ? bind_chunks<S, pack<S>, 1>(request, s)

@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#if defined(__AVX512BF16__) && defined(__AVX512BW__)
+#include <immintrin.h>
+#define EBB_PAIR_PRODUCTS 1
+#endif
+
 #include "core/machine_half.h"
-#include "core/parallel.h"
+#include "core/parallel_take.h"
 #include "ebb/storage.h"
 #include "ops/attention/simd.h"
 #include "ops/pointwise/convert.h"
@@ -88,70 +93,229 @@ void scalar_products(const Factors& f, const T* matrix, std::int64_t stride, std
     for (int n = 0; n < N; ++n) f.out[m * f.columns + column + n] = total(sums[m][n]);
 }
 
+#ifdef EBB_PAIR_PRODUCTS
+// The same for rows of x in bfloat16, by the processor's products of pairs.
+struct HalfFactors {
+  const BFloat16* x;
+  std::int64_t x_stride, inner;
+  float* out;
+  std::int64_t columns;
+};
+
+// One column of the result after the other: a memory gives one stream faster than several. Every
+// second register has sums of its own, so that they need not wait for each other.
+template <int M>
+void pair_products(const HalfFactors& f, const BFloat16* line, std::int64_t column) {
+  constexpr std::int64_t pairs = 2 * width;
+  __m512 sums[2][M];
+  for (int m = 0; m < M; ++m) sums[0][m] = sums[1][m] = _mm512_setzero_ps();
+  const auto add = [&](int which, std::int64_t k, auto&& load) {
+    const __m512bh w = load(line + k);
+    for (int m = 0; m < M; ++m)
+      sums[which][m] = _mm512_dpbf16_ps(sums[which][m], w, load(f.x + m * f.x_stride + k));
+  };
+  const auto whole = [](const BFloat16* from) {
+    return reinterpret_cast<__m512bh>(_mm512_loadu_si512(from));
+  };
+  std::int64_t k = 0;
+  for (; k + 2 * pairs <= f.inner; k += 2 * pairs) add(0, k, whole), add(1, k + pairs, whole);
+  if (k + pairs <= f.inner) add(0, k, whole), k += pairs;
+  if (k < f.inner) {
+    const __mmask32 there = (__mmask32{1} << (f.inner - k)) - 1;
+    add(1, k, [&](const BFloat16* from) {
+      return reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(there, from));
+    });
+  }
+  for (int m = 0; m < M; ++m)
+    f.out[m * f.columns + column] = total(reinterpret_cast<V>(sums[0][m] + sums[1][m]));
+}
+
+template <int M>
+void by_pair_products(const HalfFactors& f, const BFloat16* matrix, std::int64_t stride) {
+  parallel_take(f.columns, std::max<std::int64_t>(1, work_grain / f.inner),
+                [&](std::int64_t begin, std::int64_t end) {
+                  for (std::int64_t column = begin; column < end; ++column)
+                    pair_products<M>(f, matrix + column * stride, column);
+                });
+}
+
+void multiply_pairs(const HalfFactors& f, std::int64_t rows, const BFloat16* matrix,
+                    std::int64_t stride) {
+  static constexpr void (*all[])(const HalfFactors&, const BFloat16*, std::int64_t) = {
+      by_pair_products<1>, by_pair_products<2>, by_pair_products<3>, by_pair_products<4>,
+      by_pair_products<5>, by_pair_products<6>, by_pair_products<7>, by_pair_products<8>};
+  all[rows - 1](f, matrix, stride);
+}
+#endif
+
 template <int M, class T>
 void by_scalar_products(const Factors& f, const T* matrix, std::int64_t stride) {
   constexpr int N = M <= 4 ? 4 : 2;
-  parallel_for((f.columns + N - 1) / N, std::max<std::int64_t>(1, work_grain / (N * f.inner)),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t block = begin; block < end; ++block) {
-                   const std::int64_t column = block * N;
-                   if (column + N <= f.columns)
-                     scalar_products<M, N>(f, matrix, stride, column);
-                   else
-                     for (std::int64_t c = column; c < f.columns; ++c)
-                       scalar_products<M, 1>(f, matrix, stride, c);
-                 }
-               });
+  parallel_take((f.columns + N - 1) / N, std::max<std::int64_t>(1, work_grain / (N * f.inner)),
+                [&](std::int64_t begin, std::int64_t end) {
+                  for (std::int64_t block = begin; block < end; ++block) {
+                    const std::int64_t column = block * N;
+                    if (column + N <= f.columns)
+                      scalar_products<M, N>(f, matrix, stride, column);
+                    else
+                      for (std::int64_t c = column; c < f.columns; ++c)
+                        scalar_products<M, 1>(f, matrix, stride, c);
+                  }
+                });
 }
 
 // The matrix has the columns of the result in one piece, row k for element k of the inner axis:
 // four of its rows at a time, scaled, are added to the rows of the result, which stay in a cache.
+// Rows [from_k, to_k) and columns [first, last).
 template <class T>
 void add_rows(const Factors& f, std::int64_t rows, const T* matrix, std::int64_t stride,
-              std::int64_t begin, std::int64_t end) {
-  constexpr std::int64_t block = 512;
-  for (std::int64_t first = begin; first < end; first += block) {
-    const std::int64_t last = std::min(first + block, end);
-    for (std::int64_t m = 0; m < rows; ++m)
-      std::fill(f.out + m * f.columns + first, f.out + m * f.columns + last, 0.0f);
-    for (std::int64_t k = 0; k < f.inner; k += 4) {
-      const int count = static_cast<int>(std::min<std::int64_t>(4, f.inner - k));
-      for (std::int64_t c = first; c < last; c += width) {
-        const std::int64_t left = last - c;
-        V w[4] = {};
-        for (int i = 0; i < count; ++i) {
-          const T* from = matrix + (k + i) * stride + c;
-          w[i] = left >= width ? load_wide(from) : load_part(from, left);
-          __builtin_prefetch(from + 8 * stride);  // of the rows after the next four
-        }
-        for (std::int64_t m = 0; m < rows; ++m) {
-          float* to = f.out + m * f.columns + c;
-          const float* x = f.x + m * f.x_stride + k;
-          V sum = left >= width ? simd::load(to) : load_part(to, left);
-          for (int i = 0; i < count; ++i) sum += x[i] * w[i];
-          if (left >= width)
-            simd::store<float>(to, sum);
-          else
-            std::memcpy(to, &sum, static_cast<std::size_t>(left) * sizeof(float));
-        }
+              std::int64_t from_k, std::int64_t to_k, std::int64_t first, std::int64_t last) {
+  for (std::int64_t m = 0; m < rows; ++m)
+    std::fill(f.out + m * f.columns + first, f.out + m * f.columns + last, 0.0f);
+  for (std::int64_t k = from_k; k < to_k; k += 4) {
+    const int count = static_cast<int>(std::min<std::int64_t>(4, to_k - k));
+    for (std::int64_t c = first; c < last; c += width) {
+      const std::int64_t left = last - c;
+      V w[4] = {};
+      for (int i = 0; i < count; ++i) {
+        const T* from = matrix + (k + i) * stride + c;
+        w[i] = left >= width ? load_wide(from) : load_part(from, left);
+        __builtin_prefetch(from + 8 * stride);  // of the rows after the next four
+      }
+      for (std::int64_t m = 0; m < rows; ++m) {
+        float* to = f.out + m * f.columns + c;
+        const float* x = f.x + m * f.x_stride + k;
+        V sum = left >= width ? simd::load(to) : load_part(to, left);
+        for (int i = 0; i < count; ++i) sum += x[i] * w[i];
+        if (left >= width)
+          simd::store<float>(to, sum);
+        else
+          std::memcpy(to, &sum, static_cast<std::size_t>(left) * sizeof(float));
       }
     }
   }
 }
 
-template <class T>
-void by_rows(const Factors& f, std::int64_t rows, const T* matrix, std::int64_t stride) {
-  // Ranges begin at multiples of a vector.
-  parallel_for((f.columns + width - 1) / width,
-               std::max<std::int64_t>(1, work_grain / (width * f.inner)),
-               [&](std::int64_t begin, std::int64_t end) {
-                 add_rows(f, rows, matrix, stride, begin * width, std::min(end * width, f.columns));
-               });
+// The inner axis is cut into pieces that are summed on their own and then added in order, so that
+// each thread reads a part of the matrix that lies in one piece. Their number depends on the inner
+// size alone.
+std::int64_t pieces_of(const MatmulProblem& p) {
+  return p.b.transposed() ? 1 : std::clamp<std::int64_t>(p.a.columns / 128, 1, 4);
 }
 
 template <class T>
-void multiply(const Factors& f, std::int64_t rows, const MatrixLayout& b, const T* matrix) {
-  if (!b.transposed()) return by_rows(f, rows, matrix, b.row_stride);
+void by_rows(const Factors& f, std::int64_t rows, std::int64_t pieces, const T* matrix,
+             std::int64_t stride) {
+  const std::int64_t depth = ((f.inner + pieces - 1) / pieces + 3) / 4 * 4,
+                     whole = (f.columns + width - 1) / width;  // vectors
+  // Columns that stay in the first-level cache for all rows, and enough parts for the threads.
+  const std::int64_t parts = std::clamp<std::int64_t>(
+      std::max(f.columns * rows / 4096 + 1, (threads() + pieces - 1) / pieces), 1, whole);
+  const std::int64_t work = std::max<std::int64_t>(1, f.columns * f.inner / (parts * pieces));
+  parallel_take(pieces * parts, std::max<std::int64_t>(1, work_grain / work),
+                [&](std::int64_t begin, std::int64_t end) {
+                  for (std::int64_t unit = begin; unit < end; ++unit) {
+                    const std::int64_t piece = unit / parts, part = unit % parts;
+                    Factors own = f;
+                    own.out += piece * rows * f.columns;
+                    add_rows(own, rows, matrix, stride, std::min(piece * depth, f.inner),
+                             std::min((piece + 1) * depth, f.inner), whole * part / parts * width,
+                             std::min(whole * (part + 1) / parts * width, f.columns));
+                  }
+                });
+  for (std::int64_t piece = 1; piece < pieces; ++piece) {
+    const float* from = f.out + piece * rows * f.columns;
+    for (std::int64_t i = 0; i < rows * f.columns; ++i) f.out[i] += from[i];
+  }
+}
+
+#ifdef EBB_PAIR_PRODUCTS
+// The same in bfloat16. Rows k and k + 1 of the matrix are interleaved, so that a pair of numbers
+// belongs to one column; eight rows are added at a time. Of 32 columns those that interleaving puts
+// into the first register come first in `out`.
+constexpr std::int64_t pair_columns = 32;
+std::int64_t padded_columns(std::int64_t columns) {
+  return (columns + pair_columns - 1) / pair_columns * pair_columns;
+}
+
+void add_pairs(const HalfFactors& f, std::int64_t rows, const BFloat16* matrix, std::int64_t stride,
+               std::int64_t from_k, std::int64_t to_k, std::int64_t first, std::int64_t last,
+               float* out) {
+  const std::int64_t padded = padded_columns(f.columns);
+  for (std::int64_t m = 0; m < rows; ++m)
+    std::fill(out + m * padded + first, out + m * padded + padded_columns(last), 0.0f);
+  for (std::int64_t k = from_k; k < to_k; k += 8) {
+    const std::int64_t there = std::min<std::int64_t>(8, to_k - k);
+    BFloat16 x[FewRowsProduct::most_rows][8] = {};
+    for (std::int64_t m = 0; m < rows; ++m) std::copy_n(f.x + m * f.x_stride + k, there, x[m]);
+    for (std::int64_t c = first; c < last; c += pair_columns) {
+      const std::int64_t left = last - c;
+      const __mmask32 mask = left >= pair_columns ? ~__mmask32{0} : (__mmask32{1} << left) - 1;
+      const BFloat16* from = matrix + k * stride + c;
+      const auto row = [&](std::int64_t i) {
+        if (i >= there) return _mm512_setzero_si512();
+        __builtin_prefetch(from + (i + 8) * stride);  // of the next rows
+        return _mm512_maskz_loadu_epi16(mask, from + i * stride);
+      };
+      __m512bh low[4], high[4];
+      for (int i = 0; i < 4; ++i) {
+        const __m512i a = row(2 * i), b = row(2 * i + 1);
+        low[i] = reinterpret_cast<__m512bh>(_mm512_unpacklo_epi16(a, b));
+        high[i] = reinterpret_cast<__m512bh>(_mm512_unpackhi_epi16(a, b));
+      }
+      for (std::int64_t m = 0; m < rows; ++m) {
+        float* to = out + m * padded + c;
+        __m512 first_sums = _mm512_loadu_ps(to), second_sums = _mm512_loadu_ps(to + width);
+        for (int i = 0; i < 4; ++i) {
+          std::int32_t two;
+          std::memcpy(&two, x[m] + 2 * i, sizeof two);
+          const __m512bh both = reinterpret_cast<__m512bh>(_mm512_set1_epi32(two));
+          first_sums = _mm512_dpbf16_ps(first_sums, low[i], both);
+          second_sums = _mm512_dpbf16_ps(second_sums, high[i], both);
+        }
+        _mm512_storeu_ps(to, first_sums);
+        _mm512_storeu_ps(to + width, second_sums);
+      }
+    }
+  }
+}
+
+// `partial` has room for the rows of all pieces.
+void by_pairs(const HalfFactors& f, std::int64_t rows, std::int64_t pieces, const BFloat16* matrix,
+              std::int64_t stride, float* partial) {
+  const std::int64_t depth = ((f.inner + pieces - 1) / pieces + 7) / 8 * 8,
+                     padded = padded_columns(f.columns), whole = padded / pair_columns;
+  const std::int64_t parts = std::clamp<std::int64_t>(
+      std::max(f.columns * rows / 4096 + 1, (threads() + pieces - 1) / pieces), 1, whole);
+  const std::int64_t work = std::max<std::int64_t>(1, f.columns * f.inner / (parts * pieces));
+  parallel_take(pieces * parts, std::max<std::int64_t>(1, work_grain / work),
+                [&](std::int64_t begin, std::int64_t end) {
+                  for (std::int64_t unit = begin; unit < end; ++unit) {
+                    const std::int64_t piece = unit / parts, part = unit % parts;
+                    add_pairs(f, rows, matrix, stride, std::min(piece * depth, f.inner),
+                              std::min((piece + 1) * depth, f.inner),
+                              whole * part / parts * pair_columns,
+                              std::min(whole * (part + 1) / parts * pair_columns, f.columns),
+                              partial + piece * rows * padded);
+                  }
+                });
+  for (std::int64_t m = 0; m < rows; ++m)
+    for (std::int64_t c = 0; c < f.columns; ++c) {
+      // Interleaving takes four columns of every eight into each register.
+      const std::int64_t in = c % pair_columns,
+                         place = c - in + in / 4 % 2 * width + in / 8 * 4 + in % 4;
+      float sum = partial[m * padded + place];
+      for (std::int64_t piece = 1; piece < pieces; ++piece)
+        sum += partial[(piece * rows + m) * padded + place];
+      f.out[m * f.columns + c] = sum;
+    }
+}
+#endif
+
+template <class T>
+void multiply(const Factors& f, std::int64_t rows, const MatmulProblem& p, const T* matrix) {
+  const MatrixLayout& b = p.b;
+  if (!b.transposed()) return by_rows(f, rows, pieces_of(p), matrix, b.row_stride);
   switch (rows) {
     case 1:
       return by_scalar_products<1>(f, matrix, b.column_stride);
@@ -180,8 +344,37 @@ void widen_all(const T* from, float* to, std::int64_t count) {
     widen(from, to, count);
 }
 
+// Where the processor has products of pairs for this type: computes all of it. `partial` has
+// `partial_bytes`.
+template <class T>
+bool products_of_pairs(const MatmulProblem&, const T*, const T*, float*, float*) {
+  return false;
+}
+Bytes partial_bytes([[maybe_unused]] const MatmulProblem& p) {
+#ifdef EBB_PAIR_PRODUCTS
+  if (!p.b.transposed())
+    return round_up({pieces_of(p) * p.a.rows * padded_columns(p.b.columns) * 4}, buffer_alignment);
+#endif
+  return {};
+}
+#ifdef EBB_PAIR_PRODUCTS
+template <>
+bool products_of_pairs(const MatmulProblem& p, const BFloat16* x, const BFloat16* matrix,
+                       float* sums, float* partial) {
+  const HalfFactors f{x, p.a.row_stride, p.a.columns, sums, p.b.columns};
+  if (p.b.transposed())
+    multiply_pairs(f, p.a.rows, matrix, p.b.column_stride);
+  else
+    by_pairs(f, p.a.rows, pieces_of(p), matrix, p.b.row_stride, partial);
+  return true;
+}
+#endif
+
 Bytes rows_bytes(const MatmulProblem& p) {
   return round_up({p.a.rows * p.a.columns * 4}, buffer_alignment);
+}
+Bytes sums_bytes(const MatmulProblem& p) {
+  return round_up({pieces_of(p) * p.a.rows * p.b.columns * 4}, buffer_alignment);
 }
 
 }  // namespace
@@ -194,7 +387,7 @@ bool FewRowsProduct::takes(const MatmulProblem& p, DType dtype) {
 }
 
 Bytes FewRowsProduct::workspace() const {
-  return rows_bytes(p_) + round_up({p_.a.rows * p_.b.columns * 4}, buffer_alignment);
+  return rows_bytes(p_) + sums_bytes(p_) + partial_bytes(p_);
 }
 
 template <class T>
@@ -203,9 +396,12 @@ void FewRowsProduct::run(const T* x, const T* matrix, const T* bias, T* out,
   const std::int64_t rows = p_.a.rows, inner = p_.a.columns, columns = p_.b.columns;
   float *wide = reinterpret_cast<float*>(workspace),
         *sums = reinterpret_cast<float*>(workspace + rows_bytes(p_).count);
-  for (std::int64_t m = 0; m < rows; ++m)
-    widen_all(x + m * p_.a.row_stride, wide + m * inner, inner);
-  multiply(Factors{wide, inner, inner, sums, columns}, rows, p_.b, matrix);
+  float* partial = sums + sums_bytes(p_).count / 4;
+  if (!products_of_pairs(p_, x, matrix, sums, partial)) {
+    for (std::int64_t m = 0; m < rows; ++m)
+      widen_all(x + m * p_.a.row_stride, wide + m * inner, inner);
+    multiply(Factors{wide, inner, inner, sums, columns}, rows, p_, matrix);
+  }
   for (std::int64_t m = 0; m < rows; ++m) {
     float* from = sums + m * columns;
     if (bias)

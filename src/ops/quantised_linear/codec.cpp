@@ -79,6 +79,25 @@ float PackedMatrix::small_difference(std::int64_t i) const {
   return static_cast<float>(static_cast<int>(small_[i]) - scale_zero);
 }
 
+void PackedMatrix::scales(std::int64_t row, std::int64_t first, std::int64_t count,
+                          float* to) const {
+  const std::int64_t begin = row * blocks_ + first, end = begin + count;
+  if (!small_) {
+    std::copy(scales_ + begin, scales_ + end, to);
+    return;
+  }
+  for (std::int64_t i = begin; i < end;) {
+    const std::int64_t group = i / Encoding::group_size,
+                       stop = std::min(end, (group + 1) * Encoding::group_size);
+    const float step = groups_[group];
+    const std::uint8_t* small = small_ + i;
+    const std::int64_t size = stop - i;
+    for (std::int64_t j = 0; j < size; ++j)  // a loop without exits, for vectors
+      to[j] = std::fma(step, static_cast<float>(static_cast<int>(small[j]) - scale_zero), offset_);
+    i = stop, to += size;
+  }
+}
+
 template <class T>
 void PackedMatrix::unpack_row(std::int64_t row, std::int64_t column, std::int64_t columns,
                               T* to) const {

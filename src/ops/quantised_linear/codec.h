@@ -21,6 +21,9 @@ class PackedMatrix {
                   : scales_[i];
   }
 
+  // The scales of `count` blocks from block `first` of a row on; they may go on in the next rows.
+  void scales(std::int64_t row, std::int64_t first, std::int64_t count, float* to) const;
+
   // Rows [row, row + rows), columns [column, column + columns), row by row. `column` is a multiple
   // of the block.
   void unpack(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns,

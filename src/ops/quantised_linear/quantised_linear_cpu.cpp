@@ -11,14 +11,13 @@
 #include "ops/pointwise/convert.h"
 #include "ops/quantised_linear/code_lanes.h"
 #include "ops/quantised_linear/codec.h"
+#include "ops/quantised_linear/few_rows_of_codes.h"
 #include "ops/quantised_linear/quantised_linear.h"
 #include "ops/workspace_areas.h"
 
 namespace ebb {
 namespace {
 
-// Rows up to which a weight is read directly.
-constexpr std::int64_t few_rows = 8;
 // Of a weight's tile: 2 MiB in float32. Columns are a multiple of every block.
 constexpr std::int64_t tile_rows = 512, tile_columns = 1024;
 
@@ -31,95 +30,6 @@ void widen_rows(const S* from, std::int64_t stride, std::int64_t rows, std::int6
                    widen(from + r * stride, to + r * columns, columns);
                });
 }
-
-// --- Few rows ---
-
-// The products of one row of the weight with `count` rows of x. Each result is summed in the same
-// order whatever `count` is: lane by lane within a block, then block by block.
-template <int count, class Levels>
-void dots(const PackedMatrix& w, const Levels& levels, std::int64_t row, const float* x,
-          std::int64_t stride, float* out, std::int64_t out_stride) {
-  const Encoding& e = w.encoding();
-  const std::uint8_t* codes = w.codes(row);
-  simd::Floats sums[count] = {};
-  float tails[count] = {};
-  for (std::int64_t at = 0, block = 0; at < e.columns; at += e.block, ++block) {
-    const std::int64_t size = std::min(e.block, e.columns - at);
-    const float scale = w.scale(row, block);
-    simd::Floats parts[count] = {};
-    std::int64_t i = at;
-    for (; i + simd::lanes <= at + size; i += simd::lanes) {
-      const simd::Floats weights = levels(codes + (Levels::bytes ? i : i / 2));
-      for (int m = 0; m < count; ++m) parts[m] += weights * simd::load(x + m * stride + i);
-    }
-    for (; i < at + size; ++i) {
-      const float weight = level_at(e.kind, codes, i) * scale;
-      for (int m = 0; m < count; ++m) tails[m] += weight * x[m * stride + i];
-    }
-    for (int m = 0; m < count; ++m) sums[m] += parts[m] * scale;
-  }
-  for (int m = 0; m < count; ++m) {
-    float total = tails[m];
-    for (int lane = 0; lane < simd::lanes; ++lane) total += sums[m][lane];
-    out[m * out_stride + row] = total;
-  }
-}
-
-template <class Levels>
-void dots_of_rows(const PackedMatrix& w, std::int64_t begin, std::int64_t end, const float* x,
-                  std::int64_t rows, float* out) {
-  const Encoding& e = w.encoding();
-  const Levels levels(e.kind);
-  for (std::int64_t n = begin; n < end; ++n)
-    for (std::int64_t m = 0; m < rows;) {
-      const float* from = x + m * e.columns;
-      float* to = out + m * e.rows;
-      const std::int64_t left = rows - m;
-      if (left >= 4)
-        dots<4>(w, levels, n, from, e.columns, to, e.rows), m += 4;
-      else if (left >= 2)
-        dots<2>(w, levels, n, from, e.columns, to, e.rows), m += 2;
-      else
-        dots<1>(w, levels, n, from, e.columns, to, e.rows), m += 1;
-    }
-}
-
-template <class S>
-class Direct {
- public:
-  Direct(const Encoding& e, std::int64_t rows) : e_(e), rows_(rows) {
-    if (std::is_same_v<S, float>) return;
-    x_at_ = areas_.add<float>(rows * e.columns), out_at_ = areas_.add<float>(rows * e.rows);
-  }
-  Bytes workspace() const { return areas_.total(); }
-
-  void operator()(const KernelArgs& args) const {
-    const PackedMatrix w(e_, args.in<std::uint8_t>(1));
-    const float* x = nullptr;
-    float* out = nullptr;
-    if constexpr (std::is_same_v<S, float>) {
-      x = args.in<float>(0), out = args.out<float>();
-    } else {
-      widen_rows(args.in<S>(0), e_.columns, rows_, e_.columns, args.scratch<float>(x_at_));
-      x = args.scratch<float>(x_at_), out = args.scratch<float>(out_at_);
-    }
-    const std::int64_t grain =
-        std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(e_.columns, 1));
-    parallel_for(e_.rows, grain, [&](std::int64_t begin, std::int64_t end) {
-      if (e_.kind == LowBits::int8)
-        dots_of_rows<simd::EightBitLevels>(w, begin, end, x, rows_, out);
-      else
-        dots_of_rows<simd::FourBitLevels>(w, begin, end, x, rows_, out);
-    });
-    if constexpr (!std::is_same_v<S, float>) narrow(out, args.out<S>(), rows_ * e_.rows);
-  }
-
- private:
-  Encoding e_;
-  std::int64_t rows_;
-  WorkspaceAreas areas_;
-  Bytes x_at_, out_at_;
-};
 
 // --- Tiles ---
 
@@ -273,9 +183,13 @@ Kernel bind_quantised_linear_cpu(const KernelRequest& request, const QuantisedLi
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     if constexpr (!std::is_same_v<S, double>)
-      if (rows <= few_rows && !a.back) {
-        const Direct<S> direct(a.encoding, rows);
-        return Kernel{direct, direct.workspace()};
+      if (rows >= 1 && rows <= FewRowsOfCodes::most_rows && !a.back) {
+        const FewRowsOfCodes product(a.encoding, rows, request.out().dtype());
+        return Kernel{[product](const KernelArgs& args) {
+                        product.run(args.in<S>(0), args.in<std::uint8_t>(1), args.out<S>(),
+                                    args.scratch<std::byte>());
+                      },
+                      product.workspace()};
       }
     const Tiled<S> tiled(a, rows);
     return Kernel{tiled, tiled.workspace()};

@@ -9,18 +9,18 @@ namespace ebb {
 namespace {
 
 std::vector<TensorType> infer(const Call& call, const SampleTokenAttributes& a) {
-  call.require_floating(0);
-  call.require_rank(0, 2);
-  const Shape& logits = call.shape(0);
+  call.require_floating(SampleToken::logits);
+  call.require_rank(SampleToken::logits, 2);
+  const Shape& logits = call.shape(SampleToken::logits);
   if (logits[1] < 1 || logits[1] > 0x7fffffff)
     call.fail_shape(fmt::format("a row needs 1 to {} logits, but has {}", 0x7fffffff, logits[1]));
   const TensorType keys{{logits[0]}, i64}, positions{{logits[0]}, i32};
-  if (call.inputs[1] != keys)
-    call.fail_shape(
-        fmt::format("keys must be {}, but are {}", to_string(keys), to_string(call.inputs[1])));
-  if (call.inputs[2] != positions)
+  if (call.inputs[SampleToken::keys] != keys)
+    call.fail_shape(fmt::format("keys must be {}, but are {}", to_string(keys),
+                                to_string(call.inputs[SampleToken::keys])));
+  if (call.inputs[SampleToken::positions] != positions)
     call.fail_shape(fmt::format("positions must be {}, but are {}", to_string(positions),
-                                to_string(call.inputs[2])));
+                                to_string(call.inputs[SampleToken::positions])));
   if (!(a.temperature >= 0.0 && std::isfinite(a.temperature)))
     call.fail_value(fmt::format("the temperature must be 0 or more, but is {}", a.temperature));
   if (a.top_k < 0) call.fail_value(fmt::format("top_k must be 0 or more, but is {}", a.top_k));

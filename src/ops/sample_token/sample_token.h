@@ -26,6 +26,11 @@ struct SampleTokenAttributes {
   }
 };
 
+// Operands in order.
+struct SampleToken {
+  enum Input : int { logits, keys, positions };
+};
+
 // (logits, keys, positions) → ids
 const Op& sample_token_op();
 Kernel bind_sample_token_cpu(const KernelRequest& request, const SampleTokenAttributes& attributes);

@@ -93,9 +93,10 @@ std::int32_t sample(const Row& row, std::int64_t key, std::int32_t position,
 }  // namespace
 
 Kernel bind_sample_token_cpu(const KernelRequest& request, const SampleTokenAttributes& a) {
-  return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
+  return dispatch_floating(request, request.in(SampleToken::logits).dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const std::int64_t rows = request.in(0).shape()[0], count = request.in(0).shape()[1];
+    const std::int64_t rows = request.in(SampleToken::logits).shape()[0],
+                       count = request.in(SampleToken::logits).shape()[1];
     // Of each worker: the row as float32, then its probabilities.
     const Bytes wide = round_up({count * 4}, 64_B), area = wide + round_up({count * 8}, 64_B);
     const int workers =
@@ -106,12 +107,12 @@ Kernel bind_sample_token_cpu(const KernelRequest& request, const SampleTokenAttr
                           float* x = args.scratch<float>(worker * area);
                           auto* masses = args.scratch<std::uint64_t>(worker * area + wide);
                           for (std::int64_t r = begin; r < end; ++r) {
-                            const T* from = args.in<T>(0) + r * count;
+                            const T* from = args.in<T>(SampleToken::logits) + r * count;
                             for (std::int64_t i = 0; i < count; ++i)
                               x[i] = static_cast<float>(static_cast<Compute<T>>(from[i]));
                             args.out<std::int32_t>()[r] =
-                                sample({x, count, a}, args.in<std::int64_t>(1)[r],
-                                       args.in<std::int32_t>(2)[r], masses);
+                                sample({x, count, a}, args.in<std::int64_t>(SampleToken::keys)[r],
+                                       args.in<std::int32_t>(SampleToken::positions)[r], masses);
                           }
                         });
                   },

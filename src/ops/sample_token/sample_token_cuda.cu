@@ -111,13 +111,15 @@ __global__ void __launch_bounds__(row_threads)
 }  // namespace
 
 Kernel bind_sample_token_cuda(const KernelRequest& request, const SampleTokenAttributes& a) {
-  return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
+  return dispatch_floating(request, request.in(SampleToken::logits).dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    const std::int64_t rows = request.in(0).shape()[0], count = request.in(0).shape()[1];
+    const std::int64_t rows = request.in(SampleToken::logits).shape()[0],
+                       count = request.in(SampleToken::logits).shape()[1];
     return Kernel{[=](const KernelArgs& args) {
       launch({args, "sample_token", dim3(static_cast<unsigned>(rows)), dim3(row_threads)},
-             sample_kernel<S>, a, args.in<S>(0), count, args.in<std::int64_t>(1),
-             args.in<std::int32_t>(2), args.out<std::int32_t>());
+             sample_kernel<S>, a, args.in<S>(SampleToken::logits), count,
+             args.in<std::int64_t>(SampleToken::keys),
+             args.in<std::int32_t>(SampleToken::positions), args.out<std::int32_t>());
     }};
   });
 }
