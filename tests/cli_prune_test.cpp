@@ -114,8 +114,9 @@ TEST(CommandLinePrune, BadInput) {
     expect_usage_error(gpt2 + " --keep " + keep, "--keep: a share above 0 and at most 1");
   expect_usage_error(gpt2 + " --sparsity 1", "--sparsity: a share above 0 and below 1");
   expect_usage_error(gpt2 + " --pattern 3:2", "keeps N of every M");
-  expect_usage_error(gpt2, "one of --keep, --sparsity and --pattern");
-  expect_usage_error(gpt2 + " --keep 0.5 --pattern 2:4", "one of --keep, --sparsity and --pattern");
+  expect_usage_error(gpt2, "one of --keep, --sparsity, --pattern and --bits");
+  expect_usage_error(gpt2 + " --keep 0.5 --pattern 2:4",
+                     "one of --keep, --sparsity, --pattern and --bits");
   expect_usage_error(gpt2 + " --keep 0.5 --score taylor", "--score taylor needs text");
   expect_usage_error(gpt2 + " --sparsity 0.5 --method wanda", "--method wanda needs text");
   expect_usage_error(gpt2 + " --keep 0.5 --score size", "magnitude, taylor or activation");
@@ -128,14 +129,39 @@ TEST(CommandLinePrune, BadInput) {
                  "heads of a BERT model cannot be removed");
   expect_failure("prune" + model("bert") + save + " --keep 0.5 --structure blocks", 1,
                  "no block of the model can be removed");
-  // A model without a classifier would be saved with random numbers in its place.
-  expect_failure("prune --model " + (golden_models / "../families/bert_masked").string() + save +
-                     " --keep 0.5",
-                 1, "it has no bert.pooler.dense.weight");
+  // Without a classifier, the head for masked words is kept.
+  const Outcome masked =
+      run("prune --model " + (golden_models / "../families/bert_masked").string() +
+          " --keep 0.5 --save " + (folder / "masked").string());
+  EXPECT_EQ(masked.code, 0) << masked.output;
   std::ofstream(folder / "text.txt") << "some text";
   expect_failure(gpt2 + " --keep 0.5 --data " + (folder / "text.txt").string(), 1,
                  "needs a tokenizer.json");
+  expect_usage_error(gpt2 + " --sparsity 0.5 --multiple 4", "--multiple is of neurons");
+  expect_usage_error(gpt2 + " --keep 0.5 --structure heads --multiple 4", "--multiple is of");
+  for (const char* option : {" --samples 3", " --batch 2"})
+    expect_usage_error(gpt2 + " --keep 0.5" + option, "of the windows of --data");
+  for (const char* name : {"gpt2", "bert"})
+    expect_usage_error("prune" + model(name) + save + " --keep 0.5 --sequence 17",
+                       "at most the model's context, 16");
   EXPECT_FALSE(fs::exists(folder / "made"));
+  // Before the work, not after it.
+  std::ofstream(folder / "file") << "a file";
+  expect_failure("prune" + model("gpt2") + " --keep 0.5 --save " + (folder / "file/made").string(),
+                 1, "cannot make the folder");
+}
+
+// Weights of several types are not rounded to the type of one of them.
+TEST(CommandLinePrune, MixedTypesLoseNoDigits) {
+  const TemporaryFolder folder;
+  FolderCopy copy("gpt2");
+  copy.change_tensors([](FolderCopy::Tensors& t) {
+    t.at("transformer.wte.weight") = eval(cast(t.at("transformer.wte.weight"), bf16));
+  });
+  const auto result = prune(" --model " + copy.path().string() + " --sparsity 0.001 --save " +
+                            (folder / "made").string());
+  EXPECT_EQ(result.at("dtype"), "float32");
+  EXPECT_NEAR(folder_loss(folder / "made", f32), folder_loss(copy.path(), f32), 1e-3);
 }
 
 }  // namespace

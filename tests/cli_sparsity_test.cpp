@@ -3,28 +3,16 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "support/command_line.h"
+#include "support/json_result.h"
 #include "support/temporary_folder.h"
 
 namespace ebb::test {
 namespace {
 
-using Json = nlohmann::json;
-
-const std::string tiny =
-    "train --workload gpt2 --layers 1 --width 16 --heads 2 --sequence 16 --vocabulary 61 "
-    "--eval-batches 0 ";
-
-Json result_of(const std::string& arguments) {
-  const Outcome outcome = run(arguments + " --json");
-  EXPECT_EQ(outcome.code, 0) << arguments << "\n" << outcome.output;
-  const std::size_t begin = outcome.output.rfind("\n{");
-  if (outcome.code != 0 || begin == std::string::npos) return {};
-  return Json::parse(outcome.output.substr(begin + 1));
-}
+const std::string tiny = small_gpt2(1, 16, 2, 0);
 
 constexpr int weights = 12 * 16 * 16;
 
@@ -125,6 +113,15 @@ TEST(CommandLineSparsity, WrongUsage) {
       1, "few bits");
   const TemporaryFolder folder;
   expect_failure(one + "--sparsity-masks " + folder.path().string(), 1, "checkpoint.safetensors");
+}
+
+// Remedies that masks do not allow, such as moments in 8 bits, are not offered, and hide no error.
+TEST(CommandLineSparsity, ABudgetThatCannotBeKeptIsToldAsSuch) {
+  const Outcome outcome =
+      run("plan --workload mlp --budget 1MiB --sparsity 0.5 --sparsity-until 3 --sparsity-every 1");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.output.find("cannot be kept"), std::string::npos) << outcome.output;
+  EXPECT_EQ(outcome.output.find("adamw8bit"), std::string::npos) << outcome.output;
 }
 
 }  // namespace

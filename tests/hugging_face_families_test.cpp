@@ -255,6 +255,36 @@ TEST(HuggingFaceFamilies, WhatIsNotSupportedIsRefusedByItsField) {
 }
 
 // A token outside the window changes nothing, and one inside does.
+// A tensor that has the name of a parameter here, but not the one that files give it, is of some
+// other head: RobertaForTokenClassification has a "classifier.weight" of the classifier's shape.
+TEST(HuggingFaceFamilies, NamesOfParametersAreNotNamesOfTensors) {
+  struct Row {
+    std::string model, written, instead;
+  };
+  for (const Row& row :
+       {Row{"roberta", "classifier.out_proj.weight", "classifier.weight"},
+        Row{"roberta", "classifier.dense.bias", "bert.pooler.dense.bias"},
+        Row{"distilbert", "pre_classifier.weight", "bert.pooler.dense.weight"},
+        Row{"distilbert", "distilbert.transformer.layer.0.ffn.lin1.bias",
+            "bert.encoder.layer.0.intermediate.dense.bias"},
+        Row{"gpt_neox", "gpt_neox.final_layer_norm.weight", "gpt_neox.norm.weight"}}) {
+    const TemporaryFolder place;
+    const fs::path folder = changed_folder(place, row.model, Json::object());
+    std::vector<io::NamedTensor> tensors;
+    {
+      const io::SafetensorsFile file(folder / "model.safetensors");
+      ASSERT_TRUE(file.entries().contains(row.written)) << row.model;
+      for (const auto& [name, entry] : file.entries()) {
+        const Variable value(zeros(entry.type.shape, entry.type.dtype));
+        file.load(name, value);
+        tensors.push_back({name == row.written ? row.instead : name, value});
+      }
+    }
+    io::write_safetensors(folder / "model.safetensors", tensors);
+    expect_error([&] { (void)loaded(folder, f32); }, {"model.safetensors", row.instead, "no part"});
+  }
+}
+
 TEST(HuggingFaceFamilies, AWindowHidesEarlierTokens) {
   const auto model = io::load_llama(golden_families / "mistral", device::cpu, f64);  // window 5
   const auto last_logits = [&](std::size_t changed) {

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "data/file.h"
+#include "data/gzip.h"
+#include "ebb/data/sequences.h"
 #include "ebb/error.h"
 #include "ebb/prune/gptq.h"
 #include "ebb/text/tokenizer.h"
@@ -17,13 +18,17 @@ data::TokenStream read_tokens(const fs::path& file, const fs::path& model_folder
                               std::int64_t vocabulary) {
   if (file.extension() == ".bin")
     return data::TokenStream::file(file, data::TokenWidth::int32, vocabulary);
+  if (data::is_json_lines(file))
+    throw FileError(fmt::format(
+        "{}: its lines are JSON, but running text is expected, or tokens as FILE.bin (int32)",
+        file.string()));
   if (!fs::exists(model_folder / "tokenizer.json"))
     throw FileError(fmt::format(
         "{}: text needs a tokenizer.json in {}; without one, give tokens as FILE.bin (int32)",
         file.string(), model_folder.string()));
   const text::Tokenizer tokenizer = text::Tokenizer::load(model_folder);
   try {
-    return data::TokenStream::of(tokenizer.encode(data::File(file).text()), vocabulary,
+    return data::TokenStream::of(tokenizer.encode(data::whole_text(file)), vocabulary,
                                  file.string());
   } catch (const ValueError& error) {
     throw FileError(fmt::format("{}: {}", file.string(), error.what()));

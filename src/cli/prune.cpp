@@ -6,18 +6,21 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/calibration.h"
 #include "cli/memory_check.h"
+#include "cli/one_shot.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/prune_report.h"
 #include "cli/verb.h"
 #include "core/json.h"
 #include "ebb/ebb.h"
 #include "ebb/io/hugging_face.h"
+#include "ebb/nn/adapt.h"
 #include "ebb/optim/by_name.h"
 #include "ebb/prune/models.h"
-#include "ebb/prune/weights.h"
 #include "ebb/train/eval_step.h"
 #include "io/hugging_face/open.h"
 
@@ -27,36 +30,28 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Files that belong to a model besides its config and weights.
-constexpr const char* companions[] = {"tokenizer.json",
-                                      "tokenizer_config.json",
-                                      "tokenizer.model",
-                                      "special_tokens_map.json",
-                                      "added_tokens.json",
-                                      "vocab.json",
-                                      "vocab.txt",
-                                      "merges.txt",
-                                      "generation_config.json",
-                                      "chat_template.jinja"};
-
-// A folder's model in the dtype that its weights are stored in.
 template <class Model>
-std::unique_ptr<Model> load(io::OpenFolder<Model> (*open)(const fs::path&, Device, DType),
-                            const fs::path& folder) {
+using Open = io::OpenFolder<Model> (*)(const fs::path&, Device, DType);
+
+// A folder's model, without values, in the dtype that its weights are stored in. Where they differ,
+// in float32, so that none loses digits.
+template <class Model>
+io::OpenFolder<Model> open_as_stored(Open<Model> open, const fs::path& folder) {
   const io::OpenFolder<Model> shapes = open(folder, device::cpu, f32);
   if (const auto& missing = shapes.model->origin().initialised; !missing.empty())
     throw FileError(fmt::format(
         "{}: it has no {}, which would start from random numbers; train the model and prune what "
         "is saved",
         folder.string(), fmt::join(missing, ", ")));
-  const std::string path = shapes.model->parameters().front().path;
-  const DType stored = shapes.weights.at(path).type.dtype;
-  io::OpenFolder<Model> opened =
-      open(folder, device::cpu, stored == bf16 || stored == f16 ? stored : f32);
-  opened.weights.load(*opened.model);
-  for (const nn::NamedVariable& p : opened.model->parameters())
-    if (!p.variable.has_value()) p.variable.materialise();
-  return std::move(opened.model);
+  if (nn::has_packed_weights(*shapes.model))
+    throw FileError(fmt::format("{}: its weights are in few bits already; prune first, then pack",
+                                folder.string()));
+  if (shapes.weights.absent()) shapes.weights.load(*shapes.model);  // tells what is missing
+  std::set<DType> stored;
+  for (const nn::NamedVariable& p : shapes.model->parameters())
+    stored.insert(shapes.weights.stored_dtype(p.path));
+  const DType one = stored.size() == 1 ? *stored.begin() : f32;
+  return open(folder, device::cpu, one == bf16 || one == f16 ? one : f32);
 }
 
 template <class Model>
@@ -100,6 +95,10 @@ class Prune : public Verb {
     add_option(app, "--pattern", pattern_text_,
                "Instead of --keep: N:M keeps N of every M neighbouring weights, such as 2:4")
         .type_name("N:M");
+    add_option(app, "--bits", bits_text_,
+               "Instead of --keep: stores the linear layers in int8, int4 or nf4, rounded by GPTQ "
+               "on --data")
+        .type_name("NAME");
     add_option(app, "--method", method_text_,
                "For --sparsity and --pattern: magnitude, wanda or sparsegpt; the last two need "
                "--data (default: magnitude)")
@@ -115,23 +114,46 @@ class Prune : public Verb {
                "Tokens of a window (default: the model's context)")
         .positive();
     add_option(app, "--batch", windows_.batch, "Windows at a time").positive().show_default();
+    add_option(
+        app, "--budget", budget_text_,
+        "Bytes that the process may take for --sparsity, --pattern and --bits, such as 2GiB: "
+        "one block's weights are in memory at a time, and the values between blocks are in "
+        "a file if they must")
+        .type_name("SIZE");
     add_overcommit_option(app, overcommit_);
   }
 
   int run() override {
     read_options();
-    const std::string type = io::model_type(model_);
-    if (type == "gpt2") return write_pruned(load(io::open_gpt2, model_));
-    if (type == "llama") return write_pruned(load(io::open_llama, model_));
-    if (type != "bert")
-      throw FileError(fmt::format("{}: ebb prune takes gpt2, llama and bert models, but this is {}",
-                                  model_.string(), type));
-    if (!data_.empty())
-      throw UsageError("--data is for models that predict the next token: GPT-2 and Llama");
-    return write_pruned(load(io::open_bert, model_));
+    const bool was_there = fs::exists(save_);
+    try_folder(save_);
+    try {
+      return write_pruned();
+    } catch (const Error&) {
+      std::error_code ignored;
+      if (!was_there) fs::remove(save_, ignored);  // unless something was written to it
+      throw;
+    }
   }
 
  private:
+  int write_pruned() {
+    const std::string type = io::model_type(model_);
+    if (type == "gpt2") return write_pruned<models::Gpt2>(io::open_gpt2);
+    if (io::predicts_next_token(model_)) return write_pruned<models::Llama>(io::open_llama);
+    if (!data_.empty())
+      throw UsageError(
+          fmt::format("--data is for models that predict the next token, but this is {}", type));
+    // A folder without a classifier may have the head for masked words.
+    const auto complete = [](const auto& folder) {
+      return folder.model->origin().initialised.empty();
+    };
+    if (!complete(io::open_bert(model_, device::cpu, f32)) &&
+        complete(io::open_bert_masked_lm(model_, device::cpu, f32)))
+      return write_pruned<models::BertMaskedLm>(io::open_bert_masked_lm);
+    return write_pruned<models::BertClassifier>(io::open_bert);
+  }
+
   static double share(const std::string& option, const std::string& text, bool one_allowed) {
     double value = 0.0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -143,12 +165,20 @@ class Prune : public Verb {
   }
 
   void read_options() {
-    const int ways = !keep_text_.empty() + !sparsity_text_.empty() + !pattern_text_.empty();
-    if (ways != 1) throw UsageError("say how much goes by one of --keep, --sparsity and --pattern");
+    const int ways = !keep_text_.empty() + !sparsity_text_.empty() + !pattern_text_.empty() +
+                     !bits_text_.empty();
+    if (ways != 1)
+      throw UsageError("say how much goes by one of --keep, --sparsity, --pattern and --bits");
     std::error_code ignored;
     if (fs::equivalent(model_, save_, ignored))
       throw UsageError("--save must name another folder than --model");
+    if (data_.empty())
+      for (const char* option : {"--samples", "--batch"})
+        if (given(app(), option))
+          throw UsageError(
+              fmt::format("{} is of the windows of --data, which is not given", option));
     try {
+      if (budget_text_) budget_ = parse_bytes(*budget_text_);
       keep_text_.empty() ? read_sparse() : read_structured();
     } catch (const ValueError& error) {
       throw UsageError(error.what());
@@ -157,6 +187,10 @@ class Prune : public Verb {
 
   void read_structured() {
     structured_.keep = share("--keep", keep_text_, true);
+    if (budget_)
+      throw UsageError(
+          "--budget is for --sparsity, --pattern and --bits; structures are chosen with the whole "
+          "model in memory");
     if (!method_text_.empty())
       throw UsageError("--method is for --sparsity and --pattern; for --keep, give --score");
     if (!score_.empty()) chosen_score_ = prune::score_named(score_);
@@ -167,6 +201,10 @@ class Prune : public Verb {
       add_structure(structure_.substr(begin, end - begin));
       begin = end + 1;
     }
+    const bool sized = structure_.empty() || structured_.kinds.contains(prune::Kind::neurons) ||
+                       structured_.kinds.contains(prune::Kind::channels);
+    if (given(app(), "--multiple") && !sized)
+      throw UsageError("--multiple is of neurons and channels, which --structure does not name");
   }
 
   void add_structure(const std::string& name) {
@@ -188,6 +226,16 @@ class Prune : public Verb {
     for (const auto& [option, text] : {std::pair("--score", score_), {"--structure", structure_}})
       if (!text.empty())
         throw UsageError(fmt::format("{} is for --keep; for weights, give --method", option));
+    if (given(app(), "--multiple"))
+      throw UsageError(
+          "--multiple is of neurons that --keep removes; weights are set to zero here");
+    if (!bits_text_.empty()) {
+      bits_ = low_bits_by_name(bits_text_);
+      if (!method_text_.empty())
+        throw UsageError("--method is for --sparsity and --pattern; --bits uses GPTQ");
+      require_data("--bits");
+      return;
+    }
     if (pattern_text_.empty())
       sparsity_.share = share("--sparsity", sparsity_text_, false);
     else
@@ -202,42 +250,84 @@ class Prune : public Verb {
   }
 
   template <class Model>
-  int write_pruned(std::unique_ptr<Model> dense) {
-    const auto batches = read_batches(*dense);
+  int write_pruned(Open<Model> open) {
+    io::OpenFolder<Model> folder = open_as_stored(open, model_);
+    const auto batches = read_batches(*folder.model);
     const std::vector<TensorType> types =
-        batches.empty() ? trace_types(*dense) : batches.front().types();
+        batches.empty() ? trace_types(*folder.model) : batches.front().types();
     Json result{{"model", model_.string()},
                 {"save", save_.string()},
                 {"family", io::model_type(model_)},
-                {"dtype", ebb::name(dense->dtype())}};
+                {"dtype", ebb::name(folder.model->dtype())}};
+    const int code = keep_text_.empty()
+                         ? write_changed(std::move(folder), open, batches, types, result)
+                         : write_smaller(std::move(folder), batches, types, result);
+    io::copy_tokenizer(model_, save_);
+    if (json())
+      std::cout << json_text(result) << "\n";
+    else
+      print_pruned(result);
+    return code;
+  }
+
+  template <class Model>
+  int write_smaller(io::OpenFolder<Model> folder, const std::vector<Batch>& batches,
+                    const std::vector<TensorType>& types, Json& result) {
+    folder.weights.load(*folder.model);
+    std::unique_ptr<Model> dense = std::move(folder.model);
     const auto config = dense->config();
     const Size before = size_of(*dense);
     if (!batches.empty()) result["loss"]["before"] = mean_loss(*dense, batches);
-    std::unique_ptr<Model> made = keep_text_.empty()
-                                      ? with_zeros(std::move(dense), batches, types, result)
-                                      : smaller(std::move(dense), batches, types, result);
-    const Size after = size_of(*made);
-    result["parameters"] = {{"before", before.parameters}, {"after", after.parameters}};
-    result["bytes"] = {{"before", before.bytes.count}, {"after", after.bytes.count}};
+    const std::unique_ptr<Model> made = smaller(std::move(dense), batches, types, result);
+    add_sizes(before, size_of(*made), result);
     if (!batches.empty()) {
       result["loss"]["after"] = mean_loss(*made, batches);
-      result["loss"]["tokens"] =
-          static_cast<std::int64_t>(batches.size()) * types.front().shape.elements();
+      result["loss"]["tokens"] = tokens_of(batches);
     }
     result["planned_step"] = {{"batch", types.front().shape[0]},
                               {"sequence", types.front().shape[1]},
                               {"before", planned<Model>(config, types)},
                               {"after", planned<Model>(made->config(), types)}};
-    const auto refused = prune::refused_by_transformers(made->config());
+    add_transformers(made->config(), result);
+    io::save(*made, save_);
+    return success;
+  }
+
+  // Weights are read, changed and written block by block: the model is never in memory as a whole.
+  template <class Model>
+  int write_changed(io::OpenFolder<Model> folder, Open<Model> open,
+                    const std::vector<Batch>& batches, const std::vector<TensorType>& types,
+                    Json& result) {
+    const Model& model = *folder.model;
+    std::unique_ptr<Model> form;  // how weights are written, if otherwise than they are read
+    if (bits_) {
+      form = open(model_, device::cpu, model.dtype()).model;
+      nn::adapt(*form, {.base = *bits_});
+    }
+    add_sizes(size_of(model), size_of(form ? *form : model), result);
+    add_transformers(model.config(), result);
+    if (bits_) result["loads_in_transformers"] = false, result["why_not"] = packed_why_;
+    OneShot one_shot{*folder.model, folder.weights, form ? *form : model, loss_of(*folder.model)};
+    one_shot.method = method_, one_shot.sparsity = sparsity_, one_shot.bits = bits_;
+    one_shot.save = save_, one_shot.overcommit = overcommit_;
+    one_shot.budget = budget_;
+    const int code = one_shot.run(batches, types, result);
+    if (!batches.empty()) result["loss"]["tokens"] = tokens_of(batches);
+    return code;
+  }
+
+  static constexpr const char* packed_why_ = "weights in few bits are in a form of ebb's own";
+
+  static std::int64_t tokens_of(const std::vector<Batch>& batches) {
+    return static_cast<std::int64_t>(batches.size()) *
+           batches.front().types().front().shape.elements();
+  }
+
+  template <class Config>
+  static void add_transformers(const Config& config, Json& result) {
+    const auto refused = prune::refused_by_transformers(config);
     result["loads_in_transformers"] = !refused;
     if (refused) result["why_not"] = *refused;
-    io::save(*made, save_);
-    copy_companions();
-    if (json())
-      std::cout << json_text(result) << "\n";
-    else
-      print_pruned(result);
-    return success;
   }
 
   struct Size {
@@ -247,10 +337,19 @@ class Prune : public Verb {
   static Size size_of(const nn::ModuleBase& model) {
     Size size;
     for (const nn::NamedVariable& p : model.parameters()) {
-      size.parameters += p.variable.shape().elements();
+      size.parameters += p.shape().elements();
       size.bytes = size.bytes + p.variable.type().bytes();
     }
     return size;
+  }
+  static void add_sizes(const Size& before, const Size& after, Json& result) {
+    result["parameters"] = {{"before", before.parameters}, {"after", after.parameters}};
+    result["bytes"] = {{"before", before.bytes.count}, {"after", after.bytes.count}};
+  }
+
+  [[noreturn]] void too_long(std::int64_t context) const {
+    throw UsageError(fmt::format("--sequence is at most the model's context, {}, but is {}",
+                                 context, windows_.sequence));
   }
 
   template <class Model>
@@ -258,9 +357,7 @@ class Prune : public Verb {
     if constexpr (std::is_base_of_v<models::CausalLm, Model>) {
       if (data_.empty()) return {};
       WindowChoice choice = windows_;
-      if (choice.sequence > model.context())
-        throw UsageError(fmt::format("--sequence is at most the model's context, {}, but is {}",
-                                     model.context(), choice.sequence));
+      if (choice.sequence > model.context()) too_long(model.context());
       if (choice.sequence == 0) choice.sequence = model.context();
       return spread_windows(read_tokens(data_, model_, model.vocabulary()), choice);
     }
@@ -269,8 +366,9 @@ class Prune : public Verb {
 
   template <class Model>
   std::vector<TensorType> trace_types(const Model& model) const {
-    const std::int64_t context = model.config().context;
-    const std::int64_t length = windows_.sequence ? std::min(windows_.sequence, context) : context;
+    const std::int64_t context = model.context();
+    if (windows_.sequence > context) too_long(context);
+    const std::int64_t length = windows_.sequence ? windows_.sequence : context;
     return {{{1, length}, i32}, {{1, length}, i32}};
   }
 
@@ -290,12 +388,9 @@ class Prune : public Verb {
                                  const std::vector<TensorType>& types, Json& result) const {
     const prune::Structure structure = prune::find_structure(*dense, loss_of(*dense), types);
     prune::StructuredOptions options = structured_;
-    constexpr bool bert = std::is_same_v<Model, models::BertClassifier>;
-    if (bert) options.under = "bert.encoder";  // the pooler has the model's width
-    if (options.kinds.empty() && !options.blocks) {
-      options.kinds = {prune::Kind::neurons};
-      if (!bert) options.kinds.insert(prune::Kind::heads);
-    }
+    const prune::StructuredOptions usual = prune::usual_structure(*dense);
+    options.under = usual.under;
+    if (options.kinds.empty() && !options.blocks) options.kinds = usual.kinds;
     const prune::Scores scores = scored(structure, batches);
     const prune::Removal removal = prune::choose(structure, scores, options);
     Json removed = Json::array();
@@ -320,22 +415,6 @@ class Prune : public Verb {
     return data.scores();
   }
 
-  template <class Model>
-  std::unique_ptr<Model> with_zeros(std::unique_ptr<Model> dense, const std::vector<Batch>& batches,
-                                    const std::vector<TensorType>& types, Json& result) const {
-    const prune::PrunedWeights report =
-        prune::prune_weights(*dense, loss_of(*dense), batches, types, method_, sparsity_);
-    result["method"] = prune::name(method_);
-    if (sparsity_.pattern)
-      result["pattern"] = fmt::format("{}:{}", sparsity_.pattern->kept, sparsity_.pattern->of);
-    else
-      result["sparsity"] = sparsity_.share;
-    result["matrices"] = report.matrices;
-    result["weights"] = report.weights;
-    result["zeros"] = report.zeros;
-    return dense;
-  }
-
   // A training step of AdamW in float32, by plan alone: the model gets no bytes.
   template <class Model, class Config>
   static Json planned(const Config& config, const std::vector<TensorType>& types) {
@@ -353,19 +432,12 @@ class Prune : public Verb {
             {"weights_gradients_state", (weights + gradients + state).count}};
   }
 
-  void copy_companions() const {
-    for (const char* name : companions) {
-      std::error_code error;
-      if (!fs::exists(model_ / name)) continue;
-      fs::copy_file(model_ / name, save_ / name, fs::copy_options::overwrite_existing, error);
-      if (error)
-        throw FileError(fmt::format("{}: cannot be copied to {}: {}", (model_ / name).string(),
-                                    save_.string(), error.message()));
-    }
-  }
-
   fs::path model_, save_, data_;
-  std::string keep_text_, score_, structure_, sparsity_text_, pattern_text_, method_text_;
+  std::string keep_text_, score_, structure_, sparsity_text_, pattern_text_, bits_text_,
+      method_text_;
+  std::optional<std::string> budget_text_;
+  std::optional<Bytes> budget_;  // of the process
+  std::optional<LowBits> bits_;
   prune::Score chosen_score_ = prune::Score::magnitude;
   prune::StructuredOptions structured_;
   prune::Sparsity sparsity_;

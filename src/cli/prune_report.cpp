@@ -29,10 +29,16 @@ void print_pruned(const nlohmann::ordered_json& r) {
     else
       fmt::print("{}: removed\n", path);
   }
-  const Json& step = r.at("planned_step");
-  fmt::print("planned training step: {} → {}\n",
-             to_string(Bytes{step.at("before").at("peak").get<std::int64_t>()}),
-             to_string(Bytes{step.at("after").at("peak").get<std::int64_t>()}));
+  if (r.contains("planned_step")) {
+    const Json& step = r.at("planned_step");
+    fmt::print("planned training step: {} → {}\n",
+               to_string(Bytes{step.at("before").at("peak").get<std::int64_t>()}),
+               to_string(Bytes{step.at("after").at("peak").get<std::int64_t>()}));
+  }
+  if (r.contains("planned_peak_bytes"))
+    fmt::print("peak of the process: {} planned, {} taken\n",
+               to_string(Bytes{r.at("planned_peak_bytes").get<std::int64_t>()}),
+               to_string(Bytes{r.at("process_peak_bytes").get<std::int64_t>()}));
   if (r.contains("loss"))
     fmt::print("loss {:.6f} → {:.6f} over {} tokens\n", r.at("loss").at("before").get<double>(),
                r.at("loss").at("after").get<double>(),

@@ -1,6 +1,7 @@
 #include "ebb/io/adapter.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <map>
@@ -11,7 +12,7 @@
 #include "ebb/io/atomic_file.h"
 #include "ebb/io/safetensors.h"
 #include "ebb/nn/adapt.h"
-#include "io/hugging_face/fields.h"
+#include "io/hugging_face/family.h"
 
 namespace ebb::io {
 namespace {
@@ -36,11 +37,14 @@ Config read_config(const JsonFile& file) {
   config.dropout = fields.probability("lora_dropout", 0.0);
   // PEFT's rank-stabilised scale is alpha / √rank.
   if (fields.flag("use_rslora", false)) config.alpha *= std::sqrt(static_cast<double>(config.rank));
-  // How the layers were chosen and how A and B started: the tensors say which layers there are.
+  // How the layers were chosen: the tensors say which layers there are.
   fields.harmless({"target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
-                   "init_lora_weights", "fan_in_fan_out", "base_model_name_or_path", "revision",
-                   "auto_mapping", "task_type", "inference_mode", "peft_version", "megatron_core",
+                   "fan_in_fan_out", "base_model_name_or_path", "revision", "auto_mapping",
+                   "task_type", "inference_mode", "peft_version", "megatron_core",
                    "qalora_group_size", "runtime_config", "ensure_weight_tying"});
+  // How A and B started. Other ways (PiSSA, OLoRA, LoftQ, CorDA) also change the weights that the
+  // adapter is added to, each time it is loaded.
+  fields.only("init_lora_weights", {true, false, "gaussian", "orthogonal", "eva", "mica", null});
   fields.only("bias", {"none"});
   fields.only("lora_bias", {false});
   fields.only("use_dora", {false});
@@ -56,12 +60,45 @@ Config read_config(const JsonFile& file) {
   return config;
 }
 
+const std::string weight = ".weight";
+
+// How files of the model's family name its parameters.
+Names names_of(const nn::ModuleBase& model) {
+  if (const auto* llama = dynamic_cast<const models::Llama*>(&model))
+    return llama_names(llama->config());
+  if (const auto* bert = dynamic_cast<const models::BertClassifier*>(&model))
+    return bert_names(bert->config(), EncoderHead::classifier);
+  if (const auto* bert = dynamic_cast<const models::BertMaskedLm*>(&model))
+    return bert_names(bert->config(), EncoderHead::masked_lm);
+  return {};
+}
+
+// What transformers calls a layer. Empty for one that is a part of another there.
+std::string layer_in_files(const Names& names, const std::string& path) {
+  if (names.part(path + weight)) return {};
+  const std::string name = names.in_files(path + weight);
+  return name.substr(0, name.size() - weight.size());
+}
+
+std::string required_layer_in_files(const Names& names, const std::string& path) {
+  std::string name = layer_in_files(names, path);
+  if (name.empty())
+    throw ValueError(
+        fmt::format("\"{}\" is a part of \"{}\" in transformers, so that PEFT's format has no "
+                    "place for its adapter: write the whole model, with adapters added to its "
+                    "weights (--merge), or adapt other layers",
+                    path, names.in_files(names.part(path + weight)->first)));
+  return name;
+}
+
 // The layer of each pair of tensors.
 std::map<std::string, nn::Linear*> layers_of(const SafetensorsFile& file, const Config& config,
                                              nn::ModuleBase& model) {
-  std::map<std::string, nn::Linear*> all, result;
+  std::map<std::string, nn::Linear*> all, result;  // by their names in files
+  const Names names = names_of(model);
   for (nn::Linear* layer : nn::linear_layers(model))
-    if (!layer->stays_plain()) all[layer->path()] = layer;
+    if (!layer->stays_plain() && !names.part(layer->path() + weight))
+      all[layer_in_files(names, layer->path())] = layer;
   const auto fail = [&](const std::string& name, const std::string& why) {
     throw FileError(fmt::format("{}: tensor \"{}\" {}", file.path().string(), name, why));
   };
@@ -87,19 +124,18 @@ std::map<std::string, nn::Linear*> layers_of(const SafetensorsFile& file, const 
   return result;
 }
 
-// What PEFT would call the layers: the ends of their paths, where they stand for no other layer.
-std::set<std::string> target_modules(const nn::ModuleBase& model,
-                                     const std::vector<const nn::Linear*>& adapted) {
-  std::set<std::string> ends, paths, result;
-  for (const nn::Linear* layer : adapted) {
-    paths.insert(layer->path());
-    ends.insert(layer->path().substr(layer->path().rfind('.') + 1));
-  }
+// What PEFT would call the layers: the ends of their names, where they stand for no other layer.
+std::set<std::string> target_modules(const nn::ModuleBase& model, const Names& names,
+                                     const std::set<std::string>& paths) {
+  std::set<std::string> ends, result;
+  for (const std::string& path : paths) ends.insert(path.substr(path.rfind('.') + 1));
   for (const std::string& end : ends) {
     bool all = true;
-    for (const nn::ModuleBase* module : model.modules())
-      if (dynamic_cast<const nn::Linear*>(module) && nn::matches(end, module->path()))
-        all = all && paths.contains(module->path());
+    for (const nn::ModuleBase* module : model.modules()) {
+      if (!dynamic_cast<const nn::Linear*>(module)) continue;
+      const std::string path = layer_in_files(names, module->path());
+      if (nn::matches(end, path)) all = all && paths.contains(path);
+    }
     if (all) {
       result.insert(end);
       continue;
@@ -127,16 +163,32 @@ void load_adapter(const fs::path& folder, nn::ModuleBase& model) {
   for (const nn::NamedVariable& p : model.parameters()) parameters.emplace(p.path, p.variable);
   for (const auto& [path, layer] : layers)
     for (const std::string& end : {end_a, end_b})
-      file.load(prefix + path + end, parameters.at(path + end));
+      file.load(prefix + path + end, parameters.at(layer->path() + end));
+}
+
+void check_adapters(const nn::ModuleBase& model) {
+  const Names names = names_of(model);
+  for (const nn::Linear* layer : nn::adapted_layers(model))
+    (void)required_layer_in_files(names, layer->path());
+  const auto* read = dynamic_cast<const models::HasOrigin*>(&model);
+  if (!read || read->origin().initialised.empty()) return;
+  throw ValueError(
+      fmt::format("the folder has no {}: they start from random numbers, stay so while adapters "
+                  "are trained, and an adapter's folder does not hold them: write the whole model "
+                  "(--merge)",
+                  fmt::join(read->origin().initialised, ", ")));
 }
 
 void save_adapter(const nn::ModuleBase& model, const fs::path& folder, const std::string& base) {
   const std::vector<const nn::Linear*> layers = nn::adapted_layers(model);
   if (layers.empty())
     throw ValueError(fmt::format("{}: the model has no adapters to save", folder.string()));
+  check_adapters(model);
+  const Names names = names_of(model);
   const nn::LoraOptions& options = layers.front()->adapter_options();
   bool in_out = false;
-  std::set<std::string> paths;
+  std::map<std::string, std::string> in_files;  // by the paths of the adapters' parameters
+  std::set<std::string> adapted;
   for (const nn::Linear* layer : layers) {
     if (layer->adapter_options() != options)
       throw ValueError(fmt::format(
@@ -144,7 +196,9 @@ void save_adapter(const nn::ModuleBase& model, const fs::path& folder, const std
           "cannot say",
           layers.front()->path(), layer->path()));
     in_out = in_out || layer->layout() == WeightLayout::in_out;
-    paths.insert(layer->path() + end_a), paths.insert(layer->path() + end_b);
+    const std::string name = required_layer_in_files(names, layer->path());
+    adapted.insert(name);
+    for (const std::string& end : {end_a, end_b}) in_files[layer->path() + end] = name + end;
   }
   std::error_code error;
   fs::create_directories(folder, error);
@@ -153,16 +207,17 @@ void save_adapter(const nn::ModuleBase& model, const fs::path& folder, const std
         fmt::format("{}: cannot make the folder: {}", folder.string(), error.message()));
   std::vector<NamedTensor> tensors;
   for (const nn::NamedVariable& p : model.parameters()) {
-    if (!paths.contains(p.path)) continue;
+    const auto found = in_files.find(p.path);
+    if (found == in_files.end()) continue;
     if (!p.variable.has_value()) p.variable.materialise();
-    tensors.push_back({prefix + p.path, p.variable});
+    tensors.push_back({prefix + found->second, p.variable});
   }
   write_safetensors(folder / "adapter_model.safetensors", std::move(tensors), {{"format", "pt"}});
   const nlohmann::json config = {{"peft_type", "LORA"},
                                  {"r", options.rank},
                                  {"lora_alpha", options.alpha},
                                  {"lora_dropout", options.dropout},
-                                 {"target_modules", target_modules(model, layers)},
+                                 {"target_modules", target_modules(model, names, adapted)},
                                  {"bias", "none"},
                                  {"fan_in_fan_out", in_out},
                                  {"use_rslora", false},

@@ -5,9 +5,14 @@
 #include <algorithm>
 
 #include "core/json.h"
+#include "data/file.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
+#include "ebb/nn/adapt.h"
+#include "io/hugging_face/form.h"
 #include "io/hugging_face/open.h"
+#include "io/hugging_face/packed.h"
+#include "io/hugging_face/replace.h"
 
 namespace ebb::io {
 namespace {
@@ -58,6 +63,7 @@ OpenFolder<Model> open(FolderWeights weights, const Config& config, const std::s
     (void)weights.at(fmt::format(fmt::runtime(layer_path), config.layers - 1));
   const nn::MakeScope scope(device, dtype);
   auto model = std::make_unique<Model>(config);
+  if (const auto bits = packing_of(file)) nn::adapt(*model, {.base = *bits});
   models::Origin origin{.config = file.json().dump()};
   weights.check(*model, origin);
   model->set_origin(std::move(origin));
@@ -70,18 +76,21 @@ std::unique_ptr<Model> loaded(OpenFolder<Model> folder) {
   return std::move(folder.model);
 }
 
+// The parameters as they are, packed ones as bytes.
+std::vector<NamedTensor> own_tensors(const nn::ModuleBase& model, const Names& names) {
+  std::vector<NamedTensor> tensors;
+  for (const nn::NamedVariable& p : model.parameters()) {
+    if (!p.variable.has_value()) p.variable.materialise();
+    tensors.push_back({names.in_files(p.path), p.variable});
+  }
+  return tensors;
+}
+
 // The config that was read, with updated fields that depend on the model; or a complete config for
 // a model created by ebb.
 template <class Model>
-void write(const Model& model, const fs::path& folder, const nlohmann::json& fields,
-           const Names& names) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error)
-    throw FileError(
-        fmt::format("{}: cannot make the folder: {}", folder.string(), error.message()));
-  write_safetensors(folder / "model.safetensors", file_tensors(model, names), {{"format", "pt"}});
-
+FolderForm form(const Model& model, const nlohmann::json& fields, Names names,
+                std::optional<LowBits> packed) {
   nlohmann::json config = fields;
   if (const std::string& read = model.origin().config; !read.empty()) {
     config = nlohmann::json::parse(read);
@@ -89,12 +98,25 @@ void write(const Model& model, const fs::path& folder, const nlohmann::json& fie
       if (fields.contains(field)) config[field] = fields[field];
     config.erase("transformers_weights");
   }
+  config.erase("quantization_config");
+  if (packed) config["quantization_config"] = {{"quant_method", "ebb"}, {"bits", name(*packed)}};
   const char* dtype = config.contains("dtype") ? "dtype" : "torch_dtype";
   config.erase("torch_dtype");  // where both are there, "dtype" counts
   config[dtype] = name(model.dtype());
-  AtomicFile file(folder / "config.json");
-  file.write(json_text(config, 2) + "\n");
-  file.commit();
+  return {std::move(names), std::move(config), packed.has_value()};
+}
+
+void write(const nn::ModuleBase& model, const FolderForm& form, const fs::path& folder) {
+  make_folder(folder);
+  const Names& names = form.names;
+  std::vector<NamedTensor> tensors =
+      form.packed ? own_tensors(model, names) : file_tensors(model, names);
+  for (const auto& [copy, original] : names.second_names)
+    for (std::size_t i = 0, count = tensors.size(); i < count; ++i)
+      if (tensors[i].name == names.in_files(original))
+        tensors.push_back({names.in_files(copy), tensors[i].tensor});
+  write_safetensors(folder / "model.safetensors", std::move(tensors), {{"format", "pt"}});
+  write_config(form, folder);
 }
 
 }  // namespace
@@ -230,27 +252,41 @@ ModelFolder model_folder(const fs::path& path, OpenFolder<Model> open) {
   ModelFolder folder;
   folder.path = path;
   Model* model = open.model.get();
-  if constexpr (std::is_base_of_v<models::CausalLm, Model>)
-    folder.lm = model;
-  else if constexpr (std::is_base_of_v<models::MaskedLm, Model>)
-    folder.masked_lm = model;
-  else
-    folder.classifier = model;
+  replace_model(folder, std::move(open.model));
   const nlohmann::json config = nlohmann::json::parse(model->origin().config);
   folder.end_of_text = token_in(config, "eos_token_id", model->vocabulary());
   folder.padding = token_in(config, "pad_token_id", model->vocabulary());
   folder.load = [model, weights = std::make_shared<FolderWeights>(std::move(open.weights))] {
     weights->load(*model);
   };
-  folder.save = [model, path](const fs::path& to) {
-    save(*model, to);
-    copy_tokenizer(path, to);
-  };
-  folder.module = std::move(open.model);
   return folder;
 }
 
 }  // namespace
+
+template <class Model>
+void replace_model(ModelFolder& folder, std::unique_ptr<Model> given) {
+  Model* model = given.get();
+  if constexpr (std::is_base_of_v<models::CausalLm, Model>)
+    folder.lm = model;
+  else if constexpr (std::is_base_of_v<models::MaskedLm, Model>)
+    folder.masked_lm = model;
+  else
+    folder.classifier = model;
+  folder.load = [path = folder.path] {
+    throw ValueError(
+        fmt::format("{}: its weights are of another shape than the model", path.string()));
+  };
+  folder.save = [model, path = folder.path](const fs::path& to) {
+    save(*model, to);
+    copy_tokenizer(path, to);
+  };
+  folder.module = std::move(given);
+}
+template void replace_model(ModelFolder&, std::unique_ptr<models::Gpt2>);
+template void replace_model(ModelFolder&, std::unique_ptr<models::Llama>);
+template void replace_model(ModelFolder&, std::unique_ptr<models::BertClassifier>);
+template void replace_model(ModelFolder&, std::unique_ptr<models::BertMaskedLm>);
 
 ModelFolder open_folder(const fs::path& folder, Device device, DType dtype, EncoderHead head) {
   const std::string type = model_type(folder);
@@ -277,11 +313,11 @@ void copy_tokenizer(const fs::path& from, const fs::path& to) {
   std::error_code error;
   if (fs::equivalent(from, to, error)) return;
   for (const char* name : names) {
-    const fs::path source = from / name;
-    if (!fs::is_regular_file(source, error)) continue;
-    if (!fs::copy_file(source, to / name, fs::copy_options::overwrite_existing, error))
-      throw FileError(fmt::format("{}: cannot be copied to {}: {}", source.string(), to.string(),
-                                  error.message()));
+    const fs::path source = from / name, target = to / name;
+    if (!fs::is_regular_file(source, error) || fs::equivalent(source, target, error)) continue;
+    AtomicFile copy(target);
+    data::File(source).each_piece([&](std::string_view piece) { copy.write(piece); });
+    copy.commit();
   }
 }
 
@@ -297,22 +333,60 @@ LoadedLm load_causal_lm(const fs::path& folder, Device device, DType dtype) {
                               folder.string(), type));
 }
 
+FolderForm form_of(const nn::ModuleBase& module, std::optional<LowBits> packed) {
+  if (const auto* gpt2 = dynamic_cast<const models::Gpt2*>(&module))
+    return form(*gpt2, write_gpt2(gpt2->config()), gpt2_names(gpt2->config()), packed);
+  if (const auto* llama = dynamic_cast<const models::Llama*>(&module))
+    return form(*llama, write_llama(llama->config()), llama_names(llama->config()), packed);
+  const auto encoder = [&](const auto& model, EncoderHead head) {
+    return form(model, write_bert(model.config(), head), bert_names(model.config(), head), packed);
+  };
+  if (const auto* bert = dynamic_cast<const models::BertClassifier*>(&module))
+    return encoder(*bert, EncoderHead::classifier);
+  if (const auto* bert = dynamic_cast<const models::BertMaskedLm*>(&module))
+    return encoder(*bert, EncoderHead::masked_lm);
+  throw ValueError("the model has no Hugging Face form");
+}
+
+std::optional<LowBits> packed_bits(const nn::ModuleBase& model) {
+  for (const nn::NamedVariable& p : model.parameters())
+    if (p.packed) return p.packed->encoding.kind;
+  return {};
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw FileError(
+        fmt::format("{}: cannot make the folder: {}", folder.string(), error.message()));
+}
+
+void write_config(const FolderForm& form, const fs::path& folder) {
+  AtomicFile file(folder / "config.json");
+  file.write(json_text(form.config, 2) + "\n");
+  file.commit();
+}
+
 void save(const models::Gpt2& model, const fs::path& folder) {
-  write(model, folder, write_gpt2(model.config()), gpt2_names(model.config()));
+  write(model, form_of(model), folder);
 }
-
 void save(const models::Llama& model, const fs::path& folder) {
-  write(model, folder, write_llama(model.config()), llama_names(model.config()));
+  write(model, form_of(model), folder);
 }
-
 void save(const models::BertClassifier& model, const fs::path& folder) {
-  write(model, folder, write_bert(model.config(), EncoderHead::classifier),
-        bert_names(model.config(), EncoderHead::classifier));
+  write(model, form_of(model), folder);
+}
+void save(const models::BertMaskedLm& model, const fs::path& folder) {
+  write(model, form_of(model), folder);
 }
 
-void save(const models::BertMaskedLm& model, const fs::path& folder) {
-  write(model, folder, write_bert(model.config(), EncoderHead::masked_lm),
-        bert_names(model.config(), EncoderHead::masked_lm));
+void save_packed(const nn::ModuleBase& module, const fs::path& folder) {
+  const std::optional<LowBits> bits = packed_bits(module);
+  if (!bits) throw ValueError("save_packed: no weight of the model is packed");
+  if (!nn::adapted_layers(module).empty())
+    throw ValueError("save_packed: the model has adapters, which have a folder of their own");
+  write(module, form_of(module, bits), folder);
 }
 
 }  // namespace ebb::io

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/hash64.h"
 #include "core/json.h"
+#include "core/tier_block.h"
 #include "data/file.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
@@ -18,16 +20,10 @@
 namespace ebb::io {
 namespace {
 
-constexpr std::int64_t piece_bytes = 1 << 18;  // a multiple of every dtype's size
+constexpr std::int64_t piece_bytes = 1 << 18;  // whole pages of values of every dtype
 
 // Key of the metadata, and name of the tensor with the checksums.
 const std::string checksums_name = "checksums", checksum_kind = "xxh64";
-
-std::string eight_bytes(std::uint64_t value) {
-  std::string bytes(8, '\0');
-  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> (8 * i));
-  return bytes;
-}
 
 // Floating values in another floating dtype, one piece after the other.
 class Converter {
@@ -68,6 +64,24 @@ std::span<std::byte> own_bytes(Variable& variable) {
     variable.node()->set_storage(Storage::allocate(variable.device(), size));
   variable.node()->set_initial({});
   return {variable.node()->storage()->data(), static_cast<std::size_t>(size.count)};
+}
+
+// Copies an entry to a range outside the device, in pieces: it may be larger than free memory.
+void fill(TierPart to, const SafetensorsFile& file, const std::string& name, DType dtype) {
+  const DType from = file.at(name).type.dtype;
+  std::optional<Converter> converter;
+  if (from != dtype) converter.emplace(from, dtype);
+  std::vector<std::byte> values;
+  file.each_piece(name, [&](std::span<const std::byte> piece) {
+    if (converter) {
+      values.resize(piece.size() / static_cast<std::size_t>(size_of(from).count) *
+                    static_cast<std::size_t>(size_of(dtype).count));
+      (*converter)(piece, values);
+      piece = values;
+    }
+    to.block->write(to.offset, piece);
+    to.offset += Bytes{static_cast<std::int64_t>(piece.size())};
+  });
 }
 
 }  // namespace
@@ -145,6 +159,11 @@ void SafetensorsFile::require_loadable(const std::string& name, const TensorType
 void SafetensorsFile::load(const std::string& name, Variable variable) const {
   require_loadable(name, variable.type());
   const Entry& entry = at(name);
+  if (variable.has_value() && variable.node()->storage()->part().block) {
+    fill(variable.node()->storage()->part(), *this, name, variable.dtype());
+    variable.node()->set_initial({});
+    return;
+  }
   // In memory of the host directly into the variable's storage; elsewhere through one copy.
   const bool direct = variable.device() == device::cpu &&
                       (!variable.has_value() || variable.node()->storage()->on_host());
@@ -182,6 +201,16 @@ std::vector<std::byte> SafetensorsFile::bytes(const std::string& name) const {
   return result;
 }
 
+void SafetensorsFile::read(const std::string& name, std::int64_t from,
+                           std::span<std::byte> bytes) const {
+  const Entry& entry = at(name);
+  if (from < 0 || from + static_cast<std::int64_t>(bytes.size()) > entry.type.bytes().count)
+    throw ValueError(fmt::format(
+        "{}: bytes {} to {} were asked for of \"{}\", which has {}", path().string(), from,
+        from + static_cast<std::int64_t>(bytes.size()), name, entry.type.bytes().count));
+  file_->read(entry.begin + from, bytes);
+}
+
 void SafetensorsFile::each_piece(
     const std::string& name, const std::function<void(std::span<const std::byte>)>& take) const {
   each_piece(at(name), take);
@@ -199,38 +228,52 @@ void SafetensorsFile::each_piece(
   }
 }
 
-void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,
-                       std::map<std::string, std::string> metadata, Checksums checksums) {
-  std::sort(tensors.begin(), tensors.end(),
-            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+std::string eight_bytes(std::uint64_t value) {
+  std::string bytes(8, '\0');
+  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> (8 * i));
+  return bytes;
+}
+
+SafetensorsLayout lay_out(const std::vector<std::pair<std::string, TensorType>>& tensors,
+                          std::map<std::string, std::string> metadata, Checksums checksums) {
   if (checksums == Checksums::all) metadata[checksums_name] = checksum_kind;
   nlohmann::json header = nlohmann::json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::int64_t offset = 0;
+  SafetensorsLayout layout;
   const auto place = [&](const std::string& name, const TensorType& type) {
     if (header.contains(name))
       throw ValueError(fmt::format("[write_safetensors] two tensors are named \"{}\"", name));
-    const std::int64_t size = type.bytes().count;
+    const std::int64_t begin = layout.data_bytes;
+    layout.data_bytes += type.bytes().count;
     header[name] = {{"dtype", safetensors_name(type.dtype)},
                     {"shape", std::vector<std::int64_t>(type.shape.begin(), type.shape.end())},
-                    {"data_offsets", {offset, offset + size}}};
-    offset += size;
+                    {"data_offsets", {begin, layout.data_bytes}}};
+    return begin;
   };
-  for (const NamedTensor& t : tensors) {
-    if (!t.bytes &&
-        (!t.tensor || (!t.tensor.node()->storage() && t.tensor.node()->inputs().empty())))
-      throw ValueError(fmt::format("[write_safetensors] \"{}\" has no value", t.name));
-    place(t.name, t.bytes ? t.type : t.tensor.type());
-  }
+  for (const auto& [name, type] : tensors) layout.offsets.push_back(place(name, type));
   const std::int64_t sums = static_cast<std::int64_t>(tensors.size()) + 1;
   if (checksums == Checksums::all) place(checksums_name, {{8 * sums}, u8});
   std::string text = json_text(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');  // data starts at a multiple of 8
-  const std::string length = eight_bytes(text.size());
+  layout.head = eight_bytes(text.size()) + text;
+  return layout;
+}
+
+void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors,
+                       std::map<std::string, std::string> metadata, Checksums checksums) {
+  std::sort(tensors.begin(), tensors.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  std::vector<std::pair<std::string, TensorType>> types;
+  for (const NamedTensor& t : tensors) {
+    if (!t.bytes &&
+        (!t.tensor || (!t.tensor.node()->storage() && t.tensor.node()->inputs().empty())))
+      throw ValueError(fmt::format("[write_safetensors] \"{}\" has no value", t.name));
+    types.emplace_back(t.name, t.bytes ? t.type : t.tensor.type());
+  }
+  const SafetensorsLayout layout = lay_out(types, std::move(metadata), checksums);
 
   AtomicFile file(path);
-  file.write(length);
-  file.write(text);
+  file.write(layout.head);
   std::string sums_text;
   std::vector<std::byte> buffer;
   for (const NamedTensor& t : tensors) {
@@ -257,7 +300,7 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
     if (checksums == Checksums::all) sums_text += eight_bytes(hash.value());
   }
   if (checksums == Checksums::all)
-    file.write(sums_text + eight_bytes(Hash64().add(length).add(text).value()));
+    file.write(sums_text + eight_bytes(Hash64().add(layout.head).value()));
   file.commit();
 }
 

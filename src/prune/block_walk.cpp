@@ -4,176 +4,236 @@
 
 #include <algorithm>
 #include <optional>
-#include <unordered_map>
+#include <set>
 
 #include "ebb/error.h"
 #include "ebb/ops.h"
 #include "ebb/program.h"
-#include "ebb/prune/structure.h"
-#include "passes/rewrite.h"
+#include "ebb/storage.h"
+#include "prune/block_values.h"
+#include "prune/blocks.h"
+#include "prune/walk_bytes.h"
 
 namespace ebb::prune {
 namespace {
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-// `outputs` as functions of `input`, which takes the place of `cut`.
-Graph cut_at(const std::vector<Tensor>& outputs, const Tensor& cut, const Tensor& input) {
-  Graph graph;
-  graph.outputs = outputs;
-  Rewriter rewriter;
-  for (const auto& node : topological_order(graph)) {
-    if (node == cut.node()) {
-      std::vector<Tensor> values;
-      for (int o = 0; o < static_cast<int>(node->outputs().size()); ++o)
-        values.push_back(o == cut.output() ? input : Tensor(node, o));
-      rewriter.replace(*node, std::move(values));
-    } else if (std::any_of(node->inputs().begin(), node->inputs().end(),
-                           [&](const Tensor& t) { return rewriter[t] != t; })) {
-      rewriter.replace(*node, rewriter.copy(*node));
-    }
-  }
-  Graph result = rewriter.apply(graph);
-  result.inputs = {input};
-  return result;
-}
 
 // Weights of a linear layer in float64 as (outputs, inputs), whichever way they are stored.
 class MatrixCopy {
  public:
   MatrixCopy(const nn::NamedVariable& named, int input_axis)
       : variable_(named.variable), transposed_(input_axis == 0) {
-    const Shape& shape = variable_.shape();
-    matrix.outputs = shape[1 - input_axis], matrix.inputs = shape[input_axis];
-    const std::vector<float> stored = eval(cast(variable_, f32)).to_vector<float>();
-    values_.resize(stored.size());
-    for (std::int64_t r = 0; r < matrix.outputs; ++r)
-      for (std::int64_t c = 0; c < matrix.inputs; ++c)
-        values_[at(r * matrix.inputs + c)] = static_cast<double>(stored[place(r, c)]);
-    matrix.weights = values_;
+    values_ = to_device(eval(oriented(cast(variable_, f64))), device::cpu);
+    const Shape& shape = values_.shape();
+    matrix.outputs = shape[0], matrix.inputs = shape[1];
+    matrix.weights = {reinterpret_cast<double*>(values_.node()->storage()->data()),
+                      static_cast<std::size_t>(shape.elements())};
   }
 
-  void write_back() {
-    std::vector<float> stored(values_.size());
-    for (std::int64_t r = 0; r < matrix.outputs; ++r)
-      for (std::int64_t c = 0; c < matrix.inputs; ++c)
-        stored[place(r, c)] = static_cast<float>(values_[at(r * matrix.inputs + c)]);
-    variable_.assign(
-        eval(cast(to_device(Tensor::from(stored, variable_.shape()), variable_.device()),
-                  variable_.dtype())));
-  }
+  // In the form and dtype of the variable. Rounded to float32 first, as other dtypes are read.
+  Tensor stored() const { return eval(cast(cast(oriented(values_), f32), variable_.dtype())); }
 
   WeightMatrix matrix;
 
  private:
-  std::size_t place(std::int64_t r, std::int64_t c) const {
-    return at(transposed_ ? c * matrix.outputs + r : r * matrix.inputs + c);
-  }
+  Tensor oriented(const Tensor& x) const { return transposed_ ? transpose(x) : x; }
 
   Variable variable_;
   bool transposed_;
-  std::vector<double> values_;
+  Tensor values_;
 };
 
-// The sums for each input of a block's products.
-using InputSums = std::unordered_map<Tensor, std::vector<double>>;
-
-// Walks through the blocks with the values that enter each, one tensor for each batch.
-class Calibration {
+class Walk {
  public:
-  Calibration(const Structure& s, const std::vector<Batch>& batches) : s_(s) {
-    Graph graph;
-    graph.inputs = s.inputs;
-    graph.outputs = {s.blocks.front().entry};
-    Program program(graph);
-    for (const Batch& batch : batches) {
-      program.run(batch.tensors);
-      entering_.push_back(program.output(0));
-    }
-  }
+  Walk(const Structure& s, const BlockGraphs& graphs, const std::vector<Batch>& batches,
+       const MatrixChange& change, const WalkOptions& options)
+      : s_(s), graphs_(graphs), batches_(batches), change_(change), options_(options) {}
 
-  InputSums sums(std::size_t block, InputSum kind) const {
-    std::vector<Tensor> inputs, outputs;
-    for (const Product& p : s_.products)
-      if (p.block == block && std::find(inputs.begin(), inputs.end(), p.input) == inputs.end()) {
-        const Tensor x = cast(p.input, f32);
-        inputs.push_back(p.input);
-        outputs.push_back(kind == InputSum::squares ? sum_squares(x, {0})
-                                                    : matmul(x, x, Transpose::yes));
-      }
-    Program program = compiled(outputs, block);
-    InputSums result;
-    for (const Tensor& value : entering_) {
-      program.run({value});
-      for (std::size_t i = 0; i < inputs.size(); ++i) {
-        const std::vector<float> part = program.output(static_cast<int>(i)).to_vector<float>();
-        std::vector<double>& sum = result[inputs[i]];
-        sum.resize(part.size(), 0.0);
-        for (std::size_t j = 0; j < part.size(); ++j) sum[j] += static_cast<double>(part[j]);
-      }
-    }
-    if (kind == InputSum::products)
-      for (auto& [input_value, sum] : result) {
-        const std::int64_t rows =
-            input_value.shape()[0] * static_cast<std::int64_t>(entering_.size());
-        for (double& value : sum) value *= 2.0 / static_cast<double>(rows);
-      }
-    return result;
-  }
-
-  // Replaces what enters a block by what leaves it.
-  void pass(std::size_t block) {
-    Program program = compiled({s_.blocks[block].exit}, block);
-    for (Tensor& value : entering_) {
-      program.run({value});
-      value = program.output(0);
-    }
+  WalkReport run() {
+    choose();
+    if (computes()) enter();
+    for (std::size_t block = 0; block < s_.blocks.size(); ++block) visit(block);
+    if (options_.losses) report_.loss_before = mean_loss(*before_);
+    if (options_.losses) report_.loss_after = mean_loss(*now_);
+    for (std::size_t v = 0; v < s_.variables.size(); ++v)
+      if (!kept_.contains(v)) hold({v}), keep({v}), release();
+    return report_;
   }
 
  private:
-  Program compiled(const std::vector<Tensor>& outputs, std::size_t block) const {
-    const Tensor& entry = s_.blocks[block].entry;
-    return Program(cut_at(outputs, entry, input(entry.type(), "block", entry.device())));
+  bool computes() const { return change_.sum != InputSum::none || options_.losses; }
+
+  // The first choice that keeps the budget.
+  void choose() {
+    const WalkBytes bytes(s_, graphs_, change_, options_, computes() ? batches_.size() : 0);
+    std::optional<Bytes> least;
+    for (const WalkChoice& choice : walk_choices) {
+      const bool differs = computes() || !(choice.values_in_file || choice.one_input_at_a_time);
+      if (!differs || (choice.one_input_at_a_time && change_.sum != InputSum::products)) continue;
+      choice_ = choice;
+      report_ = {options_.fixed + bytes.peak(choice),
+                 choice.values_in_file,
+                 choice.one_input_at_a_time,
+                 {},
+                 {}};
+      if (!options_.budget || report_.planned <= *options_.budget) return;
+      least = least ? std::min(*least, report_.planned) : report_.planned;
+    }
+    throw MemoryError(
+        fmt::format("a budget of {} cannot be kept: at least {} are needed, {} of them for the "
+                    "process itself{}",
+                    to_string(*options_.budget), to_string(*least), to_string(options_.fixed),
+                    computes() ? "; smaller batches and shorter sequences take less" : ""));
+  }
+
+  // Gives variables their values, for the stage that begins.
+  void hold(const std::vector<std::size_t>& variables) {
+    for (const std::size_t v : variables)
+      if (options_.store && held_.insert(v).second) options_.store->fetch(s_.variables[v]);
+  }
+  void keep(const std::vector<std::size_t>& variables) {
+    for (const std::size_t v : variables)
+      if (kept_.insert(v).second && options_.store) options_.store->keep(s_.variables[v]);
+  }
+  void release() {
+    for (const std::size_t v : held_) options_.store->release(s_.variables[v]);
+    held_.clear();
+  }
+
+  BlockValues no_values() const {
+    return BlockValues(s_.blocks.front().entry.type(), batches_.size(),
+                       choice_.values_in_file ? std::optional(options_.folder) : std::nullopt);
+  }
+
+  void enter() {
+    const Graph graph = graphs_.entry();
+    hold(graphs_.variables_in(graph));
+    now_.emplace(no_values());
+    if (options_.losses) before_.emplace(no_values());
+    {
+      Program program(graph);
+      for (std::size_t i = 0; i < batches_.size(); ++i) {
+        program.run(batches_[i].tensors);
+        const Tensor value = program.output(0);
+        now_->set(i, value);
+        if (before_) before_->set(i, value);
+      }
+    }
+    release();
+  }
+
+  void visit(std::size_t block) {
+    hold(s_.blocks[block].variables);
+    const std::vector<Tensor> inputs = graphs_.inputs_of(block);
+    std::vector<std::pair<Variable, Tensor>> changed;
+    if (choice_.one_input_at_a_time)
+      for (const Tensor& value : inputs) judge(block, {value}, changed);
+    else
+      judge(block, inputs, changed);
+    if (before_) pass(block, *before_);
+    for (auto& [variable, value] : changed) {
+      variable.assign(value);
+      value = {};
+    }
+    const bool last = block + 1 == s_.blocks.size();
+    if (now_ && (!last || options_.losses)) pass(block, *now_);
+    keep(s_.blocks[block].variables);
+    release();
+  }
+
+  // Changes the block's matrices that read one of `inputs`; the model itself stays as it is.
+  void judge(std::size_t block, const std::vector<Tensor>& inputs,
+             std::vector<std::pair<Variable, Tensor>>& changed) {
+    const std::vector<Variable> sums = summed(block, inputs);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      std::vector<const Product*> readers;
+      for (const Product& p : s_.products)
+        if (p.block == block && p.input == inputs[i]) readers.push_back(&p);
+      for (const Product* p : readers) {
+        const nn::NamedVariable& parameter = s_.variables[p->variable];
+        MatrixCopy copy(parameter, p->input_axis);
+        std::vector<double> own;
+        std::span<double> used;
+        if (!sums.empty()) used = sums_for(sums[i], p == readers.back(), own);
+        if (change_.sum == InputSum::products) {
+          const std::int64_t rows =
+              inputs[i].shape()[0] * static_cast<std::int64_t>(batches_.size());
+          for (double& value : used) value *= 2.0 / static_cast<double>(rows);
+        }
+        try {
+          change_.change(parameter, copy.matrix, used);
+        } catch (const ValueError& error) {
+          throw ValueError(fmt::format("{}: {}", parameter.path, error.what()));
+        }
+        changed.emplace_back(parameter.variable, copy.stored());
+      }
+    }
+  }
+
+  // The sums themselves for the last matrix that reads them, a copy for others.
+  static std::span<double> sums_for(const Variable& sum, bool last, std::vector<double>& own) {
+    const Storage& storage = *sum.node()->storage();
+    if (last && storage.on_host())
+      return {reinterpret_cast<double*>(storage.data()),
+              static_cast<std::size_t>(sum.shape().elements())};
+    own = sum.to_vector<double>();
+    return own;
+  }
+
+  std::vector<Variable> summed(std::size_t block, const std::vector<Tensor>& inputs) const {
+    if (change_.sum == InputSum::none) return {};
+    const SumsGraph sums = graphs_.sums(block, inputs, change_.sum);
+    Program program(sums.graph);
+    for (std::size_t i = 0; i < now_->size(); ++i) program.run({now_->get(i)});
+    return sums.sums;
+  }
+
+  // Replaces what enters a block by what leaves it.
+  void pass(std::size_t block, BlockValues& values) const {
+    Program program(graphs_.pass(block));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      program.run({values.get(i)});
+      values.set(i, program.output(0));
+    }
+  }
+
+  double mean_loss(const BlockValues& values) {
+    const Graph graph = graphs_.loss();
+    hold(graphs_.variables_in(graph));
+    double total = 0.0;
+    {
+      Program program(graph);
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        std::vector<Tensor> inputs{values.get(i)};
+        inputs.insert(inputs.end(), batches_[i].tensors.begin(), batches_[i].tensors.end());
+        program.run(inputs);
+        total += program.scalar(0);
+      }
+    }
+    release();
+    return total / static_cast<double>(values.size());
   }
 
   const Structure& s_;
-  std::vector<Tensor> entering_;
+  const BlockGraphs& graphs_;
+  const std::vector<Batch>& batches_;
+  const MatrixChange& change_;
+  const WalkOptions& options_;
+  WalkChoice choice_;
+  WalkReport report_;
+  std::optional<BlockValues> before_, now_;  // through the blocks as they were, and as they are
+  std::set<std::size_t> held_, kept_;        // variables
 };
-
-void check_chain(const Structure& s) {
-  if (s.products.empty())
-    throw ValueError("prune: the model has no matrices in blocks, which are those that are pruned");
-  for (std::size_t b = 1; b < s.blocks.size(); ++b)
-    if (s.blocks[b].entry != s.blocks[b - 1].exit)
-      throw ValueError(fmt::format("prune: block \"{}\" does not read what \"{}\" gives",
-                                   s.blocks[b].path, s.blocks[b - 1].path));
-}
 
 }  // namespace
 
-void change_matrices(nn::ModuleBase& model, const LossFunction& loss,
-                     const std::vector<Batch>& batches, const std::vector<TensorType>& batch_types,
-                     InputSum sum, const ChangeMatrix& change) {
-  const Structure s = find_structure(model, loss, batch_types);
-  check_chain(s);
-  std::optional<Calibration> calibration;
-  if (sum != InputSum::none) calibration.emplace(s, batches);
-  for (std::size_t block = 0; block < s.blocks.size(); ++block) {
-    const InputSums sums = calibration ? calibration->sums(block, sum) : InputSums{};
-    for (const Product& product : s.products) {
-      if (product.block != block) continue;
-      const nn::NamedVariable& parameter = s.variables[product.variable];
-      MatrixCopy copy(parameter, product.input_axis);
-      std::vector<double> own = calibration ? sums.at(product.input) : std::vector<double>{};
-      try {
-        change(parameter, copy.matrix, own);
-      } catch (const ValueError& error) {
-        throw ValueError(fmt::format("{}: {}", parameter.path, error.what()));
-      }
-      copy.write_back();
-    }
-    if (calibration && block + 1 < s.blocks.size()) calibration->pass(block);
-  }
+WalkReport change_matrices(nn::ModuleBase& model, const LossFunction& loss,
+                           const std::vector<Batch>& batches,
+                           const std::vector<TensorType>& batch_types, const MatrixChange& change,
+                           const WalkOptions& options) {
+  if (options.losses && batches.empty()) throw ValueError("prune: losses need data");
+  const Structure s = trace_blocks(model, loss, batch_types);
+  const BlockGraphs graphs(s);
+  return Walk(s, graphs, batches, change, options).run();
 }
 
 }  // namespace ebb::prune

@@ -5,6 +5,10 @@
 
 namespace ebb::prune {
 
+// The model's variables, inputs, loss, blocks and products, without dimensions. Computes nothing.
+Structure trace_blocks(nn::ModuleBase& model, const LossFunction& loss,
+                       const std::vector<TensorType>& batch);
+
 // Fills `blocks` and `products`.
 void find_blocks(const std::vector<std::shared_ptr<Node>>& nodes, Structure& structure);
 

@@ -93,20 +93,41 @@ std::vector<std::uint8_t> pack_by_gptq(const WeightMatrix& m, std::span<double> 
   return bytes;
 }
 
+QuantisedWeights pack_blocks(nn::ModuleBase& model, const LossFunction& loss,
+                             const std::vector<Batch>& batches, LowBits kind,
+                             const TakePacked& take, const GptqOptions& options,
+                             const WalkOptions& walk) {
+  if (batches.empty()) throw ValueError("prune: gptq needs data");
+  QuantisedWeights report;
+  MatrixChange change;
+  change.sum = InputSum::products;
+  change.change = [&](const nn::NamedVariable& parameter, const WeightMatrix& m,
+                      std::span<double> sums) {
+    take(parameter.path,
+         pack_by_gptq(m, sums, Encoding::usual(kind, m.outputs, m.inputs), options));
+    ++report.matrices;
+    report.weights += m.outputs * m.inputs;
+  };
+  change.scratch = [&](std::int64_t outputs, std::int64_t inputs) {
+    const Encoding e = Encoding::usual(kind, outputs, inputs);
+    constexpr std::int64_t number = sizeof(float), error = sizeof(double);
+    return Bytes{e.bytes() + std::max(number * (outputs * inputs + e.scales()),
+                                      error * outputs * std::min(options.block, inputs))};
+  };
+  report.walk = change_matrices(model, loss, batches, batches.front().types(), change, walk);
+  return report;
+}
+
 QuantisedWeights quantise_weights(nn::ModuleBase& model, const LossFunction& loss,
                                   const std::vector<Batch>& batches, LowBits kind,
                                   const GptqOptions& options) {
-  if (batches.empty()) throw ValueError("prune: gptq needs data");
   std::map<std::string, std::vector<std::uint8_t>> packed;  // by the weight's path
-  QuantisedWeights report;
-  change_matrices(
-      model, loss, batches, batches.front().types(), InputSum::products,
-      [&](const nn::NamedVariable& parameter, const WeightMatrix& m, std::vector<double>& sums) {
-        packed[parameter.path] =
-            pack_by_gptq(m, sums, Encoding::usual(kind, m.outputs, m.inputs), options);
-        ++report.matrices;
-        report.weights += m.outputs * m.inputs;
-      });
+  const QuantisedWeights report = pack_blocks(
+      model, loss, batches, kind,
+      [&](const std::string& path, std::vector<std::uint8_t> bytes) {
+        packed[path] = std::move(bytes);
+      },
+      options);
   nn::adapt(model, {.base = kind});
   for (const nn::NamedVariable& parameter : model.parameters()) {
     const auto found = packed.find(parameter.path);

@@ -61,13 +61,23 @@ nlohmann::json sizes_of(const models::Gpt2Config& c) {
           {"head_dim", c.head_size ? nlohmann::json(c.head_size) : nlohmann::json()}};
 }
 nlohmann::json sizes_of(const models::LlamaConfig& c) {
-  return {{"num_attention_heads", c.heads},
-          {"num_key_value_heads", c.key_value_heads},
-          {"head_dim", c.head_size ? c.head_size : c.width / c.heads},
-          {"intermediate_size", c.hidden},
-          {"num_hidden_layers", c.layers}};
+  nlohmann::json sizes{{"num_attention_heads", c.heads},
+                       {"intermediate_size", c.hidden},
+                       {"num_hidden_layers", c.layers}};
+  if (c.family == models::DecoderFamily::gpt_neox) return sizes;
+  sizes["num_key_value_heads"] = c.key_value_heads;
+  sizes["head_dim"] = c.head_size ? c.head_size : c.width / c.heads;
+  if (c.windowed.empty()) return sizes;
+  nlohmann::json types = nlohmann::json::array();
+  for (std::int64_t i = 0; i < c.layers; ++i)
+    types.push_back(c.has_window(i, c.window + 1) ? "sliding_attention" : "full_attention");
+  sizes["layer_types"] = std::move(types);
+  return sizes;
 }
-nlohmann::json sizes_of(const models::BertConfig& c) { return {{"intermediate_size", c.hidden}}; }
+nlohmann::json sizes_of(const models::BertConfig& c) {
+  return {{c.family == models::EncoderFamily::distilbert ? "hidden_dim" : "intermediate_size",
+           c.hidden}};
+}
 
 // Fields that every folder of the family needs, besides those it has already.
 bool needed(const std::string& field, const nlohmann::json& value) {
@@ -92,6 +102,21 @@ void set_origin(const Model& dense, Model& smaller_model) {
 }
 
 }  // namespace
+
+StructuredOptions usual_structure(const nn::ModuleBase& model) {
+  StructuredOptions options;
+  const auto* llama = dynamic_cast<const models::Llama*>(&model);
+  if (dynamic_cast<const models::BertClassifier*>(&model) ||
+      dynamic_cast<const models::BertMaskedLm*>(&model)) {
+    options.kinds = {Kind::neurons};
+    options.under = "bert.encoder";  // pooler and heads have the model's width
+  } else if (llama && llama->config().family == models::DecoderFamily::gpt_neox) {
+    options.kinds = {Kind::neurons};
+  } else if (dynamic_cast<const models::CausalLm*>(&model)) {
+    options.kinds = {Kind::heads, Kind::neurons};
+  }
+  return options;
+}
 
 Removal choose(const Structure& s, const Scores& scores, const StructuredOptions& options) {
   Removal removal;
@@ -150,11 +175,32 @@ models::LlamaConfig smaller(const models::LlamaConfig& config, const Structure& 
   models::LlamaConfig c = config;
   const std::string block = first_kept(s, removal);
   const std::int64_t size = config.head_size ? config.head_size : config.width / config.heads;
+  if (!config.windowed.empty()) {
+    c.windowed.clear();
+    for (std::size_t b = 0; b < config.windowed.size(); ++b)
+      if (!removal.blocks.contains(b)) c.windowed.push_back(config.windowed[b]);
+  }
   c.layers = layers_left(c.layers, removal);
   c.hidden = shape_without(s, removal, block + ".mlp.down_proj.weight")[1];
   c.heads = shape_without(s, removal, block + ".self_attn.q_proj.weight")[0] / size;
   c.key_value_heads = shape_without(s, removal, block + ".self_attn.k_proj.weight")[0] / size;
   c.head_size = size;
+  if (c.family != models::DecoderFamily::gpt_neox) return c;
+  if (c.heads != config.heads)
+    throw ValueError(
+        "prune: heads of a GPT-NeoX model cannot be removed: its config has no size of a head, so "
+        "the heads must divide the width; --structure neurons removes neurons alone");
+  c.head_size = config.head_size;
+  return c;
+}
+
+models::LanguageModelConfig smaller(const models::LanguageModelConfig& config, const Structure& s,
+                                    const Removal& removal) {
+  models::LanguageModelConfig c = config;
+  const std::string block = first_kept(s, removal);
+  c.layers = layers_left(c.layers, removal);
+  c.hidden = shape_without(s, removal, block + ".up.bias")[0];
+  c.heads = shape_without(s, removal, block + ".attention.query.bias")[0] / config.head_size;
   return c;
 }
 
@@ -210,7 +256,7 @@ std::optional<std::string> refused_by_transformers(const models::Gpt2Config& c) 
 }
 
 std::optional<std::string> refused_by_transformers(const models::LlamaConfig& c) {
-  if (c.width % c.heads == 0) return std::nullopt;
+  if (c.family != models::DecoderFamily::llama || c.width % c.heads == 0) return std::nullopt;
   return fmt::format(
       "transformers 5 refuses a hidden_size, here {}, that is not a multiple of "
       "num_attention_heads, here {}, although head_dim is given",
@@ -222,25 +268,32 @@ std::optional<std::string> refused_by_transformers(const models::BertConfig&) {
 }
 
 template <class Model>
-std::unique_ptr<Model> pruned(const Model& dense, const Structure& s, const Removal& removal,
-                              Release release) {
+std::unique_ptr<Model> reshaped(const Model& dense, const Structure& s, const Removal& removal) {
   const auto config = smaller(dense.config(), s, removal);
   const nn::MakeScope scope(dense.device(), dense.dtype());
   auto model = std::make_unique<Model>(config);
   set_origin(dense, *model);
+  return model;
+}
+
+template <class Model>
+std::unique_ptr<Model> pruned(const Model& dense, const Structure& s, const Removal& removal,
+                              Release release) {
+  auto model = reshaped(dense, s, removal);
   copy_kept(s, removal, *model, release);
   return model;
 }
 
-template std::unique_ptr<models::Gpt2> pruned(const models::Gpt2&, const Structure&, const Removal&,
-                                              Release);
-template std::unique_ptr<models::Llama> pruned(const models::Llama&, const Structure&,
-                                               const Removal&, Release);
-template std::unique_ptr<models::BertClassifier> pruned(const models::BertClassifier&,
-                                                        const Structure&, const Removal&, Release);
-template std::unique_ptr<models::Mlp> pruned(const models::Mlp&, const Structure&, const Removal&,
-                                             Release);
-template std::unique_ptr<models::ResNet> pruned(const models::ResNet&, const Structure&,
-                                                const Removal&, Release);
+#define EBB_PRUNED(Model)                                                                   \
+  template std::unique_ptr<Model> reshaped(const Model&, const Structure&, const Removal&); \
+  template std::unique_ptr<Model> pruned(const Model&, const Structure&, const Removal&, Release);
+EBB_PRUNED(models::Gpt2)
+EBB_PRUNED(models::Llama)
+EBB_PRUNED(models::LanguageModel)
+EBB_PRUNED(models::BertClassifier)
+EBB_PRUNED(models::BertMaskedLm)
+EBB_PRUNED(models::Mlp)
+EBB_PRUNED(models::ResNet)
+#undef EBB_PRUNED
 
 }  // namespace ebb::prune

@@ -104,8 +104,8 @@ std::string_view name(Kind kind) {
   return "neurons";
 }
 
-Structure find_structure(nn::ModuleBase& model, const LossFunction& loss,
-                         const std::vector<TensorType>& types) {
+Structure trace_blocks(nn::ModuleBase& model, const LossFunction& loss,
+                       const std::vector<TensorType>& types) {
   Structure s;
   s.variables = model.parameters();
   for (const nn::NamedVariable& buffer : model.buffers()) s.variables.push_back(buffer);
@@ -120,10 +120,17 @@ Structure find_structure(nn::ModuleBase& model, const LossFunction& loss,
     throw ShapeError("prune: the loss must be a single number");
   Graph graph;
   graph.outputs = {s.loss};
-  const std::vector<std::shared_ptr<Node>> nodes = topological_order(graph);
-  AxisTrace trace(nodes, graph.outputs);
+  find_blocks(topological_order(graph), s);
+  return s;
+}
+
+Structure find_structure(nn::ModuleBase& model, const LossFunction& loss,
+                         const std::vector<TensorType>& types) {
+  Structure s = trace_blocks(model, loss, types);
+  Graph graph;
+  graph.outputs = {s.loss};
+  AxisTrace trace(topological_order(graph), graph.outputs);
   find_dimensions(trace, s);
-  find_blocks(nodes, s);
   return s;
 }
 

@@ -1,5 +1,6 @@
 // Adapters in PEFT's format: a folder with adapter_config.json and adapter_model.safetensors, whose
-// tensors are named base_model.model.PATH.lora_A.weight and .lora_B.weight.
+// tensors are named base_model.model.PATH.lora_A.weight and .lora_B.weight, with the paths that
+// transformers gives the layers.
 #pragma once
 
 #include <filesystem>
@@ -13,6 +14,10 @@ namespace ebb::io {
 // model that has adapters already is an error. The folder is checked first: nothing is changed if a
 // field or a tensor is not supported or fits no layer.
 void load_adapter(const std::filesystem::path& folder, nn::ModuleBase& model);
+
+// An error if a folder of adapters cannot hold what the model's adapters need: its format has no
+// place for one of the layers, or parts of the model beside them came from no folder.
+void check_adapters(const nn::ModuleBase& model);
 
 // Writes the model's adapters. All must have the same rank, alpha and dropout. `base` names the
 // model they belong to: a folder, or a name of the Hugging Face hub.

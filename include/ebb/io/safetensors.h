@@ -52,6 +52,8 @@ class SafetensorsFile {
 
   // The bytes of an entry: all at once, or one piece of at most 256 KiB after the other.
   std::vector<std::byte> bytes(const std::string& name) const;
+  // As many of them as fit, from number `from` on.
+  void read(const std::string& name, std::int64_t from, std::span<std::byte> bytes) const;
   void each_piece(const std::string& name,
                   const std::function<void(std::span<const std::byte>)>& take) const;
 

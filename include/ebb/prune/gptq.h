@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ebb/prune/weights.h"
@@ -24,7 +26,17 @@ std::vector<std::uint8_t> pack_by_gptq(const WeightMatrix& matrix, std::span<dou
 
 struct QuantisedWeights {
   std::int64_t matrices = 0, weights = 0;  // that GPTQ has packed
+  WalkReport walk = {};
 };
+
+// Gets the packed bytes of each weight inside blocks. The model's own weights become the values
+// that the bytes stand for, in its dtype.
+using TakePacked =
+    std::function<void(const std::string& parameter, std::vector<std::uint8_t> bytes)>;
+QuantisedWeights pack_blocks(nn::ModuleBase& model, const LossFunction& loss,
+                             const std::vector<Batch>& batches, LowBits kind,
+                             const TakePacked& take, const GptqOptions& options = {},
+                             const WalkOptions& walk = {});
 
 // Packs the linear layers of a model that has its weights (nn::adapt with `kind`): those inside
 // blocks by GPTQ, block by block, on data of one type; others by plain rounding.

@@ -2,9 +2,12 @@
 //
 //   const auto removal = prune::choose(structure, scores, {.keep = 0.9});
 //   const auto smaller = prune::pruned(model, structure, removal);
-//   TrainStep next(*smaller, optimizer, loss_of(*smaller));   // planned anew for the smaller
-//   shapes prune::copy_state(structure, removal, step, next);
+//   TrainStep next(*smaller, optimizer, loss_of(*smaller));   // planned anew for these shapes
+//   prune::copy_state(structure, removal, step, next);
 #pragma once
+
+#include <map>
+#include <string>
 
 #include "ebb/prune/remove.h"
 
@@ -15,5 +18,19 @@ namespace ebb::prune {
 // cannot be sliced: if its parameter loses indices, that is a ValueError.
 void copy_state(const Structure& structure, const Removal& removal, TrainStep& dense,
                 TrainStep& smaller);
+
+// Whether a state has one value, or several along further axes, for each element of its parameter.
+bool is_by_element(const Shape& state, const Shape& parameter);
+
+// The same in two parts, so that the dense step, and with it its arena, can go between them.
+struct StepState {
+  std::map<std::string, Tensor> values;  // by path
+  std::int64_t step = 0, optimizer_start = 0;
+};
+StepState state_of(TrainStep& step);  // shares the step's bytes
+// What remains of it, under the paths of the smaller model. The bytes of each value are given up as
+// soon as its slice exists.
+StepState sliced_state(const Structure& structure, const Removal& removal, StepState state);
+void give_state(StepState state, TrainStep& smaller);
 
 }  // namespace ebb::prune

@@ -14,6 +14,7 @@
 #include "ebb/masks.h"
 #include "ebb/models/causal_lm.h"
 #include "ebb/nn/module.h"
+#include "ebb/prune/walk.h"
 #include "ebb/train/train_step.h"
 
 namespace ebb::prune {
@@ -57,15 +58,17 @@ std::string_view name(Method method);
 
 struct PrunedWeights {
   std::int64_t matrices = 0, weights = 0, zeros = 0;  // of the matrices that were pruned
+  WalkReport walk = {};
 };
 
 // Prunes the matrices of products inside the model's blocks, in place; embeddings and the output
 // layer stay as they are. Wanda and SparseGPT read `batches`, all of one type: the inputs of a
 // block are computed through the blocks before it, which have been pruned already. Only one block's
-// activations exist at a time.
+// activations exist at a time, and with a store only one block's weights.
 PrunedWeights prune_weights(nn::ModuleBase& model, const LossFunction& loss,
                             const std::vector<Batch>& batches,
                             const std::vector<TensorType>& batch_types, Method method,
-                            const Sparsity& sparsity, const SparseGptOptions& options = {});
+                            const Sparsity& sparsity, const SparseGptOptions& options = {},
+                            const WalkOptions& walk = {});
 
 }  // namespace ebb::prune

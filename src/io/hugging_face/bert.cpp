@@ -167,6 +167,10 @@ Names bert_names(const models::BertConfig& c, EncoderHead head) {
             "transform.LayerNorm.bias", "decoder.weight", "decoder.bias"});
   } else {
     names.may_start = {"cls.predictions"};
+    // A decoder of its own has the bias under its name too; transformers joins the two only if
+    // tied.
+    if (!c.tied && c.family != EncoderFamily::distilbert)
+      names.second_names = {{"cls.predictions.decoder.bias", "cls.predictions.bias"}};
     unused("bert.pooler.dense.", {"weight", "bias"});
     unused("classifier.", {"weight", "bias"});
   }

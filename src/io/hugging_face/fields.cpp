@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/json.h"
+#include "io/hugging_face/packed.h"
 
 namespace ebb::io {
 namespace {
@@ -36,6 +37,17 @@ bool is_probability(const nlohmann::json& value) {
 constexpr const char* probability_text = "a number of at least 0 and below 1";
 
 }  // namespace
+
+std::optional<LowBits> packing_of(const JsonFile& config) {
+  const auto found = config.json().find("quantization_config");
+  if (found == config.json().end() || found->is_null()) return {};
+  for (const LowBits bits : {LowBits::int8, LowBits::int4, LowBits::nf4})
+    if (*found == nlohmann::json{{"quant_method", "ebb"}, {"bits", name(bits)}}) return bits;
+  config.fail(fmt::format(
+      "\"quantization_config\" must be null or what ebb has written, {{\"quant_method\": \"ebb\", "
+      "\"bits\": \"int8\", \"int4\" or \"nf4\"}}, but is {}",
+      json_excerpt(*found)));
+}
 
 const nlohmann::json* Fields::find(const char* field) {
   known_.insert(field);
@@ -217,7 +229,8 @@ void Fields::common() {
   only("tie_encoder_decoder", {false});
   only("use_bfloat16", {false});
   only("pruned_heads", {nlohmann::json::object(), null});
-  only("quantization_config", {null});
+  known_.insert("quantization_config");
+  (void)packing_of(file_);
   only("per_layer_config", {null});
   only("auto_map", {null});
   only("transformers_weights", {null, "model.safetensors"});

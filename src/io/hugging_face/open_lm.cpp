@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "ebb/error.h"
@@ -39,6 +40,35 @@ std::vector<std::int32_t> end_ids(const std::filesystem::path& folder) {
   for (const char* name : {"generation_config.json", "config.json"})
     if (std::filesystem::exists(folder / name) && read_end_ids(JsonFile(folder / name), ids)) break;
   return ids;
+}
+
+std::vector<std::string> unused_generation_settings(const std::filesystem::path& folder) {
+  // Each with the value that changes nothing.
+  const std::pair<const char*, nlohmann::json> settings[] = {{"do_sample", false},
+                                                             {"num_beams", 1},
+                                                             {"penalty_alpha", 0},
+                                                             {"repetition_penalty", 1},
+                                                             {"encoder_repetition_penalty", 1},
+                                                             {"no_repeat_ngram_size", 0},
+                                                             {"min_length", 0},
+                                                             {"min_new_tokens", 0},
+                                                             {"min_p", 0},
+                                                             {"bad_words_ids", nullptr},
+                                                             {"sequence_bias", nullptr},
+                                                             {"suppress_tokens", nullptr},
+                                                             {"begin_suppress_tokens", nullptr},
+                                                             {"forced_bos_token_id", nullptr},
+                                                             {"forced_eos_token_id", nullptr},
+                                                             {"guidance_scale", 1}};
+  const bool own = std::filesystem::exists(folder / "generation_config.json");
+  const JsonFile file(folder / (own ? "generation_config.json" : "config.json"));
+  std::vector<std::string> names;
+  for (const auto& [name, nothing] : settings) {
+    const auto found = file.json().find(name);
+    if (found != file.json().end() && !found->is_null() && *found != nothing)
+      names.emplace_back(name);
+  }
+  return names;
 }
 
 }  // namespace ebb::io

@@ -48,7 +48,9 @@ std::optional<std::pair<std::string, std::size_t>> Names::part(const std::string
   if (!fused) return {};
   for (std::size_t i = 0; i < fused->parts.size(); ++i) {
     const std::string own = "." + fused->parts[i] + ".";
-    if (const std::size_t at = parameter.find(own); at != std::string::npos)
+    // What follows is "weight" or "bias"; an adapter's parameters lie deeper, and in no such file.
+    if (const std::size_t at = parameter.find(own);
+        at != std::string::npos && parameter.find('.', at + own.size()) == std::string::npos)
       return {{std::string(parameter).replace(at, own.size(), "." + fused->whole + "."), i}};
   }
   return {};
@@ -102,8 +104,11 @@ FolderWeights::FolderWeights(const fs::path& folder, Names names) : names_(std::
   const bool bare = std::none_of(files_.begin(), files_.end(), prefixed);
   for (const auto& file : files_)
     for (const auto& [stored, entry] : file->entries()) {
-      const auto [place, added] =
-          tensors_.try_emplace(canonical(stored, bare), Tensor{file.get(), stored});
+      const std::string full = whole_name(stored, bare), own = names_.here(full);
+      // A parameter has one name in files. Its own name, where that is another, stands for nothing:
+      // "classifier.weight" of RoBERTa is of a head for tokens, not the parameter of that name.
+      if (names_.in_files(own) != full) belongs_nowhere(*file, stored);
+      const auto [place, added] = tensors_.try_emplace(own, Tensor{file.get(), stored});
       if (!added)
         throw FileError(
             fmt::format("{}: tensor \"{}\" is also in {} as \"{}\"", file->path().string(), stored,
@@ -144,7 +149,7 @@ void FolderWeights::add_index(const fs::path& folder, const fs::path& index) {
   }
 }
 
-std::string FolderWeights::canonical(std::string name, bool bare) const {
+std::string FolderWeights::whole_name(std::string name, bool bare) const {
   const auto replace_end = [&](std::string_view from, std::string_view to) {
     if (name.ends_with(from)) name.replace(name.size() - from.size(), from.size(), to);
   };
@@ -154,7 +159,12 @@ std::string FolderWeights::canonical(std::string name, bool bare) const {
   }
   const bool head = std::any_of(names_.heads.begin(), names_.heads.end(),
                                 [&](const std::string& h) { return name.starts_with(h + "."); });
-  return names_.here(bare && !head ? names_.prefix + name : name);
+  return bare && !head ? names_.prefix + name : name;
+}
+
+void FolderWeights::belongs_nowhere(const SafetensorsFile& file, const std::string& stored) {
+  throw FileError(fmt::format("{}: tensor \"{}\" belongs to no part of the model",
+                              file.path().string(), stored));
 }
 
 void FolderWeights::missing(const std::string& name) const {
@@ -175,13 +185,15 @@ const SafetensorsFile::Entry& FolderWeights::at(const std::string& name) const {
 bool FolderWeights::equal(const std::string& first, const std::string& second) const {
   if (at(first).type != at(second).type) return false;
   const Tensor &a = tensors_.at(first), &b = tensors_.at(second);
-  const std::vector<std::byte> expected = a.file->bytes(a.stored);
   bool same = true;
-  std::size_t seen = 0;
+  std::int64_t seen = 0;
+  std::vector<std::byte> other;
   b.file->each_piece(b.stored, [&](std::span<const std::byte> piece) {
-    same = same && std::equal(piece.begin(), piece.end(),
-                              expected.begin() + static_cast<std::ptrdiff_t>(seen));
-    seen += piece.size();
+    if (!same) return;
+    other.resize(piece.size());
+    a.file->read(a.stored, seen, other);
+    same = std::equal(piece.begin(), piece.end(), other.begin());
+    seen += static_cast<std::int64_t>(piece.size());
   });
   return same;
 }
@@ -191,6 +203,12 @@ void FolderWeights::rename(const std::string& from, const std::string& to) {
   if (node.empty()) return;
   node.key() = to;
   tensors_.insert(std::move(node));
+}
+
+bool FolderWeights::is_packed_here(const nn::NamedVariable& p) const {
+  const auto found = tensors_.find(p.path);
+  return p.packed && found != tensors_.end() &&
+         found->second.file->at(found->second.stored).type == p.variable.type();
 }
 
 bool FolderWeights::starts(const std::string& parameter) const {
@@ -206,7 +224,11 @@ void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) c
   if (absent()) return;
   std::set<std::string> wanted;
   for (const nn::NamedVariable& p : model.parameters()) {
-    if (const auto part = names_.part(p.path)) {
+    if (is_packed_here(p)) {
+      wanted.insert(p.path);
+      continue;
+    }
+    if (const auto part = names_.part(p.path); part && !tensors_.contains(p.path)) {
       const auto found = tensors_.find(part->first);
       if (found == tensors_.end()) missing(part->first);
       TensorType whole{p.shape(), p.packed ? model.dtype() : p.variable.type().dtype};
@@ -227,28 +249,44 @@ void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) c
   }
   for (const auto& [name, tensor] : tensors_) {
     if (wanted.contains(name) || names_.buffers.contains(name)) continue;
-    if (!names_.other_heads.contains(name))
-      throw FileError(fmt::format("{}: tensor \"{}\" belongs to no part of the model",
-                                  tensor.file->path().string(), tensor.stored));
+    if (!names_.other_heads.contains(name)) belongs_nowhere(*tensor.file, tensor.stored);
     origin.unused.push_back(tensor.stored);
   }
 }
 
 void FolderWeights::load(const nn::ModuleBase& model) const {
   if (absent()) (void)SafetensorsFile(path_);  // tells why it cannot be read
-  for (const nn::NamedVariable& p : model.parameters()) {
-    if (const auto part = names_.part(p.path)) {
-      load_part(part->first, part->second, p, p.packed ? model.dtype() : p.variable.dtype());
-      continue;
-    }
-    const auto found = tensors_.find(p.path);
-    if (found == tensors_.end()) continue;
-    const Tensor& tensor = found->second;
-    if (p.packed)
-      load_packed(*tensor.file, tensor.stored, p);
-    else
-      tensor.file->load(tensor.stored, p.variable);
+  for (const nn::NamedVariable& p : model.parameters()) load(p, model.dtype());
+}
+
+void FolderWeights::load(const nn::NamedVariable& p, DType dtype) const {
+  if (is_packed_here(p)) {
+    const Tensor& tensor = tensors_.at(p.path);
+    tensor.file->load(tensor.stored, p.variable);
+    return;
   }
+  if (const auto part = names_.part(p.path); part && !tensors_.contains(p.path)) {
+    load_part(part->first, part->second, p, p.packed ? dtype : p.variable.dtype());
+    return;
+  }
+  const auto found = tensors_.find(p.path);
+  if (found == tensors_.end()) return;
+  const Tensor& tensor = found->second;
+  if (p.packed)
+    load_packed(*tensor.file, tensor.stored, p);
+  else
+    tensor.file->load(tensor.stored, p.variable);
+}
+
+DType FolderWeights::stored_dtype(const std::string& parameter) const {
+  const auto part = names_.part(parameter);
+  return at(part && !tensors_.contains(parameter) ? part->first : parameter).type.dtype;
+}
+
+Bytes FolderWeights::loading_bytes(const nn::NamedVariable& p) const {
+  const auto part = names_.part(p.path);
+  if (!part || tensors_.contains(p.path)) return {};
+  return 3 * static_cast<std::int64_t>(names_.fused->parts.size()) * p.variable.type().bytes();
 }
 
 void FolderWeights::load_part(const std::string& whole, std::size_t part,

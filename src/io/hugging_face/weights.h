@@ -37,6 +37,8 @@ struct Names {
   // replaced in this order. A part that does not start with a dot is the beginning of a name.
   std::vector<std::pair<std::string, std::string>> spelled = {};
   std::optional<Fused> fused = {};
+  // Tensors that files hold twice: (second name, parameter), as the parameters are named.
+  std::vector<std::pair<std::string, std::string>> second_names = {};
 
   std::string here(std::string name) const;           // of a tensor in a file
   std::string in_files(std::string parameter) const;  // the other way
@@ -67,6 +69,12 @@ class FolderWeights {
   void check(const nn::ModuleBase& model, models::Origin& origin) const;
   // Fills the parameters that the folder has.
   void load(const nn::ModuleBase& model) const;
+  // The same for one parameter of a model of this dtype.
+  void load(const nn::NamedVariable& parameter, DType dtype) const;
+  // The dtype of a parameter in its file; an error if it is not there.
+  DType stored_dtype(const std::string& parameter) const;
+  // What loading it takes beside its own bytes, at most, and without small buffers.
+  Bytes loading_bytes(const nn::NamedVariable& parameter) const;
   // The bytes of a tensor, in pieces.
   void each_piece(const std::string& name,
                   const std::function<void(std::span<const std::byte>)>& take) const;
@@ -77,8 +85,12 @@ class FolderWeights {
     std::string stored;  // its name in the file
   };
   void add_index(const std::filesystem::path& folder, const std::filesystem::path& index);
-  std::string canonical(std::string name, bool bare) const;
+  // With the prefix that a bare model's files leave out, and without old spellings.
+  std::string whole_name(std::string name, bool bare) const;
+  [[noreturn]] static void belongs_nowhere(const SafetensorsFile& file, const std::string& stored);
   bool starts(const std::string& parameter) const;
+  // Whether a packed weight's bytes are in the folder as they are.
+  bool is_packed_here(const nn::NamedVariable& parameter) const;
   void load_part(const std::string& whole, std::size_t part, const nn::NamedVariable& parameter,
                  DType dtype) const;
   [[noreturn]] void missing(const std::string& name) const;
