@@ -55,16 +55,25 @@ Decoder::Decoder(Builder& b, std::int64_t layers, const Heads& heads, Cache cach
   const auto number = [&](const Value& x) { return b.node("Squeeze", {x, first_axis}); };
   // A query at place begin + t sees keys up to its own place, if they are of real tokens.
   const Value end = number(visible_.keys);
-  const Value key_places = b.node("Range", {zero, end, one}),
-              query_places = b.unsqueeze(b.node("Range", {number(begin), end, one}), {1});
-  const Value before = b.node("LessOrEqual", {key_places, query_places}, {}, b8);  // (T, S)
-  const Value real = b.unsqueeze(b.cast(mask, b8), {1, 2});                        // (B, 1, 1, S)
+  key_places_ = b.node("Range", {zero, end, one});
+  query_places_ = b.unsqueeze(b.node("Range", {number(begin), end, one}), {1});
+  const Value before = b.node("LessOrEqual", {key_places_, query_places_}, {}, b8);  // (T, S)
+  const Value real = b.unsqueeze(b.cast(mask, b8), {1, 2});                          // (B, 1, 1, S)
   visible_.mask = b.node("And", {before, real});
   // Counted in float32, exact to 2^24 tokens: TensorRT's CumSum takes no whole numbers.
   const Value count = b.node("CumSum", {b.cast(mask, f32), one});  // (B, S)
   const Value all = b.node("Max", {b.add(count, -1.0), b.scalar(0.0, f32)});
   positions_ =
       b.cast(b.node("Slice", {all, begin, visible_.keys, b.integers({1})}), i64);  // (B, T)
+}
+
+Visible Decoder::visible_within(Builder& b, std::int64_t window) {
+  if (const auto found = within_.find(window); found != within_.end()) return found->second;
+  const Value distance = b.subtract(query_places_, key_places_);  // (T, S)
+  const Value near = b.node("Less", {distance, b.integer(window)}, {}, b8);
+  const Visible both{b.node("And", {visible_.mask, near}), visible_.keys};
+  within_.emplace(window, both);
+  return both;
 }
 
 Decoder::KeysAndValues Decoder::remember(Builder& b, std::int64_t layer, const KeysAndValues& now) {

@@ -5,6 +5,8 @@
 // cache), H heads of queries, K heads of keys and values, D features of a head.
 #pragma once
 
+#include <map>
+
 #include "ebb/onnx/export.h"
 #include "onnx/builder.h"
 
@@ -43,6 +45,8 @@ class Decoder {
   const Value& ids() const { return ids_; }              // int64, (B, T)
   const Value& positions() const { return positions_; }  // int64, (B, T): real tokens before each
   const Visible& visible() const { return visible_; }
+  // Keys that a window hides are taken from those: a token sees the last `window`, itself included.
+  Visible visible_within(Builder& b, std::int64_t window);
 
   // A layer's keys and values (B, K, T, D) behind those of the cache: (B, K, S, D).
   struct KeysAndValues {
@@ -57,6 +61,8 @@ class Decoder {
   Cache cache_;
   Value ids_, positions_;
   Visible visible_;
+  Value key_places_, query_places_;         // int64 (S) and (T, 1): places in the sequence
+  std::map<std::int64_t, Visible> within_;  // by their windows
   std::vector<KeysAndValues> past_, present_;
 };
 

@@ -9,6 +9,7 @@
 #include "ebb/error.h"
 #include "ebb/half.h"
 #include "onnx/data_type.h"
+#include "onnx/quantised.h"
 
 namespace ebb::onnx {
 namespace {
@@ -66,14 +67,15 @@ void Builder::output(const Value& value, const std::string& name, std::vector<Ax
 }
 
 Value Builder::stored(const std::string& name) {
-  const auto [place, added] = known_.try_emplace(name);
+  const std::string in_file = names_in_files_.in_files(name);
+  const auto [place, added] = known_.try_emplace(in_file);
   if (!added) return place->second;
   const TensorType type = weights_.type(name);
   graph_.initializers.push_back(
-      {name, type,
+      {in_file, type,
        [this_weights = &weights_, name](const Sink& sink) { this_weights->read(name, sink); },
        Kind::weight});
-  return place->second = {name, type.dtype};
+  return place->second = {in_file, type.dtype};
 }
 
 Value Builder::as(const Value& weight, DType dtype) {
@@ -86,14 +88,31 @@ Value Builder::as(const Value& weight, DType dtype) {
 Value Builder::weight(std::string_view name, DType dtype) { return as(stored(path(name)), dtype); }
 Value Builder::shared_weight(const std::string& name) { return as(stored(name), compute_); }
 
+bool Builder::is_quantised(std::string_view name) const {
+  return bits_.has_value() || weights_.packed(path(name)).has_value();
+}
+
+Value Builder::quantised_weight(std::string_view name, bool transposed) {
+  const std::string own = path(name), in_file = names_in_files_.in_files(own);
+  QuantisedInitializers parts =
+      quantised_initializers(weights_, own, in_file, bits_.value_or(LowBits::int8), transposed);
+  const Value codes{parts.codes.name, u8}, scales{parts.scales.name, f32};
+  graph_.initializers.push_back(std::move(parts.codes));
+  graph_.initializers.push_back(std::move(parts.scales));
+  const Value whole = node("DequantizeLinear", {codes, scales},
+                           {{"axis", std::int64_t{1}}, {"block_size", parts.block}}, f32);
+  return cast(whole, compute_);
+}
+
 std::int64_t Builder::size(std::string_view name, int axis) const {
   return weights_.type(path(name)).shape[axis];
 }
 
 Value Builder::table(const std::string& name, const TensorType& type,
                      std::function<void(const Sink&)> write) {
-  graph_.initializers.push_back({name, type, std::move(write), Kind::table});
-  return known_[name] = {name, type.dtype};
+  const std::string in_file = names_in_files_.in_files(name);
+  graph_.initializers.push_back({in_file, type, std::move(write), Kind::table});
+  return known_[in_file] = {in_file, type.dtype};
 }
 
 Value Builder::constant(const std::string& name, const TensorType& type, std::string bytes) {
@@ -142,12 +161,22 @@ Value Builder::node(const char* op, const std::vector<Value>& inputs, Attributes
 
 std::vector<Value> Builder::split(const Value& x, int parts, std::int64_t axis) {
   node("Split", {x}, {{"axis", axis}, {"num_outputs", std::int64_t{parts}}});
+  return parts_of_last(static_cast<std::size_t>(parts), x.dtype);
+}
+
+std::vector<Value> Builder::split(const Value& x, const std::vector<std::int64_t>& sizes,
+                                  std::int64_t axis) {
+  node("Split", {x, integers(sizes)}, {{"axis", axis}});
+  return parts_of_last(sizes.size(), x.dtype);
+}
+
+std::vector<Value> Builder::parts_of_last(std::size_t parts, DType dtype) {
   Node& made = graph_.nodes.back();
   std::vector<Value> values;
   made_.erase(made.name);
   made.outputs.clear();
-  for (int i = 0; i < parts; ++i) {
-    values.push_back({fmt::format("{}:{}", made.name, i), x.dtype});
+  for (std::size_t i = 0; i < parts; ++i) {
+    values.push_back({fmt::format("{}:{}", made.name, i), dtype});
     made_[values.back().name] = graph_.nodes.size() - 1;
     made.outputs.push_back(values.back().name);
   }

@@ -24,8 +24,11 @@ struct Value {
 
 class Builder {
  public:
-  // `compute`: the dtype of activations, inputs and outputs.
-  Builder(const Weights& weights, DType compute) : weights_(weights), compute_(compute) {}
+  // `compute`: the dtype of activations, inputs and outputs. `names`: how files name weights.
+  // `bits`: weights of linear layers are quantised so.
+  Builder(const Weights& weights, DType compute, io::Names names = {},
+          std::optional<LowBits> bits = {})
+      : weights_(weights), compute_(compute), names_in_files_(std::move(names)), bits_(bits) {}
 
   DType compute() const { return compute_; }
 
@@ -50,6 +53,12 @@ class Builder {
   Value weight(std::string_view name) { return weight(name, compute_); }
   Value weight(std::string_view name, DType dtype);
   std::int64_t size(std::string_view name, int axis) const;  // of a parameter
+  bool has(std::string_view name) const { return weights_.has(path(name)); }
+  // Whether a linear layer's weight is stored in few bits.
+  bool is_quantised(std::string_view name) const;
+  // That weight as (out, in), from codes and scales: DequantizeLinear over blocks of the inputs.
+  // `transposed`: the model's own matrix is (in, out).
+  Value quantised_weight(std::string_view name, bool transposed);
   // One of another module, by its whole name.
   Value shared_weight(const std::string& name);
   // Numbers that follow from the config; `write` gives them when the file is written.
@@ -65,6 +74,9 @@ class Builder {
   Value node(const char* op, const std::vector<Value>& inputs, Attributes attributes = {},
              std::optional<DType> dtype = {});
   std::vector<Value> split(const Value& x, int parts, std::int64_t axis);
+  // Parts of these sizes.
+  std::vector<Value> split(const Value& x, const std::vector<std::int64_t>& sizes,
+                           std::int64_t axis);
   Value cast(const Value& x, DType dtype);  // x itself where it has that dtype
   Value in_float(const Value& x) { return cast(x, f32); }
 
@@ -93,10 +105,13 @@ class Builder {
   std::string unique(const std::string& name);
   Value stored(const std::string& name);  // an initializer, in the dtype it has
   Value as(const Value& weight, DType dtype);
+  std::vector<Value> parts_of_last(std::size_t parts, DType dtype);  // outputs of a Split
   Value constant(const std::string& name, const TensorType& type, std::string bytes);
 
   const Weights& weights_;
   DType compute_;
+  io::Names names_in_files_;
+  std::optional<LowBits> bits_;
   std::string module_;
   Graph graph_;
   std::map<std::string, Value> known_;       // initializers, and casts of them, by name

@@ -24,4 +24,6 @@ std::int64_t data_type(DType dtype) {
   return 16;
 }
 
+std::int64_t data_type(SmallType type) { return type == SmallType::int8 ? 3 : 22; }
+
 }  // namespace ebb::onnx

@@ -22,35 +22,54 @@ void check(const ExportOptions& options) {
   if (options.opset < first_opset || options.opset > last_opset)
     throw ValueError(fmt::format("[onnx] the opset must be between {} and {}, but is {}",
                                  first_opset, last_opset, options.opset));
+  if (options.bits == LowBits::nf4)
+    throw ValueError("[onnx] weights can be int8 or int4; ONNX cannot express the levels of nf4");
+}
+
+void check_quantised(const ExportOptions& options) {
+  if (options.opset < first_quantised_opset)
+    throw ValueError(fmt::format(
+        "[onnx] weights in few bits need opset {} or newer, whose DequantizeLinear has blocks, but "
+        "the opset is {}",
+        first_quantised_opset, options.opset));
 }
 
 // The dtype that all parameters have.
-DType common_dtype(const nn::ModuleBase& model, const Weights& weights) {
-  const std::vector<nn::NamedVariable> parameters = model.parameters();
-  const std::string& first = parameters.front().path;
+DType common_dtype(const nn::ModuleBase& model, const io::Names& names, const Weights& weights) {
+  std::vector<std::string> paths;  // of tensors in files
+  for (const nn::NamedVariable& p : model.parameters()) {
+    if (p.packed) continue;
+    const auto part = names.part(p.path);
+    paths.push_back(part ? part->first : p.path);
+  }
+  const std::string& first = paths.front();
   const DType dtype = weights.type(first).dtype;
   if (dtype != f32 && !is_half(dtype))
     throw DTypeError(
-        fmt::format("[onnx] weights must be float32, float16 or bfloat16, but \"{}\" is {}", first,
-                    name(dtype)));
-  for (const nn::NamedVariable& p : parameters)
-    if (const DType other = weights.type(p.path).dtype; other != dtype)
+        fmt::format("[onnx] weights must be float32, float16 or bfloat16, but \"{}\" is {}",
+                    names.in_files(first), name(dtype)));
+  for (const std::string& path : paths)
+    if (const DType other = weights.type(path).dtype; other != dtype)
       throw DTypeError(
           fmt::format("[onnx] all weights must have one dtype, but \"{}\" is {} and \"{}\" is {}",
-                      first, name(dtype), p.path, name(other)));
+                      names.in_files(first), name(dtype), names.in_files(path), name(other)));
   return dtype;
 }
 
 // Every parameter and buffer must have a part in the graph: a description that forgets one would
 // compute something else.
-void check_complete(const nn::ModuleBase& model, const Graph& graph) {
+void check_complete(const nn::ModuleBase& model, const io::Names& names, const Graph& graph) {
   std::set<std::string> used;
   for (const Initializer& i : graph.initializers)
     if (i.kind == Kind::weight) used.insert(i.name);
   std::vector<std::string> forgotten;
   for (const auto& list : {model.parameters(), model.buffers()})
-    for (const nn::NamedVariable& v : list)
-      if (!used.contains(v.path)) forgotten.push_back(v.path);
+    for (const nn::NamedVariable& v : list) {
+      const auto part = names.part(v.path);  // of a tensor that files hold as one
+      if (!used.contains(names.in_files(v.path)) &&
+          !(part && used.contains(names.in_files(part->first))))
+        forgotten.push_back(v.path);
+    }
   if (!forgotten.empty())
     throw ValueError(fmt::format("[onnx] the graph has no use for {}", fmt::join(forgotten, ", ")));
 }
@@ -67,19 +86,34 @@ std::vector<ExportedPort> exported(const std::vector<Port>& ports) {
   return result;
 }
 
-// Writes the graph that `describe` builds.
-template <class Describe>
-ExportSummary write(const std::string& family, const nn::ModuleBase& model, const Weights& weights,
-                    const fs::path& file, const ExportOptions& options, const Describe& describe) {
+void refuse_cache(const std::string& family, Cache cache) {
+  if (cache == Cache::yes)
+    throw ValueError(fmt::format(
+        "[onnx] a cache is for models that predict the next token, and {} does not", family));
+}
+
+// Writes the graph of the model's family.
+template <class Model>
+ExportSummary write(const Model& model, const Weights& own_weights, const fs::path& file,
+                    const ExportOptions& options) {
+  using Described = Family<Model>;
+  const io::Names names = Described::names(model);
+  const JoinedWeights weights(own_weights, names);
   ExportSummary summary;
-  summary.family = family, summary.opset = options.opset;
+  summary.family = Described::name(model), summary.opset = options.opset;
   summary.ir_version = ir_version(options.opset);
-  summary.weights = common_dtype(model, weights);
+  if (!Described::predicts_next) refuse_cache(summary.family, options.cache);
+  summary.weights = common_dtype(model, names, weights);
   summary.compute = options.compute == Compute::in_float32 ? f32 : summary.weights;
-  Builder builder(weights, summary.compute);
-  describe(builder);
-  const Graph graph = builder.finish(family);
-  check_complete(model, graph);
+  Builder builder(weights, summary.compute, names, options.bits);
+  Described::describe(builder, model, options.cache);
+  const Graph graph = builder.finish(summary.family);
+  check_complete(model, names, graph);
+  for (const Initializer& i : graph.initializers)
+    if (i.small) summary.quantised += i.type.shape.elements();
+  if (summary.quantised > 0) check_quantised(options);
+  if (options.bits && summary.quantised == 0)
+    throw ValueError(fmt::format("[onnx] {} has no linear layers to quantise", summary.family));
   const Written written = write_model(graph, file, options.opset, options.external_data);
 
   summary.inputs = exported(graph.inputs), summary.outputs = exported(graph.outputs);
@@ -87,54 +121,31 @@ ExportSummary write(const std::string& family, const nn::ModuleBase& model, cons
   for (const Initializer& i : graph.initializers)
     if (i.kind == Kind::weight) {
       summary.parameters += i.type.shape.elements();
-      summary.weight_bytes += i.type.bytes();
+      summary.weight_bytes += i.bytes();
     }
   summary.model_bytes = written.model, summary.external_bytes = written.external;
   summary.external_file = written.external_file;
   return summary;
 }
 
-void refuse_cache(const std::string& family, Cache cache) {
-  if (cache == Cache::yes)
-    throw ValueError(fmt::format(
-        "[onnx] a cache is for models that predict the next token, and {} does not", family));
-}
-
-// The description for this class of models, if the model is of it.
-template <class Model>
-std::optional<ExportSummary> try_family(const char* family, const nn::ModuleBase& model,
-                                        const Weights& weights, const fs::path& file,
-                                        const ExportOptions& options) {
-  const auto* known = dynamic_cast<const Model*>(&model);
-  if (!known) return {};
-  const auto with_cache = [&](Builder& b) {
-    if constexpr (std::is_base_of_v<models::CausalLm, Model>) {
-      describe(b, known->config(), options.cache);
-    } else {
-      describe(b, known->config());
-    }
-  };
-  if constexpr (!std::is_base_of_v<models::CausalLm, Model>) refuse_cache(family, options.cache);
-  return write(family, model, weights, file, options, with_cache);
-}
-
 ExportSummary export_any(const nn::ModuleBase& model, const Weights& weights, const fs::path& file,
                          const ExportOptions& options) {
   check(options);
   std::optional<ExportSummary> done;
-  const auto attempt = [&]<class Model>(const char* family) {
-    if (!done) done = try_family<Model>(family, model, weights, file, options);
+  const auto attempt = [&]<class Model>(const Model*) {
+    const auto* known = dynamic_cast<const Model*>(&model);
+    if (known) done = write(*known, weights, file, options);
   };
-  attempt.template operator()<models::Gpt2>("gpt2");
-  attempt.template operator()<models::Llama>("llama");
-  attempt.template operator()<models::BertClassifier>("bert");
-  attempt.template operator()<models::LanguageModel>("lm");
-  attempt.template operator()<models::ResNet>("resnet");
-  attempt.template operator()<models::Mlp>("mlp");
+  const auto attempt_all = [&]<class... Model>() {
+    (attempt(static_cast<const Model*>(nullptr)), ...);
+  };
+  attempt_all.template
+  operator()<models::Gpt2, models::Llama, models::BertClassifier, models::BertMaskedLm,
+             models::LanguageModel, models::ResNet, models::Mlp>();
   if (!done)
     throw ValueError(
-        "[onnx] only Gpt2, Llama, BertClassifier, LanguageModel, ResNet and Mlp can be exported, "
-        "and the model is none of them");
+        "[onnx] only Gpt2, Llama, BertClassifier, BertMaskedLm, LanguageModel, ResNet and Mlp can "
+        "be exported, and the model is none of them");
   return *done;
 }
 
@@ -146,7 +157,7 @@ ExportSummary export_open(const io::OpenFolder<Model>& folder, const fs::path& p
         "{}: it has no {}, which would start from random numbers; train the model and export what "
         "is saved",
         path.string(), fmt::join(missing, ", ")));
-  return export_any(*folder.model, FolderWeights(folder.weights), file, options);
+  return export_any(*folder.model, FolderWeights(folder.weights, *folder.model), file, options);
 }
 
 }  // namespace
@@ -158,12 +169,15 @@ ExportSummary export_folder(const fs::path& folder, const fs::path& file,
   // The model gives names and shapes; it gets no bytes, so its dtype does not matter.
   if (type == "gpt2")
     return export_open(io::open_gpt2(folder, device::cpu, f32), folder, file, options);
-  if (type == "llama")  // its relatives are refused by name
+  if (io::decoder_family(type))
     return export_open(io::open_llama(folder, device::cpu, f32), folder, file, options);
-  if (type != "bert")
-    throw FileError(
-        fmt::format("{}: ebb export has gpt2, llama and bert, but not {}", folder.string(), type));
-  return export_open(io::open_bert(folder, device::cpu, f32), folder, file, options);
+  // A folder without a classifier may have the head for masked words.
+  const auto classifier = io::open_bert(folder, device::cpu, f32);
+  if (classifier.model->origin().initialised.empty())
+    return export_open(classifier, folder, file, options);
+  const auto masked = io::open_bert_masked_lm(folder, device::cpu, f32);
+  if (masked.model->origin().initialised.empty()) return export_open(masked, folder, file, options);
+  return export_open(classifier, folder, file, options);
 }
 
 ExportSummary export_model(const nn::ModuleBase& model, const fs::path& file,

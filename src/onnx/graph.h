@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -43,11 +44,22 @@ struct Node {
 // need them to infer shapes.
 enum class Kind : std::uint8_t { weight, table, constant };
 
+// Whole numbers that quantised weights are: int8, and int4 with two to a byte, the first in the
+// lower half.
+enum class SmallType : std::uint8_t { int8, int4 };
+
 struct Initializer {
   std::string name;
   TensorType type;
-  std::function<void(const Sink&)> write;  // gives exactly type.bytes()
+  std::function<void(const Sink&)> write;  // gives exactly bytes()
   Kind kind = Kind::weight;
+  // The element's type where ebb has no dtype for it; `type` then tells the shape.
+  std::optional<SmallType> small = {};
+
+  Bytes bytes() const {
+    if (small != SmallType::int4) return type.bytes();
+    return Bytes{(type.shape.elements() + 1) / 2};  // two elements to a byte
+  }
 };
 
 struct Graph {

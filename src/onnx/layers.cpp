@@ -9,9 +9,14 @@ Value project(Builder& b, const Value& x, const Value& weight) {
 
 Value linear(Builder& b, std::string_view name, const Value& x, nn::Bias bias, WeightOrder order) {
   const Builder::Module module(b, name);
-  const Value weight = b.weight("weight");
-  const Value y =
-      order == WeightOrder::out_in ? project(b, x, weight) : b.node("MatMul", {x, weight});
+  const bool swapped = order == WeightOrder::in_out;
+  Value y;
+  if (b.is_quantised("weight"))
+    y = project(b, x, b.quantised_weight("weight", swapped));
+  else if (swapped)
+    y = b.node("MatMul", {x, b.weight("weight")});
+  else
+    y = project(b, x, b.weight("weight"));
   return bias == nn::Bias::yes ? b.add(y, b.weight("bias")) : y;
 }
 

@@ -94,7 +94,8 @@ Message encoded(const Port& port) {
 Message header(const Initializer& initializer) {
   Message message;
   for (const std::int64_t size : initializer.type.shape) message.integer(tensor::axis, size);
-  message.integer(tensor::type, data_type(initializer.type.dtype));
+  message.integer(tensor::type, initializer.small ? data_type(*initializer.small)
+                                                  : data_type(initializer.type.dtype));
   return message.bytes(tensor::name, initializer.name), message;
 }
 
@@ -109,9 +110,9 @@ void write_bytes(io::AtomicFile& file, const Initializer& initializer) {
     written += Bytes{static_cast<std::int64_t>(piece.size())};
     file.write(piece);
   });
-  if (written != initializer.type.bytes())
+  if (written != initializer.bytes())
     throw ValueError(fmt::format("[onnx] \"{}\" should have {} bytes, but gave {}",
-                                 initializer.name, initializer.type.bytes().count, written.count));
+                                 initializer.name, initializer.bytes().count, written.count));
 }
 
 // The model's file: all messages that are held in memory, and the tensors whose bytes go between
@@ -137,7 +138,7 @@ class ModelFile {
     Bytes end;
     for (const Initializer& initializer : graph_.initializers) {
       if (initializer.kind == Kind::constant) continue;
-      const Bytes size = initializer.type.bytes(), begin = round_up(end, external_alignment);
+      const Bytes size = initializer.bytes(), begin = round_up(end, external_alignment);
       end = begin + size;
       Message message = header(initializer);
       message.message(tensor::external, text_entry("location", location))
@@ -172,7 +173,7 @@ class ModelFile {
 
   // All of a tensor's field in the graph that comes before its bytes.
   static Message before(const Initializer& initializer) {
-    const auto size = static_cast<std::uint64_t>(initializer.type.bytes().count);
+    const auto size = static_cast<std::uint64_t>(initializer.bytes().count);
     const Message named = header(initializer), begin = Message().begin_bytes(tensor::bytes, size);
     Message message;
     message.begin_bytes(graph_field::initializer, named.size() + begin.size() + size);
@@ -182,8 +183,7 @@ class ModelFile {
     std::uint64_t size = front_.size();
     for (const Initializer& initializer : graph_.initializers)
       if (inside(initializer))
-        size +=
-            before(initializer).size() + static_cast<std::uint64_t>(initializer.type.bytes().count);
+        size += before(initializer).size() + static_cast<std::uint64_t>(initializer.bytes().count);
     return size;
   }
 
@@ -200,7 +200,7 @@ void write_outside(io::AtomicFile& file, const Graph& graph) {
     const Bytes begin = round_up(end, external_alignment);
     file.write(std::span(zeros).first(static_cast<std::size_t>((begin - end).count)));
     write_bytes(file, initializer);
-    end = begin + initializer.type.bytes();
+    end = begin + initializer.bytes();
   }
 }
 

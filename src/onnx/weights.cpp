@@ -8,8 +8,17 @@
 namespace ebb::onnx {
 
 ModuleWeights::ModuleWeights(const nn::ModuleBase& model) {
-  for (const nn::NamedVariable& p : model.parameters()) variables_.emplace(p.path, p.variable);
+  for (const nn::NamedVariable& p : model.parameters()) {
+    variables_.emplace(p.path, p.variable);
+    if (p.packed) packed_.emplace(p.path, *p.packed);
+  }
   for (const nn::NamedVariable& b : model.buffers()) variables_.emplace(b.path, b.variable);
+}
+
+FolderWeights::FolderWeights(const io::FolderWeights& folder, const nn::ModuleBase& model)
+    : folder_(folder) {
+  for (const nn::NamedVariable& p : model.parameters())
+    if (p.packed) packed_.emplace(p.path, *p.packed);
 }
 
 const Variable& ModuleWeights::at(const std::string& name) const {
@@ -33,6 +42,42 @@ void ModuleWeights::read(const std::string& name, const Sink& sink) const {
 std::string CheckpointWeights::stored(const std::string& name) const {
   const std::string buffer = "buffer." + name;
   return file_.entries().contains(buffer) ? buffer : "model." + name;
+}
+
+std::vector<std::string> JoinedWeights::parts(const std::string& name) const {
+  if (!names_.fused || weights_.has(name)) return {};
+  const std::string whole = "." + names_.fused->whole + ".";
+  const std::size_t at = name.find(whole);
+  if (at == std::string::npos) return {};
+  std::vector<std::string> found;
+  for (const std::string& part : names_.fused->parts)
+    found.push_back(std::string(name).replace(at, whole.size(), "." + part + "."));
+  // Packed parts have scales of their own and stay apart.
+  if (weights_.packed(found.front())) return {};
+  return found;
+}
+
+TensorType JoinedWeights::type(const std::string& name) const {
+  const std::vector<std::string> found = parts(name);
+  if (found.empty()) return weights_.type(name);
+  TensorType type = weights_.type(found.front());
+  type.shape[0] *= static_cast<std::int64_t>(found.size());
+  return type;
+}
+
+void JoinedWeights::read(const std::string& name, const Sink& sink) const {
+  const std::vector<std::string> found = parts(name);
+  if (found.empty()) return weights_.read(name, sink);
+  std::vector<std::vector<std::byte>> whole(found.size());  // copies of one layer's parts
+  for (std::size_t i = 0; i < found.size(); ++i)
+    weights_.read(found[i], [&](std::span<const std::byte> piece) {
+      whole[i].insert(whole[i].end(), piece.begin(), piece.end());
+    });
+  const std::size_t heads = static_cast<std::size_t>(names_.fused->heads),
+                    each = whole.front().size() / heads;  // bytes of a head's rows
+  for (std::size_t head = 0; head < heads; ++head)
+    for (const std::vector<std::byte>& part : whole)
+      sink(std::span(part).subspan(head * each, each));
 }
 
 }  // namespace ebb::onnx

@@ -3,10 +3,11 @@
 //   make_cases FOLDER
 //
 // For every case FOLDER/NAME/ gets model.onnx, for half types float32.onnx (Compute::in_float32),
-// for decoders cache.onnx, for families with a Hugging Face form the folder hf/, and
-// runs.safetensors: tensors RUN.INPUT for every input of a run, RUN.logits as ebb computes them
-// and, for half types, RUN.logits_float32 by a model of float32 with the same weights.
-// check_onnx.py reads all of it.
+// for decoders cache.onnx, for float32 int8.onnx and int4.onnx (ExportOptions::bits), for families
+// with a Hugging Face form the folder hf/, and runs.safetensors: tensors RUN.INPUT for every input
+// of a run, RUN.logits as ebb computes them and, for half types, RUN.logits_float32 by a model of
+// float32 with the same weights; for folders of float32, RUN.logits_int8 and RUN.logits_int4 by a
+// model whose linear layers are packed so. check_onnx.py reads all of it.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -15,6 +16,7 @@
 #include <random>
 
 #include "ebb/ebb.h"
+#include "ebb/nn/adapt.h"
 #include "ebb/onnx/export.h"
 
 namespace ebb {
@@ -101,6 +103,9 @@ Tensor logits(models::CausalLm& model, const Inputs& run) { return model.logits(
 Tensor logits(models::BertClassifier& model, const Inputs& run) {
   return model(run[0].tensor, cast(run[1].tensor, b8));
 }
+Tensor logits(models::BertMaskedLm& model, const Inputs& run) {
+  return model(run[0].tensor, cast(run[1].tensor, b8));
+}
 template <class Model>
 Tensor image_logits(Model& model, const Inputs& run) {
   return model(cast(run[0].tensor, model.dtype()));
@@ -141,11 +146,36 @@ class Cases {
       for (std::size_t i = 0; i < runs.size(); ++i)
         keep(fmt::format("{}.logits_float32", i), logits(exact, runs[i]));
     }
+    if (dtype == f32)
+      if constexpr (requires { io::save(model, to); })
+        for (const LowBits bits : {LowBits::int8, LowBits::int4})
+          for (std::size_t i = 0; i < runs.size(); ++i)
+            if (const Tensor y = packed_logits(to / "hf", model, bits, runs[i]))
+              keep(fmt::format("{}.logits_{}", i, ebb::name(bits)), y);
     io::write_safetensors(to / "runs.safetensors", std::move(tensors));
     std::cout << name << "\n";
   }
 
  private:
+  // By the folder's model with packed layers; empty where the file joins layers that ebb packs one
+  // by one, with scales of their own.
+  template <class Model>
+  static Tensor packed_logits(const fs::path& folder, const Model& model, LowBits bits,
+                              const Inputs& run) {
+    if constexpr (std::is_same_v<Model, models::Llama>)
+      if (model.config().family == models::DecoderFamily::gpt_neox && bits == LowBits::int4)
+        return {};
+    const auto head = std::is_same_v<Model, models::BertMaskedLm> ? io::EncoderHead::masked_lm
+                                                                  : io::EncoderHead::classifier;
+    const io::ModelFolder opened = io::open_folder(folder, device::cpu, f32, head);
+    nn::adapt(*opened.module, {.base = bits});
+    opened.load();
+    if (opened.lm) return eval(opened.lm->logits(run[0].tensor));
+    const Tensor mask = cast(run[1].tensor, b8);
+    return eval(opened.masked_lm ? opened.masked_lm->logits(run[0].tensor, mask)
+                                 : opened.classifier->logits(run[0].tensor, mask));
+  }
+
   template <class Model>
   static void export_all(const Model& model, const fs::path& to) {
     onnx::export_model(model, to / "model.onnx");
@@ -154,6 +184,11 @@ class Cases {
     if constexpr (std::is_base_of_v<models::CausalLm, Model>)
       onnx::export_model(model, to / "cache.onnx",
                          {.cache = onnx::Cache::yes, .external_data = onnx::ExternalData::yes});
+    if constexpr (!std::is_same_v<Model, models::ResNet>)
+      if (model.dtype() == f32)
+        for (const LowBits bits : {LowBits::int8, LowBits::int4})
+          onnx::export_model(model, to / fmt::format("{}.onnx", ebb::name(bits)),
+                             {.opset = onnx::first_quantised_opset, .bits = bits});
     if (model.dtype() == f32)
       for (int opset = onnx::first_opset + 1; opset <= onnx::last_opset; ++opset)
         onnx::export_model(model, to / fmt::format("opset{}.onnx", opset), {.opset = opset});
@@ -178,6 +213,46 @@ models::LlamaConfig small_llama() {
   c.vocabulary = 61, c.width = 24, c.hidden = 40, c.layers = 2, c.heads = 6, c.key_value_heads = 2,
   c.context = 40;
   return c;
+}
+// Llama's relatives, each with what it has otherwise, and scaled rotary positions.
+std::vector<std::pair<std::string, models::LlamaConfig>> relatives() {
+  using models::DecoderFamily, models::RopeScaling;
+  std::vector<std::pair<std::string, models::LlamaConfig>> all;
+  const auto add = [&](const char* name, DecoderFamily family, const auto& change) {
+    models::LlamaConfig c = small_llama();
+    c.family = family;
+    change(c);
+    all.emplace_back(name, c);
+  };
+  add("mistral", DecoderFamily::mistral, [](auto& c) { c.window = 4; });
+  add("mistral-no-window", DecoderFamily::mistral, [](auto& c) { c.head_size = 6; });
+  add("qwen2", DecoderFamily::qwen2,
+      [](auto& c) { c.attention_bias = true, c.output_bias = false, c.tied = true; });
+  add("qwen2-window", DecoderFamily::qwen2, [](auto& c) {
+    c.attention_bias = true, c.output_bias = false;
+    c.layers = 3, c.window = 3, c.windowed = {false, true, true};
+  });
+  add("qwen3", DecoderFamily::qwen3, [](auto& c) { c.head_norms = true, c.head_size = 10; });
+  add("gpt_neox", DecoderFamily::gpt_neox, [](auto& c) {
+    c.heads = c.key_value_heads = 3, c.rotary_size = 4, c.activation = nn::Activation::gelu;
+    c.attention_bias = c.mlp_bias = c.layer_norms = c.parallel = true, c.gated = false;
+  });
+  add("gpt_neox-in-turn", DecoderFamily::gpt_neox, [](auto& c) {
+    c.heads = c.key_value_heads = 2, c.rotary_size = 12, c.activation = nn::Activation::gelu_tanh;
+    c.attention_bias = c.mlp_bias = c.layer_norms = true, c.gated = false, c.tied = true;
+  });
+  const auto add_rope = [&](const char* name, const models::Rope& rope) {
+    add(name, DecoderFamily::llama,
+        [&](auto& c) { c.heads = 2, c.key_value_heads = 1, c.rope = rope; });
+  };
+  add_rope("llama-rope-linear", {.scaling = RopeScaling::linear, .factor = 2.5});
+  add_rope("llama-rope-llama3",
+           {.scaling = RopeScaling::llama3, .factor = 4.0, .original_context = 20});
+  add_rope("llama-rope-yarn", {.scaling = RopeScaling::yarn,
+                               .factor = 4.0,
+                               .original_context = 10,
+                               .magnitude = 1.1386294361119891});
+  return all;
 }
 models::BertConfig small_bert() {
   models::BertConfig c;
@@ -220,12 +295,16 @@ void add_language_models(Cases& cases) {
                              c.rope_base = 500.0;
                            }),
                    f32, runs);
+  for (const auto& [name, config] : relatives()) cases.add<Llama>(name, config, f32, runs);
   models::LanguageModelConfig lm;
   lm.vocabulary = 61, lm.layers = 2, lm.heads = 3, lm.head_size = 10, lm.context = 40;
   cases.add<LanguageModel>("lm", lm, f32, runs);
   for (const DType dtype : {f16, bf16}) {
     cases.add<Gpt2>(fmt::format("gpt2-{}", name(dtype)), small_gpt2(), dtype, runs);
     cases.add<Llama>(fmt::format("llama-{}", name(dtype)), small_llama(), dtype, runs);
+    for (const auto& [relative, config] : relatives())
+      if (relative.find('-') == std::string::npos)
+        cases.add<Llama>(fmt::format("{}-{}", relative, name(dtype)), config, dtype, runs);
   }
 }
 
@@ -238,6 +317,22 @@ void add_classifiers(Cases& cases) {
       changed(small_bert(),
               [](auto& c) { c.classes = 1, c.activation = nn::Activation::relu, c.types = 1; }),
       f32, texts);
+  using models::BertMaskedLm, models::EncoderFamily;
+  const auto roberta = changed(small_bert(), [](auto& c) {
+    c.family = EncoderFamily::roberta, c.padding = 1, c.types = 1, c.eps = 1e-5;
+  });
+  const auto distilbert = changed(small_bert(), [](auto& c) {
+    c.family = EncoderFamily::distilbert, c.types = 0, c.padding = 0;
+  });
+  cases.add<BertClassifier>("roberta", roberta, f32, texts);
+  cases.add<BertClassifier>("distilbert", distilbert, f32, texts);
+  const auto own_decoder = [](auto& c) { c.tied = false, c.activation = nn::Activation::relu; };
+  for (const auto& [family, config] :
+       {std::pair("bert", small_bert()), {"roberta", roberta}, {"distilbert", distilbert}}) {
+    cases.add<BertMaskedLm>(fmt::format("{}-masked-words", family), config, f32, texts);
+    cases.add<BertMaskedLm>(fmt::format("{}-masked-words-own", family),
+                            changed(config, own_decoder), f32, texts);
+  }
   const std::vector<Shape> images{{1, 3, 8, 8}, {3, 3, 9, 7}};
   const ResNetConfig basic{ResNetConfig::Block::basic, {2, 1}, {8, 12}, 3, 5},
       bottleneck{ResNetConfig::Block::bottleneck, {1, 2}, {4, 6}, 3, 5};
@@ -252,6 +347,10 @@ void add_classifiers(Cases& cases) {
                  real_runs(rows, f32));
   for (const DType dtype : {f16, bf16}) {
     cases.add<BertClassifier>(fmt::format("bert-{}", name(dtype)), small_bert(), dtype, texts);
+    cases.add<BertClassifier>(fmt::format("roberta-{}", name(dtype)), roberta, dtype, texts);
+    cases.add<BertClassifier>(fmt::format("distilbert-{}", name(dtype)), distilbert, dtype, texts);
+    cases.add<BertMaskedLm>(fmt::format("bert-masked-words-{}", name(dtype)), small_bert(), dtype,
+                            texts);
     cases.add<ResNet>(fmt::format("resnet-{}", name(dtype)), basic, dtype,
                       real_runs(images, dtype));
     cases.add<Mlp>(fmt::format("mlp-{}", name(dtype)), mlp, dtype, real_runs(rows, dtype));

@@ -84,6 +84,8 @@ inline const std::map<std::string, TensorRtTypes> tensorrt_operators = [] {
        "Shape",     "Size",     "Slice",          "Split",    "Squeeze",         "Tile",
        "Transpose", "Trilu",    "Unsqueeze",      "Where"});
   add({.boolean = true}, {"And", "Not", "Or", "Xor"});
+  // Of int8 and int4, without a zero point.
+  add({.whole = true}, {"DequantizeLinear"});
   return all;
 }();
 

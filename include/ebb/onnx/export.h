@@ -14,12 +14,15 @@
 #include "ebb/bytes.h"
 #include "ebb/dtype.h"
 #include "ebb/nn/module.h"
+#include "ebb/quantised.h"
 
 namespace ebb::onnx {
 
 // The oldest and newest versions of the operators that are written. They differ in the number that
 // the file states; the operators in use mean the same in all of them.
 inline constexpr int first_opset = 18, last_opset = 26;
+// The first whose DequantizeLinear knows blocks and int4.
+inline constexpr int first_quantised_opset = 21;
 
 // Keys and values of earlier tokens as inputs and outputs, for generation.
 enum class Cache : bool { no, yes };
@@ -33,6 +36,11 @@ struct ExportOptions {
   Cache cache = Cache::no;
   ExternalData external_data = ExternalData::when_needed;
   Compute compute = Compute::as_weights;
+  // Weights of linear layers as whole numbers of 8 or 4 bits with a scale for each block, which
+  // DequantizeLinear turns into numbers: the codes and scales of ebb's int8 and int4
+  // (ebb/quantised.h). Needs opset 21. Embeddings and output layers of language models stay as they
+  // are.
+  std::optional<LowBits> bits = {};
 };
 
 // An input or output: an axis is a number, or a name for a size that every run chooses.
@@ -43,10 +51,11 @@ struct ExportedPort {
 };
 
 struct ExportSummary {
-  std::string family;  // "gpt2", "llama", "bert", "resnet", "mlp", "lm"
+  std::string family;  // config.json's model_type, such as "gpt2"; or "resnet", "mlp", "lm"
   int opset = first_opset;
   std::int64_t ir_version = 0;
   DType weights = f32, compute = f32;
+  std::int64_t quantised = 0;  // weights in few bits
   std::vector<ExportedPort> inputs, outputs;
   std::map<std::string, std::int64_t> operators;  // nodes of each type
   std::int64_t parameters = 0;                    // numbers in all weights
@@ -54,12 +63,13 @@ struct ExportSummary {
   std::optional<std::filesystem::path> external_file;
 };
 
-// A Hugging Face folder. A BERT folder must have its classifier.
+// A Hugging Face folder. That of an encoder must have a classifier or the head for masked words;
+// with both, the classifier is exported.
 ExportSummary export_folder(const std::filesystem::path& folder, const std::filesystem::path& file,
                             const ExportOptions& options = {});
 
-// A model in memory: Gpt2, Llama, BertClassifier, LanguageModel, ResNet or Mlp; an error for
-// others.
+// A model in memory: Gpt2, Llama, BertClassifier, BertMaskedLm, LanguageModel, ResNet or Mlp; an
+// error for others. Weights that are packed (nn::adapt) keep their codes and scales.
 ExportSummary export_model(const nn::ModuleBase& model, const std::filesystem::path& file,
                            const ExportOptions& options = {});
 
