@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/measure.h"
 #include "cli/options.h"
@@ -64,6 +66,81 @@ Json test_accuracy(const LoggedSummary& run) {
   return last.is_null() ? last_of(run.find("test_accuracy")) : last;
 }
 
+// A level that a run leaves out, as --unweighted does, has no optimizer.
+bool trains(const Json& level) {
+  const auto rule = level.is_object() ? level.find("optimizer.rule") : level.end();
+  return rule != level.end() && rule->is_string() && !rule->get_ref<const std::string&>().empty();
+}
+
+// The options of a run as "lr" and "reweight.lr"; nothing of a run that is not over.
+std::map<std::string, Json> options_of(const LoggedSummary& run) {
+  std::map<std::string, Json> options;
+  const Json all = field(run, "options");
+  if (!all.is_object()) return options;
+  for (const auto& [name, value] : all.items()) {
+    if (name != "levels") {
+      options[name] = value;
+    } else if (value.is_object()) {
+      for (const auto& [level, own] : value.items())
+        if (trains(own))
+          for (const auto& [inner, set] : own.items())
+            options[fmt::format("{}.{}", level, inner)] = set;
+    }
+  }
+  return options;
+}
+
+// The options in which runs that are over differ, in the order of their names. The rule of an
+// optimizer and a budget are told by others, and a log is of one run.
+std::vector<std::string> differing_options(const std::vector<LoggedSummary>& runs) {
+  std::vector<std::map<std::string, Json>> all;
+  for (const LoggedSummary& run : runs)
+    if (auto options = options_of(run); !options.empty()) all.push_back(std::move(options));
+  std::set<std::string> names;
+  for (const auto& options : all)
+    for (const auto& [name, value] : options)
+      if (name != "log" && name != "budget" && !name.ends_with(".rule")) names.insert(name);
+  std::vector<std::string> differing;
+  const auto level_of = [](const std::string& name) { return name.substr(0, name.find('.') + 1); };
+  for (const std::string& name : names) {
+    // Runs without a level do not differ in its options.
+    if (const std::string level = level_of(name);
+        !level.empty() && !std::all_of(all.begin(), all.end(), [&](const auto& options) {
+          const auto first = options.lower_bound(level);
+          return first != options.end() && first->first.starts_with(level);
+        }))
+      continue;
+    const auto value = [&](const std::map<std::string, Json>& options) {
+      const auto found = options.find(name);
+      return found == options.end() ? Json() : found->second;
+    };
+    if (std::any_of(all.begin(), all.end(),
+                    [&](const auto& options) { return value(options) != value(all.front()); }))
+      differing.push_back(name);
+  }
+  return differing;
+}
+
+Json option_of(const LoggedSummary& run, const std::string& name) {
+  const std::map<std::string, Json> options = options_of(run);
+  const auto found = options.find(name);
+  return found == options.end() ? Json() : found->second;
+}
+
+// The accuracy of class c after the last step, or null.
+Json class_accuracy(const LoggedSummary& run, std::size_t c) {
+  const Json classes = field(run, "eval_accuracy_by_class");
+  return classes.is_array() && c < classes.size() && classes[c].is_number() ? classes[c] : Json();
+}
+
+std::size_t classes_of(const std::vector<LoggedSummary>& runs) {
+  std::size_t most = 0;
+  for (const LoggedSummary& run : runs)
+    if (const Json classes = field(run, "eval_accuracy_by_class"); classes.is_array())
+      most = std::max(most, classes.size());
+  return most;
+}
+
 const std::vector<Figure>& figures() {
   using Form = Figure::Form;
   using Run = const LoggedSummary&;
@@ -93,6 +170,7 @@ const std::vector<Figure>& figures() {
 std::string shown(const Json& value, Figure::Form form) {
   if (value.is_null()) return "–";
   if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (!value.is_number()) return json_text(value);
   const double number = value.get<double>();
   switch (form) {
@@ -106,6 +184,21 @@ std::string shown(const Json& value, Figure::Form form) {
     default:
       return value.is_number_integer() ? value.dump() : fmt::format("{:.6g}", number);
   }
+}
+
+// Leaves out the folders that all runs share, which say nothing of their difference.
+void shorten_names(std::vector<LoggedSummary>& runs) {
+  const std::string& first = runs.front().name;
+  std::size_t shared = first.rfind('/') == std::string::npos ? 0 : first.rfind('/') + 1;
+  for (const LoggedSummary& run : runs) {
+    while (shared > 0 && run.name.compare(0, shared, first, 0, shared) != 0) {
+      const std::size_t before = shared < 2 ? std::string::npos : first.rfind('/', shared - 2);
+      shared = before == std::string::npos ? 0 : before + 1;
+    }
+    if (run.name.size() <= shared) shared = 0;
+  }
+  if (runs.size() > 1)
+    for (LoggedSummary& run : runs) run.name.erase(0, shared);
 }
 
 class Compare : public Verb {
@@ -127,12 +220,19 @@ class Compare : public Verb {
   int run() override {
     std::vector<LoggedSummary> runs;
     for (const auto& folder : folders_) runs.push_back(read_summary(folder));
-    if (page_) write_file(*page_, summary_page("ebb: runs side by side", runs));
+    if (!json()) shorten_names(runs);
+    if (page_) write_file(*page_, summary_page("ebb: Runs side by side", runs));
     if (json()) {
       Json all = Json::array();
+      const std::vector<std::string> differing = differing_options(runs);
       for (const LoggedSummary& run : runs) {
         Json one{{"run", run.name}, {"over", !run.fields.empty()}};
         for (const Figure& figure : figures()) one[figure.key] = figure.of(run);
+        if (const Json classes = field(run, "eval_accuracy_by_class"); classes.is_array())
+          one["test_accuracy_by_class"] = classes;
+        one["differing_options"] = Json::object();
+        for (const std::string& name : differing)
+          one["differing_options"][name] = option_of(run, name);
         all.push_back(std::move(one));
       }
       std::cout << json_text(all) << "\n";
@@ -177,6 +277,18 @@ SummaryRows summary_rows(const std::vector<LoggedSummary>& runs) {
     }
     if (any) rows.emplace_back(figure.name, std::move(cells));
   }
+  const auto add = [&](const std::string& name, Figure::Form form, const auto& of) {
+    std::vector<std::string> cells;
+    for (const LoggedSummary& run : runs) cells.push_back(shown(of(run), form));
+    rows.emplace_back(name, std::move(cells));
+  };
+  const std::size_t classes = classes_of(runs);
+  for (std::size_t c = 0; c < classes; ++c)
+    add(fmt::format("accuracy, class {}", c), Figure::Form::share,
+        [&](const LoggedSummary& run) { return class_accuracy(run, c); });
+  for (const std::string& name : differing_options(runs))
+    add("--" + name, Figure::Form::text,
+        [&](const LoggedSummary& run) { return option_of(run, name); });
   return rows;
 }
 

@@ -55,8 +55,15 @@ void print_run(const TrainCommand& command, const Trainee& trainee, const RunRes
     for (std::size_t c = 0; c < classes.size(); ++c)
       text += classes[c] ? fmt::format("  {}: {:.1f}%", c, 100.0 * *classes[c])
                          : fmt::format("  {}: not tested", c);
-    fmt::print("accuracy by class, the most frequent in training first:{}\n", text);
+    // Sets that ebb makes long-tailed have their rarest class last.
+    fmt::print("accuracy by class, {}:{}\n",
+               trainee.spec().task.imbalance ? "the most frequent in training first"
+                                             : "in the order of their names",
+               text);
   }
+  if (result.saved_step)
+    fmt::print("{} has the weights after step {}{}\n", command.save->string(), *result.saved_step,
+               *result.saved_step == result.steps ? "" : ", of the lowest test loss");
   if (facts.limit)
     fmt::print("best possible {} {:.6g}\n", is_of_loss(*facts.limit) ? "loss" : "accuracy",
                facts.limit->value);
@@ -67,11 +74,12 @@ void print_run(const TrainCommand& command, const Trainee& trainee, const RunRes
   if (!result.per_rank.empty())
     for (const auto& rank : parse_ordered_json(result.per_rank))
       fmt::print(
-          "rank {}: {} resident, {:.1f} ms a step in the median, {:.1f} ms in exchanges on "
-          "average\n",
-          rank["rank"].get<int>(),
+          "rank {}: {} resident, {:.1f} ms a step in the median{}\n", rank["rank"].get<int>(),
           to_string(Bytes{rank["measured_peak_bytes"].get<std::int64_t>()}),
-          rank["step_ms"].get<double>(), rank["waited_ms"].get<double>());
+          rank["step_ms"].get<double>(),
+          rank.contains("waited_ms")  // a GPU's steps contain their exchanges
+              ? fmt::format(", {:.1f} ms in exchanges on average", rank["waited_ms"].get<double>())
+              : "");
   const MachineOptions& asked = command.planning.machine;
   if (asked.huge_pages || asked.lock_memory || asked.pin_threads)
     fmt::print("{}", to_string(result.machine));
@@ -120,6 +128,7 @@ nlohmann::ordered_json run_fields(const TrainCommand& command, const Trainee& tr
     if (const auto best = result.stopping.best_step())
       fields["best_step"] = *best, fields["best_eval_loss"] = result.stopping.best_loss();
   }
+  if (result.saved_step) fields["saved_step"] = *result.saved_step;
   if (command.checkpoint) fields["checkpoint"] = command.checkpoint->string();
   if (result.kept.budget) fields["budget_bytes"] = result.kept.budget->count;
   if (facts.limit)

@@ -24,6 +24,7 @@ struct RunResult {
   EarlyStopping stopping = EarlyStopping();
   MachineReport machine = {};
   Kept kept = {};
+  std::optional<std::int64_t> saved_step = {};  // of what --save wrote, with --keep-best
   std::string per_rank = {};  // with several ranks: a JSON list of what each tells
 };
 

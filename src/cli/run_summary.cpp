@@ -23,7 +23,12 @@ const Values* LoggedSummary::find(const std::string& tag) const {
 
 const Values* LoggedSummary::losses() const {
   if (const Values* own = find("loss")) return own;
-  return find("classifier/loss");
+  return find(lowest_level + "/loss");
+}
+
+const Values* LoggedSummary::rates() const {
+  if (const Values* own = find("rate")) return own;
+  return find(lowest_level + "/rate");
 }
 
 LoggedSummary read_summary(const fs::path& folder) {
@@ -52,17 +57,28 @@ LoggedSummary read_summary(const fs::path& folder) {
   return summary;
 }
 
-void write_summary(const fs::path& folder, Json fields, Outputs& outputs) {
-  Json facts{{"command", command_line()}, {"date", today()}, {"version", version()}};
-  facts.update(fields);
+void write_summary_page(const fs::path& folder, Outputs& outputs) {
   try {
-    write_file(folder / "run.json", json_text(facts, 1) + "\n");
     const LoggedSummary summary = read_summary(folder);
     write_file(folder / "summary.html",
                summary_page(fmt::format("ebb: {}", summary.name), {summary}));
   } catch (const FileError& error) {
     outputs.note("the summary", error.what());
   }
+}
+
+void write_summary(const fs::path& folder, const Json& fields, const std::string& options,
+                   Outputs& outputs) {
+  Json facts{{"command", command_line()}, {"date", today()}, {"version", version()}};
+  facts.update(fields);
+  facts["options"] = parse_ordered_json(options);
+  try {
+    write_file(folder / "run.json", json_text(facts, 1) + "\n");
+  } catch (const FileError& error) {
+    outputs.note("the summary", error.what());
+    return;
+  }
+  write_summary_page(folder, outputs);
 }
 
 }  // namespace ebb::cli

@@ -1,7 +1,7 @@
 // The summary of a training run in its log folder, and what `ebb compare` reads of it.
 //
 //   log.jsonl      numbers by step (report/log_reader.h)
-//   run.json       what `ebb train --json` prints, with the command and the date
+//   run.json       what `ebb train --json` prints, with the command, the date and all options
 //   summary.html   a page that shows both
 #pragma once
 
@@ -23,16 +23,23 @@ struct LoggedSummary {
   nlohmann::ordered_json fields;  // an empty object of a run that is not over
 
   const std::vector<report::LoggedValue>* find(const std::string& tag) const;
-  // The losses: "loss", or of several levels that of the lowest.
+  // The losses: "loss", or of several levels those of the lowest; the learning rates likewise.
   const std::vector<report::LoggedValue>* losses() const;
+  const std::vector<report::LoggedValue>* rates() const;
 };
+
+// The level whose losses and rates stand for a run of several.
+inline const std::string lowest_level = "classifier";
 
 // A folder with log.jsonl, and run.json if the run is over; a FileError for anything else.
 LoggedSummary read_summary(const std::filesystem::path& folder);
 
-// Writes run.json and summary.html. What fails is told, and does not end the run.
-void write_summary(const std::filesystem::path& folder, nlohmann::ordered_json fields,
-                   Outputs& outputs);
+// Writes run.json, with the fields of the run and its options as workloads::to_json gives them, and
+// summary.html. What fails is told, and does not end the run.
+void write_summary(const std::filesystem::path& folder, const nlohmann::ordered_json& fields,
+                   const std::string& options, Outputs& outputs);
+// summary.html alone, of a run that was interrupted.
+void write_summary_page(const std::filesystem::path& folder, Outputs& outputs);
 
 // What is told of runs side by side: the name of a row, and its text for each run.
 using SummaryRows = std::vector<std::pair<std::string, std::vector<std::string>>>;

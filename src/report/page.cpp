@@ -1,6 +1,7 @@
 #include "ebb/report/page.h"
 
 #include "report/page_source.h"
+#include "report/runs_page.h"
 
 namespace ebb::report {
 namespace {
@@ -36,13 +37,21 @@ void replace(std::string& text, std::string_view mark, const std::string& by) {
   text.replace(text.find(mark), mark.size(), by);
 }
 
-}  // namespace
-
-std::string html_page(std::string_view title, std::string_view data) {
-  std::string page(page_source());
+std::string filled(std::string_view source, std::string_view title, std::string_view data) {
+  std::string page(source);
   replace(page, "{{data}}", escaped_json(data));
   replace(page, "{{title}}", escaped_text(title));
   return page;
+}
+
+}  // namespace
+
+std::string html_page(std::string_view title, std::string_view data) {
+  return filled(page_source(), title, data);
+}
+
+std::string runs_page(std::string_view title, std::string_view data) {
+  return filled(runs_page_source(), title, data);
 }
 
 }  // namespace ebb::report

@@ -97,6 +97,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.send(f"{domain}.enable")
         page.resize(*self.size)
+        page.prefer("light")
         page.send("Page.navigate", url=pathlib.Path(path).resolve().as_uri() + fragment)
         page.wait_for("document.readyState === 'complete'")
         return page
@@ -139,7 +140,9 @@ class Page:
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def prefer(self, scheme):
-        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        # Without motion: what scrolls on its own would move away from under the pointer.
+        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme},
+                                                          {"name": "prefers-reduced-motion", "value": "reduce"}])
 
     def box(self, selector):
         """Where an element is on the screen, scrolled into view: left, top, width, height."""

@@ -3,7 +3,7 @@ function table(headings, lines, { empty, label = "Table" }) {
   if (!lines.length) return html("p", { class: "note" }, empty);
   return scrolling(label, html("table", { class: "plain" },
     html("thead", {}, html("tr", {}, headings.map(([text, kind]) => html("th", { scope: "col", class: kind ?? "" }, text)))),
-    html("tbody", {}, lines.map((cells) => html("tr", {}, cells.map((cell, k) => html("td", { class: headings[k][1] ?? "" }, cell)))))));
+    html("tbody", {}, lines.map((cells) => html("tr", {}, cells.map((cell, k) => html("td", { class: headings[k][1] ?? "" }, k === 0 && typeof cell === "string" ? breakable(cell) : cell)))))));
 }
 
 // A bar behind a number: its share of the largest.
@@ -78,7 +78,7 @@ function timeTable(timeline) {
   const headings = [["Op"], ["Times", "number"], [measured ? "Measured" : "Predicted"]];
   if (measured) headings.push(["Predicted", "number"], ["Measured ÷ predicted", "number"]);
   const time = msLike(most ?? 0);
-  return folded(headings, sorted.map(([name, group]) => [html("code", {}, timeline.names[name]), String(group.count),
+  return folded(headings, sorted.map(([name, group]) => [html("code", {}, breakable(timeline.names[name])), String(group.count),
     share(group[key], most, time(group[key])), ...(measured ? [time(group.predicted), group.predicted > 0 ? formatRatio(group.measured / group.predicted) : ""] : [])]), { label: "Time by op", empty: "Nothing runs." });
 }
 

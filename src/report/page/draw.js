@@ -41,6 +41,9 @@ function legend(names) {
       html("span", { class: "swatch", style: `background:${categoryColour(name)}` }), categoryLabels[name])));
 }
 
+// A name that may be broken after its dots and underscores.
+const breakable = (text) => text.split(/(?<=[._])/).flatMap((part, k) => (k ? [html("wbr"), part] : [part]));
+
 // A line at the chart's left, with round numbers of bytes.
 function byteAxis(scale, low, high, left, right, count = 6) {
   return svg("g", { class: "axis" }, byteTicks(low, high, count).map((tick) => [
@@ -73,6 +76,9 @@ function onWidth(node, draw) {
   new ResizeObserver(update).observe(node);
   update();
 }
+
+// Readers who ask their system for less motion get none.
+const scrolls = () => (matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth");
 
 // A part that scrolls sideways where it is too wide, also by keyboard.
 const scrolling = (label, ...children) => html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, children);

@@ -76,7 +76,7 @@ function pick(name, { scroll = false } = {}) {
   if (row?.measured_staying_by_category) parts.promise.replaceChildren(promiseTable(row));
   compareWith(state.compared);
   history.replaceState(null, "", `#${encodeURIComponent(name)}`);
-  if (scroll) document.getElementById("timeline").scrollIntoView({ behavior: "smooth" });
+  if (scroll) document.getElementById("timeline").scrollIntoView({ behavior: scrolls() });
 }
 
 // Lays another row, of this study or the other one, over the chosen one; "" takes it away.
@@ -88,7 +88,7 @@ function compareWith(name, { scroll = false } = {}) {
   parts.losses?.show(state.row, state.compared);
   parts.compared.replaceChildren(...(compared ? [html("h3", {}, "Compared"), comparedTable(rowNamed(state.row), compared, [titleOf(state.row), titleOf(name)])] : []));
   parts.legend.replaceChildren(timelineLegend());
-  if (scroll) document.getElementById("timeline").scrollIntoView({ behavior: "smooth" });
+  if (scroll) document.getElementById("timeline").scrollIntoView({ behavior: scrolls() });
 }
 
 function timelineLegend() {
@@ -140,7 +140,7 @@ function timelineSection() {
   const compare = html("label", { class: "chooser" }, "Compare with ", (parts.compare = html("select", { id: "compare", onchange: (event) => compareWith(event.target.value) })));
   parts.search = new Search({ onFind: (buffer) => {
     parts.timeline.find(buffer);
-    if (buffer !== undefined) host.scrollIntoView({ block: "nearest", behavior: "smooth" });
+    if (buffer !== undefined) host.scrollIntoView({ block: "nearest", behavior: scrolls() });
   } });
   const zoom = html("div", { class: "segmented", role: "group", "aria-label": "Zoom" },
     html("button", { type: "button", title: "Zoom in", onclick: () => parts.timeline.zoom(0.5) }, "+"),

@@ -2,7 +2,7 @@
 class Search {
   constructor({ onFind }) {
     this.onFind = onFind;
-    this.input = html("input", { type: "search", id: "find", placeholder: "attn, matmul, gpt2.cpp:57, float32 (…", autocomplete: "off", spellcheck: "false",
+    this.input = html("input", { type: "search", id: "find", placeholder: "attn, matmul, gpt2.cpp:57", autocomplete: "off", spellcheck: "false",
       "aria-controls": "found", oninput: () => this.update(), onkeydown: (event) => this.key(event) });
     this.list = html("ul", { id: "found", class: "found", hidden: true, onkeydown: (event) => this.keyInList(event) });
     this.count = html("span", { class: "label", role: "status" });
