@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""One training step in PyTorch on the CPU, eager: the peer of `ebb train` for bench/steps.py.
+"""One training step in PyTorch on the CPU, eager or compiled: the peer of `ebb train` for bench/steps.py.
 
-usage: torch_step.py gpt2|resnet|bert THREADS STEPS     prints one JSON line: step_ms (median after 3), peak and idle RSS"""
+usage: torch_step.py gpt2|llama|resnet|bert THREADS STEPS [compile]   prints one JSON line: step_ms (median after 3), peak and idle RSS"""
 import json
 import resource
 import statistics
@@ -41,6 +41,48 @@ class Gpt2(nn.Module):
         return F.cross_entropy(F.linear(x, self.wte.weight).flatten(0, 1), targets.flatten())
 
 
+def rotated(x, angles):  # x (batch, heads, tokens, size), angles (tokens, size / 2)
+    a, b = x.chunk(2, -1)
+    return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, d, h, kv, hidden):
+        super().__init__()
+        self.h, self.kv, self.size = h, kv, d // h
+        self.n1, self.n2 = nn.RMSNorm(d), nn.RMSNorm(d)
+        self.q, self.k, self.v = (nn.Linear(d, n * self.size, bias=False) for n in (h, kv, kv))
+        self.o, self.gate, self.up = nn.Linear(d, d, bias=False), nn.Linear(d, hidden, bias=False), nn.Linear(d, hidden, bias=False)
+        self.down = nn.Linear(hidden, d, bias=False)
+
+    def forward(self, x, angles):
+        b, t, c = x.shape
+        y = self.n1(x)
+        q, k, v = (p(y).view(b, t, n, self.size).transpose(1, 2) for p, n in ((self.q, self.h), (self.k, self.kv), (self.v, self.kv)))
+        y = F.scaled_dot_product_attention(rotated(q, angles), rotated(k, angles), v, is_causal=True, enable_gqa=True)
+        x = x + self.o(y.transpose(1, 2).reshape(b, t, c))
+        y = self.n2(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+class Llama(nn.Module):
+    """4 blocks of width 256, 4 heads, 2 of keys, 704 neurons, context 256, vocabulary 5000."""
+
+    def __init__(self, v=5000, t=256, n=4, h=4, kv=2, d=256, hidden=704):
+        super().__init__()
+        self.wte, self.ln, self.head = nn.Embedding(v, d), nn.RMSNorm(d), nn.Linear(d, v, bias=False)
+        self.blocks = nn.ModuleList(LlamaBlock(d, h, kv, hidden) for _ in range(n))
+        size = d // h
+        angles = torch.outer(torch.arange(t), 10000.0 ** (-torch.arange(0, size, 2) / size))
+        self.register_buffer("angles", angles, persistent=False)
+
+    def forward(self, ids, targets):
+        x = self.wte(ids)
+        for block in self.blocks:
+            x = block(x, self.angles[: ids.shape[1]])
+        return F.cross_entropy(self.head(self.ln(x)).flatten(0, 1), targets.flatten())
+
+
 class BasicBlock(nn.Module):
     def __init__(self, i, o, stride):
         super().__init__()
@@ -69,8 +111,8 @@ def main():
     if kind == "bert":
         from transformers import BertConfig, BertForSequenceClassification
     idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if kind == "gpt2":
-        model, data = Gpt2(), (torch.randint(0, 5000, (8, 256)), torch.randint(0, 5000, (8, 256)))
+    if kind in ("gpt2", "llama"):
+        model, data = Gpt2() if kind == "gpt2" else Llama(), (torch.randint(0, 5000, (8, 256)), torch.randint(0, 5000, (8, 256)))
         loss, optimizer = (lambda: model(*data)), torch.optim.AdamW(model.parameters(), lr=3e-4)
     elif kind == "resnet":
         model, data = resnet32(), (torch.randn(64, 3, 32, 32), torch.randint(0, 10, (64,)))
@@ -81,6 +123,8 @@ def main():
         ids, labels, mask = torch.randint(0, 30522, (8, 128)), torch.randint(0, 4, (8,)), torch.ones(8, 128, dtype=torch.long)
         loss = lambda: model(input_ids=ids, attention_mask=mask, labels=labels).loss
         optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5)
+    if "compile" in sys.argv[4:]:
+        loss = torch.compile(loss)
     times = []
     for _ in range(steps):
         begin = time.perf_counter()

@@ -309,6 +309,8 @@ TEST(Adapters, WhatIsNotSupportedIsRefusedByField) {
   AdapterCopy().set("bias", "all").refused({"bias", "all"});
   AdapterCopy().set("modules_to_save", {"lm_head"}).refused({"modules_to_save"});
   AdapterCopy().set("rank_pattern", {{"q_proj", 2}}).refused({"rank_pattern"});
+  for (const char* start : {"pissa", "pissa_niter_4", "olora", "loftq", "corda", "lora_ga"})
+    AdapterCopy().set("init_lora_weights", start).refused({"init_lora_weights", start});
   AdapterCopy().set("r", 5).refused({"lora_A.weight", "(4, 16)", "(5, 16)"});
   AdapterCopy().set("r", -1).refused({"\"r\""});
   AdapterCopy().set("a_new_field", 1).refused({"a_new_field"});
@@ -325,6 +327,53 @@ TEST(Adapters, WhatIsNotSupportedIsRefusedByField) {
   copy.refused({"lora_A"});
   with("something.else");
   copy.refused({"something.else", "form"});
+}
+
+// The names of transformers, where those of the parameters are others.
+TEST(Adapters, HaveTheNamesOfTheFamily) {
+  const TemporaryFolder place;
+  const fs::path families = fs::path(EBB_GOLDEN_FOLDER) / "families";
+  struct Row {
+    std::string model, layer, written, target;
+  };
+  for (const Row& row :
+       {Row{"distilbert", "query", "distilbert.transformer.layer.1.attention.q_lin", "q_lin"},
+        Row{"distilbert", "bert.pooler.dense", "pre_classifier", "pre_classifier"},
+        Row{"roberta", "value", "roberta.encoder.layer.0.attention.self.value", "value"},
+        Row{"gpt_neox", "up_proj", "gpt_neox.layers.1.mlp.dense_h_to_4h", "dense_h_to_4h"},
+        Row{"qwen3", "q_proj", "model.layers.1.self_attn.q_proj", "q_proj"}}) {
+    io::ModelFolder folder = io::open_folder(families / row.model, device::cpu, f32);
+    folder.load();
+    nn::adapt(*folder.module,
+              {.lora = nn::LoraOptions{.rank = 2, .alpha = 5.0}, .modules = {row.layer}});
+    const fs::path to = place / row.model;
+    io::save_adapter(*folder.module, to, "base");
+    const io::SafetensorsFile file(to / "adapter_model.safetensors");
+    EXPECT_TRUE(file.entries().contains("base_model.model." + row.written + ".lora_A.weight"))
+        << row.model << " has " << file.entries().begin()->first;
+    EXPECT_EQ(read_json(to / "adapter_config.json").at("target_modules"),
+              nlohmann::json({row.target}));
+    io::ModelFolder again = io::open_folder(families / row.model, device::cpu, f32);
+    again.load();
+    io::load_adapter(to, *again.module);
+    EXPECT_EQ(nn::adapted_layers(*again.module).size(), nn::adapted_layers(*folder.module).size());
+  }
+}
+
+// Before anything is trained: an adapter's folder would not hold what the result needs.
+TEST(Adapters, WhatTheFormatCannotHoldIsRefused) {
+  const fs::path families = fs::path(EBB_GOLDEN_FOLDER) / "families";
+  const auto with_adapters = [&](const char* model, const char* layer, io::EncoderHead head) {
+    io::ModelFolder folder = io::open_folder(families / model, device::cpu, f32, head);
+    nn::adapt(*folder.module, {.lora = nn::LoraOptions{.rank = 2}, .modules = {layer}});
+    io::check_adapters(*folder.module);
+  };
+  with_adapters("roberta", "query", io::EncoderHead::classifier);
+  with_adapters("gpt_neox", "up_proj", io::EncoderHead::classifier);
+  expect_error([&] { with_adapters("gpt_neox", "q_proj", io::EncoderHead::classifier); },
+               {"q_proj", "query_key_value", "--merge"});
+  expect_error([&] { with_adapters("roberta", "query", io::EncoderHead::masked_lm); },
+               {"cls.predictions", "random", "--merge"});
 }
 
 // Rank-stabilised adapters count alpha / √rank times.

@@ -107,6 +107,16 @@ TEST(CommandLineAdapters, OptionsWithoutEffectAreErrors) {
   expect_usage_error("plan --workload llama --merge --lora 2", "--merge");
   expect_usage_error(model + " --lora 2 --base int3", "int3");
   expect_failure(model + " --lora 2 --lora-modules c_attn", 1, "no linear layer fits \"c_attn\"");
+  const std::string tokens = " --data " + (models / "tokens.bin").string() + " --sequence 8";
+  expect_usage_error("train --model " + (models / "llama").string() + tokens + " --lora 2 --merge",
+                     "there is no --save");
+  // What PEFT's format has no place for is told before training.
+  const std::string neox = "train --model " + (models / "../families/gpt_neox").string() + tokens +
+                           " --lora 2 --eval-batches 0 --steps 1 --save " +
+                           (folder / "made").string();
+  expect_failure(neox, 1, "query_key_value");
+  EXPECT_FALSE(std::filesystem::exists(folder / "made"));
+  EXPECT_EQ(run(neox + " --merge").code, 0);
 }
 
 }  // namespace

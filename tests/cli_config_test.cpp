@@ -80,7 +80,8 @@ TEST(Config, WhatIsPrintedIsWhatIsUsed) {
   for (const char* part : {"workload = \"mlp\"\n", "hidden = 200\n", "layers = 2\n", "batch = 64\n",
                            "precision = \"fp32\"\n", "steps = 100\n", "seed = 0\n", "\n# budget: "})
     EXPECT_NE(text.find(part), std::string::npos) << part << text;
-  EXPECT_EQ(text.find("heads"), std::string::npos) << text;    // of other workloads
+  EXPECT_EQ(text.find("\nheads"), std::string::npos) << text;  // of other workloads
+  EXPECT_EQ(text.find("\n# heads"), std::string::npos) << text;
   EXPECT_EQ(text.find("[levels"), std::string::npos) << text;  // of several levels
 }
 
@@ -92,7 +93,9 @@ std::string adapter_run() {
 }
 
 TEST(Config, HoldsAdapters) {
-  const std::string text = printed(adapter_run() + " --base nf4 --lora-dropout 0.5 --merge");
+  const std::string text =
+      printed(adapter_run() + " --base nf4 --lora-dropout 0.5 --merge --save " +
+              (folder() / "saved").string());
   for (const char* part :
        {"lora = 2\n", "lora-alpha = 4", "lora-dropout = 0.5\n", "base = \"nf4\"\n",
         "lora-modules = [\"q_proj\", \"k_proj\"]\n", "merge = true\n", "\n# adapter: "})
@@ -185,6 +188,13 @@ TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
                                             {"sparsity-until", "9"},
                                             {"sparsity-every", "3"},
                                             {"sparsity-masks", "."},
+                                            {"prune", "0.5"},
+                                            {"prune-schedule", "constant"},
+                                            {"prune-from", "2"},
+                                            {"prune-until", "9"},
+                                            {"prune-every", "3"},
+                                            {"prune-structure", "heads"},
+                                            {"prune-multiple", "8"},
                                             {"device", "nowhere"},
                                             {"steps", "7"},
                                             {"epochs", "2"},
@@ -336,6 +346,9 @@ TEST(Config, OneFileServesAllVerbs) {
   const std::string out = " --out '" + (folder() / "out").string() + "'";
   EXPECT_EQ(run("profile --steps 1 --config " + file + out).code, 0);
   EXPECT_EQ(run("frontier --points 2 --config " + file + out).code, 0);
+  const std::string pruning = config(text + "prune = 0.3\nprune-until = 9\n", "prune.toml");
+  EXPECT_EQ(run("frontier --points 2 --config " + pruning + out).code, 0);
+  EXPECT_EQ(run("plan --config " + pruning).code, 0);
   for (const char* verb : {"plan", "fit", "profile", "frontier"})
     expect_usage_error(std::string(verb) + " --config " + config("budget = 1000\nlrr = 1"),
                        ":2: there is no key \"lrr\"");

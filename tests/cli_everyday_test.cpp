@@ -23,6 +23,13 @@ Json result_of(const std::string& arguments) {
   return Json::parse(outcome.output, nullptr, false);
 }
 
+// What a page was given.
+Json page_data(const fs::path& page) {
+  const std::string text = contents(page), begin = "id=\"data\">", end = "</script>";
+  const std::size_t at = text.find(begin) + begin.size();
+  return Json::parse(text.substr(at, text.find(end, at) - at), nullptr, false);
+}
+
 const std::string tiny = "train --workload mlp --hidden 8 --batch 16 --threads 1 ";
 
 // --- Errors
@@ -41,6 +48,15 @@ TEST(Everyday, NumbersAreToldInWords) {
   expect_usage_error("profile --steps 0", "from 1 to 10000");
   expect_usage_error("info --threads 0", "from 1 to 4096");
   expect_usage_error("train --warmup -1", "at least 0");
+  expect_usage_error("train --workload reweight --classifier.unroll 0", "at least 1");
+  expect_usage_error("train --workload reweight --classifier.accumulate 0", "at least 1");
+  // What was typed is not repeated in full.
+  const std::string digits(309, '9');
+  for (const char* option : {"--steps ", "--lr 0", "--budget ", "--recompute ", "--workload "}) {
+    const Outcome outcome = run("train " + (option + digits));
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_LT(outcome.output.size(), 330u) << outcome.output;
+  }
 }
 
 TEST(Everyday, MistypedWordsAreToldWhatIsNear) {
@@ -48,6 +64,9 @@ TEST(Everyday, MistypedWordsAreToldWhatIsNear) {
                      "there is no option --stpes of ebb train; did you mean --steps?");
   expect_usage_error("plan --worklod lm", "did you mean --workload?");
   expect_usage_error("trian", "did you mean train?");
+  expect_usage_error("hepl", "did you mean help?");
+  // Before what is missing because of it.
+  expect_usage_error("fit --bugdet 1GiB", "did you mean --budget?");
   expect_usage_error("train --workload gtp2", "did you mean gpt2?");
   expect_usage_error("train --optimizer adma", "did you mean adam");
   expect_usage_error("train --precision bf61", "did you mean bf16?");
@@ -75,6 +94,10 @@ TEST(Everyday, MistypedWordsAreToldWhatIsNear) {
 TEST(Everyday, AnOptionWithoutItsValueAndAFileThatIsNotThere) {
   expect_usage_error("train --workload", "--workload needs a value, one of lm, gpt2, ");
   expect_usage_error("train --log", "--log needs a value: DIR");
+  expect_usage_error("train --batch 8 --batch 4", "--batch is given 2 times; give it once");
+  expect_usage_error("compare", "ebb compare needs RUN: Folders that ebb train --log has written");
+  expect_usage_error("completion", "ebb completion needs ");
+  expect_usage_error("fit --workload mlp", "ebb fit needs --budget SIZE: Bytes");
   const TemporaryFolder folder;
   const std::string none = (folder / "none").string(), here = folder.path().string();
   expect_usage_error("train --data " + none, "--data: there is no file or folder " + none);
@@ -128,6 +151,11 @@ TEST(Everyday, CompletionKnowsVerbsOptionsAndValues) {
   EXPECT_NE(completed("ebb train --ep").find("--epochs"), std::string::npos);
   EXPECT_EQ(completed("ebb train --workload gp"), "gpt2\n");
   EXPECT_EQ(completed("ebb train --schedule c"), "constant cosine\n");
+  EXPECT_EQ(completed("ebb train --precision b"), "bf16\n");
+  EXPECT_EQ(completed("ebb plan --recompute se"), "segment=all selective\n");
+  EXPECT_EQ(completed("ebb train --optimizer adamw8"), "adamw8bit\n");
+  EXPECT_EQ(completed("ebb train --workload reweight --classifier.method n"), "neumann\n");
+  EXPECT_EQ(completed("ebb fit --budget l"), "\n");
   for (const char* shell : {"zsh", "fish"})
     EXPECT_NE(run(std::string("completion ") + shell).output.find("eval-every"), std::string::npos);
   // A flag takes no value.
@@ -210,6 +238,30 @@ TEST(Everyday, RunsEndWithoutProgressAndKeepTheBest) {
   expect_usage_error(tiny + "--eval-every 2 --eval-batches 0", "--eval-batches 0");
 }
 
+// The weights of the lowest test loss are those that are saved, not those of the last step.
+TEST(Everyday, TheBestModelIsSaved) {
+  const TemporaryFolder folder;
+  const auto train = [&](const std::string& name, const std::string& options) {
+    const std::string to = (folder / name).string();
+    return result_of(
+        "train --workload gpt2 --layers 1 --width 8 --heads 1 --sequence 8 --vocabulary 16 "
+        "--batch 2 --threads 1 --lr 2 --eval-batches 1 --save " +
+        to + "/model " + options);
+  };
+  const std::string run = " --checkpoint " + (folder / "best/run").string();
+  const Json best = train("best", "--steps 12 --eval-every 2 --keep-best" + run);
+  const std::int64_t step = best["best_step"];
+  ASSERT_LT(step, 12) << "such a rate makes losses rise";
+  EXPECT_EQ(best["saved_step"], step);
+  train("until", "--steps " + std::to_string(step));
+  train("last", "--steps 12");
+  const auto weights = [&](const std::string& name) {
+    return contents(folder / name / "model/model.safetensors");
+  };
+  EXPECT_EQ(weights("best"), weights("until"));
+  EXPECT_NE(weights("best"), weights("last"));
+}
+
 TEST(Everyday, RunsSideBySide) {
   const TemporaryFolder folder;
   const auto train = [&](const std::string& name, const std::string& options) {
@@ -226,11 +278,21 @@ TEST(Everyday, RunsSideBySide) {
   EXPECT_EQ(compared[0]["planned_peak_bytes"], a["planned_peak_bytes"]);
   const std::string table = run("compare " + both).output;
   EXPECT_NE(table.find("last loss"), std::string::npos) << table;
-  const std::string page = contents(folder / "a/summary.html");
-  for (const char* part : {"<svg", "Learning rate", "peak, planned", "class=\"curve test\""})
-    EXPECT_NE(page.find(part), std::string::npos) << part;
+  // The rate is all that differs.
+  EXPECT_EQ(compared[1]["differing_options"], Json({{"lr", 0.01}}));
+  EXPECT_NE(table.find("--lr"), std::string::npos) << table;
+  EXPECT_EQ(table.find("--batch"), std::string::npos) << table;
+  const Json page = page_data(folder / "a/summary.html");
+  ASSERT_EQ(page["runs"].size(), 1u);
+  const Json& curves = page["runs"][0]["curves"];
+  EXPECT_EQ(curves["loss"]["steps"], Json({1, 2, 3, 4}));
+  EXPECT_EQ(curves["loss"]["values"], a["losses"]);
+  EXPECT_EQ(curves["test_loss"]["steps"], Json({2, 4}));
+  EXPECT_EQ(curves["rate"]["values"].size(), 4u);
+  EXPECT_EQ(curves["step_ms"]["seconds"].size(), 4u);
+  EXPECT_EQ(page["runs"][0]["peak_by_category"], a["peak_by_category"]);
   ASSERT_EQ(run("compare " + both + " --page " + (folder / "both.html").string()).code, 0);
-  EXPECT_NE(contents(folder / "both.html").find("swatch"), std::string::npos);
+  EXPECT_EQ(page_data(folder / "both.html")["runs"].size(), 2u);
   // A run that is still going on has a log, and no more.
   fs::remove(folder / "b/run.json");
   EXPECT_EQ(result_of("compare " + both)[1]["over"], false);
@@ -243,11 +305,24 @@ TEST(Everyday, ReweightTellsEveryClassAndItsBaseline) {
   const std::string reweight =
       "train --workload reweight --hidden 8 --batch 20 --meta 100 --steps 5 --eval-batches 4 "
       "--threads 1 ";
-  const Json weighted = result_of(reweight), plain = result_of(reweight + "--unweighted");
+  const TemporaryFolder folder;
+  const std::string logs = (folder / "weighted").string() + " " + (folder / "plain").string();
+  const Json weighted = result_of(reweight + "--log " + (folder / "weighted").string()),
+             plain = result_of(reweight + "--unweighted --log " + (folder / "plain").string());
   ASSERT_EQ(weighted["eval_accuracy_by_class"].size(), 10u);
   EXPECT_EQ(plain["eval_accuracy_by_class"].size(), 10u);
   EXPECT_NE(weighted["losses"], plain["losses"]);
   EXPECT_EQ(plain["levels"].size(), 1u);
+  // Side by side, class by class; the losses and rates of each level are on the page.
+  const Json compared = result_of("compare " + logs);
+  EXPECT_EQ(compared[0]["test_accuracy_by_class"], weighted["eval_accuracy_by_class"]);
+  EXPECT_EQ(compared[1]["differing_options"]["unweighted"], true);
+  EXPECT_NE(run("compare " + logs).output.find("accuracy, class 9"), std::string::npos);
+  const Json page = page_data(folder / "weighted/summary.html")["runs"][0];
+  EXPECT_EQ(page["accuracy_by_class"], weighted["eval_accuracy_by_class"]);
+  EXPECT_EQ(page["by_frequency"], true);
+  for (const char* tag : {"loss", "rate", "reweight/loss", "reweight/rate"})
+    EXPECT_TRUE(page["curves"].contains(tag)) << tag;
   expect_usage_error(reweight + "--unweighted --reweight.lr 1", "unweighted");
   expect_usage_error(tiny + "--unweighted", "reweight");
 }

@@ -204,6 +204,27 @@ TEST_F(FineTuning, EvaluationKeepsABudget) {
   EXPECT_LE(less["planned_peak_bytes"], 200 << 10);
   EXPECT_NEAR(free["loss"].get<double>(), less["loss"].get<double>(), 1e-5);
   expect_failure(evaluate + " --budget 2KiB", 1, "one row at a time");
+  expect_usage_error(evaluate + " --budget 1MiB --base int8 --calibrate " + text.string(),
+                     "--calibrate");
+}
+
+// Texts of unequal length: the test loss is the mean over all their tokens, in whatever parts they
+// are judged, as ebb eval has it.
+TEST_F(FineTuning, TestLossesAreMeansOverTargets) {
+  std::string train, test;
+  for (int i = 0; i < 8; ++i) train += "{\"text\": \"some text to train on\"}\n";
+  for (const char* text : {"an", "thou art lovely", "of", "the darling bu", "so long", "it"})
+    test += Json{{"text", text}}.dump() + "\n";
+  fs::create_directory(place_ / "data");
+  file("data/train.jsonl", train);
+  const fs::path texts = file("data/test.jsonl", test), model = folder("gpt2");
+  const double whole =
+      json_of("eval --batch 4 --model " + model.string() + " --text " + texts.string())["loss"];
+  for (const char* batch : {"1", "2", "3", "6"}) {
+    const Json trained = json_of("train --lr 0 --steps 1 --eval-batches 100 --batch " +
+                                 std::string(batch) + in(model, place_ / "data"));
+    EXPECT_NEAR(trained["eval_loss"].get<double>(), whole, 1e-6) << batch;
+  }
 }
 
 TEST_F(FineTuning, WrongUseIsToldPlainly) {

@@ -1,6 +1,7 @@
 // What `ebb train` leaves behind when something goes wrong: outputs that fail, signals, errors in
 // the middle, losses that are not finite.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -53,6 +54,31 @@ TEST(CommandLineOutputs, AreTriedBeforeTheFirstStep) {
   EXPECT_EQ(full.code, 1);
   EXPECT_NE(full.output.find("are free, but checkpoints need 43.72 TiB"), std::string::npos)
       << full.output;
+  const Outcome wide =
+      run("train --workload gpt2 --layers 2 --width 1048576 --heads 2 --vocabulary 30 --sequence 8 "
+          "--batch 1 --steps 1 --overcommit --save " +
+          (folder / "model").string());
+  EXPECT_EQ(wide.code, 1);
+  EXPECT_NE(wide.output.find("are free, but the model needs"), std::string::npos) << wide.output;
+}
+
+// `ulimit -f` is a full disk to the program: a checkpoint that fails does not end training.
+TEST(CommandLineOutputs, ALimitOfFileSizesIsAnError) {
+  const TemporaryFolder folder;
+  rlimit limits{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limits), 0);
+  const rlim_t before = limits.rlim_cur;
+  limits.rlim_cur = 4096;  // the program inherits it
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limits), 0);
+  const Outcome outcome =
+      run(tiny + "--steps 4 --checkpoint-every 1 --checkpoint " + (folder / "run").string());
+  limits.rlim_cur = before;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limits), 0);
+  EXPECT_EQ(outcome.code, 1) << outcome.output;
+  EXPECT_NE(outcome.output.find("a checkpoint failed, training goes on"), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("step 4/4"), std::string::npos) << outcome.output;
+  EXPECT_TRUE(fs::is_empty(folder / "run")) << outcome.output;
 }
 
 TEST(CommandLineOutputs, AFailingLogDoesNotEndTraining) {
@@ -102,6 +128,20 @@ TEST(CommandLineOutputs, SignalsKeepTheLastWholeStep) {
   }
 }
 
+// After the last step nothing takes the model from --save: neither a request to stop nor an error
+// of the evaluation, which comes first.
+TEST(CommandLineOutputs, ATrainedModelIsSavedWhateverEvaluationDoes) {
+  const TemporaryFolder folder;
+  const std::string save = (folder / "model").string(), log = (folder / "log").string();
+  const Outcome outcome = run(
+      "train --workload gpt2 --layers 1 --width 32 --heads 2 --sequence 16 --vocabulary 50 "
+      "--batch 2 --steps 1 --eval-batches 100000 --log " +
+      log + " --save " + save + " 2>&1 & p=$!; while ! grep -q step_ms " + log +
+      "/log.jsonl 2>/dev/null; do sleep 0.02; done; sleep 0.3; kill -TERM $p; wait $p; exit $?");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_TRUE(std::filesystem::exists(folder / "model/model.safetensors")) << outcome.output;
+}
+
 TEST(CommandLineOutputs, ALossThatIsNotFiniteStopsTheRun) {
   const TemporaryFolder folder;
   const std::string at = (folder / "run").string(),
@@ -117,6 +157,13 @@ TEST(CommandLineOutputs, ALossThatIsNotFiniteStopsTheRun) {
   }
   EXPECT_EQ(run(wild + "--on-nan ignore").code, 0);
   EXPECT_EQ(run(wild + "--on-nan skip").code, 0);
+  // An update that makes weights infinite leaves nothing to skip to.
+  const Outcome lost =
+      run("train --workload gpt2 --layers 1 --width 32 --heads 2 --sequence 16 --vocabulary 50 "
+          "--batch 4 --eval-batches 0 --steps 1000000 --lr 1e38 --on-nan skip");
+  EXPECT_EQ(lost.code, 1);
+  EXPECT_NE(lost.output.find("every later step would be skipped"), std::string::npos)
+      << lost.output;
   const Outcome levels =
       run("train --workload reweight --batch 4 --hidden 8 --eval-batches 0 "
           "--steps 12 --classifier.lr 1e30");

@@ -49,6 +49,16 @@ TEST_F(CliTokenize, TokensMayHaveTwoBytesAndSpecialTokens) {
   EXPECT_EQ(contents(folder / "t.bin"), "\x2c\x01\x01\0\x02\x01\0\0\x2d\x01"s);
 }
 
+TEST_F(CliTokenize, CompressedTextIsUnpackedAndJsonRefused) {
+  const Outcome packed = run("info >/dev/null; gzip -k " + text);
+  ASSERT_EQ(packed.code, 0) << packed.output;
+  const Outcome done = run("tokenize " + options("t.bin") + text + ".gz --json");
+  ASSERT_EQ(done.code, 0) << done.output;
+  EXPECT_EQ(nlohmann::json::parse(lines(done.output).back()).at("tokens"), 3);
+  const std::string json = folder.write("a.jsonl", "{\"text\": \"to be\"}\n").string();
+  expect_usage_error("tokenize " + options("u.bin") + json, "its lines are JSON");
+}
+
 TEST_F(CliTokenize, ErrorsLeaveNoFile) {
   const std::string bad = folder.write("bad.txt", "to \xff").string();
   expect_failure("tokenize " + options("t.bin") + text + " " + bad, 1,

@@ -108,6 +108,15 @@ TEST(CommandLineTrain, SavesFoldersThatEvalReads) {
   EXPECT_NEAR(
       result_of("eval --batch 5 --model " + model + " --tokens " + tokens)["loss"].get<double>(),
       r["loss"].get<double>(), 1e-5);
+  // Keys and values in 8 bits change the loss a little, whatever the batch is.
+  const auto rounded = [&](const std::string& options) {
+    return result_of("eval --cache-bits 8 --model " + model + " --tokens " + tokens +
+                     options)["loss"]
+        .get<double>();
+  };
+  EXPECT_NE(rounded(""), r["loss"].get<double>());
+  EXPECT_NEAR(rounded(""), r["loss"].get<double>(), 0.01);
+  EXPECT_NEAR(rounded(" --batch 5"), rounded(""), 1e-5);
   expect_usage_error("train --workload mlp --steps 1 --save " + model, "no Hugging Face form");
 }
 

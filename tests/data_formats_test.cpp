@@ -14,6 +14,7 @@
 #include "ebb/data/text.h"
 #include "ebb/error.h"
 #include "ebb/text/tokenizer.h"
+#include "ebb/workloads/multilevel.h"
 #include "ebb/workloads/workload.h"
 #include "support/nanogpt_meta.h"
 #include "support/temporary_folder.h"
@@ -347,11 +348,42 @@ TEST(ImageFolders, TrainAClassifier) {
   EXPECT_EQ(task->train->size(), 18);  // every tenth of a class is held out
   EXPECT_EQ(task->test->size(), 2);
   EXPECT_EQ(task->train->types(1)[0].shape, (Shape{1, 3, 8, 8}));
-  EXPECT_NE(task->train_part.source.find("2 classes, scaled to 8 × 8"), std::string::npos);
+  EXPECT_NE(task->train_part.source.find("2 classes (dark, light), scaled to 8 × 8"),
+            std::string::npos);
   fs::remove(folder / "dark/9.png"), fs::remove(folder / "light/9.png");
   expect_error([&] { make_workload(options); }, {"one image in ten", "test/"});
   options.data.reset();
   expect_error([&] { make_workload(options); }, {"image_size", "PNG and JPEG"});
+}
+
+// A folder that is long-tailed of itself loses no item but those of the balanced set.
+TEST(ImageFolders, AreReweightedAsTheyAre) {
+  const TemporaryFolder folder;
+  const std::vector<std::pair<std::string, int>> classes{{"ants", 40}, {"bees", 10}, {"cows", 20}};
+  for (const auto& [name, count] : classes) {
+    fs::create_directories(folder / name);
+    for (int i = 0; i < count; ++i)
+      write_png(folder / name / (std::to_string(i) + ".png"), 4, 4,
+                std::vector<std::uint8_t>(64, static_cast<std::uint8_t>(100 + i)));
+  }
+  workloads::MultilevelOptions options;
+  options.common.name = "reweight", options.common.data = folder.path();
+  options.common.image_size = 4, options.common.batch = 3, options.common.hidden = 4;
+  const auto made = workloads::make_multilevel(options);
+  // One in ten of each class is for testing; of the rarest, 9 are left: 1 of each is for the
+  // balanced set.
+  EXPECT_EQ(made->parts.at("test").items, 4 + 1 + 2);
+  EXPECT_EQ(made->parts.at("meta").items, 3);
+  EXPECT_EQ(made->parts.at("train").items, 36 + 9 + 18 - 3);
+  EXPECT_EQ(made->classes(), 3);
+  EXPECT_NE(made->parts.at("train").source.find("ants, bees, cows"), std::string::npos);
+  EXPECT_FALSE(made->settings.imbalance.has_value());
+  EXPECT_EQ(made->settings.meta, 3);
+  EXPECT_EQ(made->settings.common.image_size, 4);
+  options.imbalance = 4.0;  // now it is made long-tailed: 20 items, then half and a quarter as many
+  const auto tail = workloads::make_multilevel(options);
+  EXPECT_EQ(tail->parts.at("train").items, 20 + 8 + 5);
+  EXPECT_EQ(tail->settings.imbalance, 4.0);
 }
 
 TEST(ImageFolders, DamagedFilesAreErrorsThatNameThem) {

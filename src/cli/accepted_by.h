@@ -5,9 +5,19 @@
 #include <vector>
 
 #include "cli/did_you_mean.h"
+#include "cli/numbers.h"
 #include "ebb/error.h"
 
 namespace ebb::cli {
+
+// The message of an error, with a long text that it quotes made shorter.
+inline std::string quoting(std::string message, const std::string& text) {
+  const std::string brief = shortened(text);
+  if (brief.size() >= text.size()) return message;
+  for (std::size_t at = message.find(text); at != std::string::npos; at = message.find(text))
+    message.replace(at, text.size(), brief);
+  return message;
+}
 
 // A check for CLI11 that gives the library's own message.
 template <class Parse>
@@ -17,7 +27,7 @@ auto accepted_by(const Parse& parse) {
       parse(text);
       return {};
     } catch (const Error& error) {
-      return error.what();
+      return quoting(error.what(), text);
     }
   };
 }
@@ -31,7 +41,7 @@ auto accepted_by(const Parse& parse, const Names& names) {
       parse(text);
       return {};
     } catch (const Error& error) {
-      return error.what() + did_you_mean(text, known);
+      return quoting(error.what(), text) + did_you_mean(text, known);
     }
   };
 }

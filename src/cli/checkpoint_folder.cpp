@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 
 #include "ebb/error.h"
 #include "ebb/io/checkpoint.h"
@@ -53,7 +54,20 @@ double loss_of(const fs::path& file) {
   return std::numeric_limits<double>::infinity();
 }
 
+// Nothing for a file system that does not tell.
+std::optional<Bytes> free_space(const fs::path& folder) {
+  struct statvfs disk {};
+  if (statvfs(folder.c_str(), &disk) != 0) return {};
+  return Bytes{static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize)};
+}
+
 }  // namespace
+
+void require_space(const fs::path& folder, Bytes needed) {
+  if (const auto free = free_space(folder); free && *free < needed)
+    throw FileError(fmt::format("{}: {} are free, but the model needs {}", folder.string(),
+                                to_string(*free), to_string(needed)));
+}
 
 bool CheckpointFolder::holds_a_run() const {
   std::error_code error;
@@ -96,8 +110,8 @@ void CheckpointFolder::remove_old() const {
 }
 
 void CheckpointFolder::require_space(Bytes checkpoint, std::int64_t writes) const {
-  struct statvfs disk {};
-  if (statvfs(folder_.c_str(), &disk) != 0) return;  // a file system that does not tell
+  const std::optional<Bytes> free = free_space(folder_);
+  if (!free) return;
   // At the fullest moment one more is there than is kept, and the best.
   const std::int64_t own = std::min(writes, keep_ + (keep_ > 1 ? 2 : 1)),
                      files = own + (best_ == Best::of_test ? 2 : 0);
@@ -107,12 +121,11 @@ void CheckpointFolder::require_space(Bytes checkpoint, std::int64_t writes) cons
     there += static_cast<std::int64_t>(fs::file_size(file, error));
   if (there == 0 && fs::is_regular_file(newest(), error))
     there = static_cast<std::int64_t>(fs::file_size(newest(), error));
-  const Bytes needed{std::max(checkpoint.count, files * checkpoint.count - there)},
-      free{static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize)};
-  if (free < needed)
+  const Bytes needed{std::max(checkpoint.count, files * checkpoint.count - there)};
+  if (*free < needed)
     throw FileError(fmt::format(
         "{}: {} are free, but checkpoints need {}: {} of {} at the fullest moment",
-        folder_.string(), to_string(free), to_string(needed), files, to_string(checkpoint)));
+        folder_.string(), to_string(*free), to_string(needed), files, to_string(checkpoint)));
 }
 
 }  // namespace ebb::cli

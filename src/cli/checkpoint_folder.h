@@ -18,6 +18,9 @@
 
 namespace ebb::cli {
 
+// An error if the file system of a folder has less free space than this.
+void require_space(const std::filesystem::path& folder, Bytes needed);
+
 class CheckpointFolder {
  public:
   // Whose loss decides which is the best.

@@ -6,7 +6,11 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "cli/accepted_by.h"
 #include "cli/verb.h"
+#include "ebb/mlo/config.h"
+#include "ebb/optim/by_name.h"
+#include "ebb/passes.h"
 
 namespace ebb::cli {
 namespace {
@@ -46,14 +50,37 @@ std::string plain(const std::string& text) {
   return result;
 }
 
+// The names that an option takes where the library's own parser reads it. Its name may have that of
+// a level before it: "--classifier.method".
+std::vector<std::string> known_values(const std::string& verb, const std::string& name) {
+  const auto texts = [](const auto& names) {
+    return std::vector<std::string>(std::begin(names), std::end(names));
+  };
+  const std::string last = name.substr(name.rfind('.') + 1);
+  if (last == "precision" && verb != "eval" && verb != "generate") return precision_names();
+  if (last == "recompute") return recompute_names();
+  if (last == "optimizer") return texts(optim::names());
+  if (last == "method") return texts(mlo::method_names());
+  if (last == "without") return texts(all_pass_names());
+  if (last == "device") return {"cpu", "cuda"};
+  if (last == "budget" && name == last && verb != "fit" && verb != "generate") return {"least"};
+  if (last == "accumulate" && name == last) return {"auto"};
+  if (last == "resume" && verb == "train") return {"auto"};
+  return {};
+}
+
 std::vector<VerbChoices> choices(const CLI::App& program) {
   std::vector<VerbChoices> all;
   for (const CLI::App* app : program.get_subcommands([](const CLI::App*) { return true; })) {
     VerbChoices verb{app->get_name(), plain(app->get_description()), {}};
     for (const CLI::Option* option : app->get_options())
-      for (const std::string& name : option->get_lnames())
-        verb.options.push_back({"--" + name, plain(option->get_description()),
-                                listed(option->get_type_name()), option->get_expected_min() > 0});
+      for (const std::string& name : option->get_lnames()) {
+        const bool takes_value = option->get_expected_min() > 0;
+        std::vector<std::string> values = listed(option->get_type_name());
+        if (values.empty() && takes_value) values = known_values(verb.name, name);
+        verb.options.push_back(
+            {"--" + name, plain(option->get_description()), std::move(values), takes_value});
+      }
     all.push_back(std::move(verb));
   }
   return all;

@@ -18,7 +18,9 @@
 #include "ebb/io/adapter.h"
 #include "ebb/io/hugging_face.h"
 #include "ebb/nn/adapt.h"
+#include "ebb/nn/decode_scope.h"
 #include "ebb/train/eval_step.h"
+#include "io/hugging_face/packed.h"
 #include "workloads/accuracy.h"
 #include "workloads/folder_text.h"
 
@@ -66,30 +68,43 @@ class Eval : public Verb {
                "default: plain rounding")
         .existing_file()
         .needs("--base");
+    add_option(app, "--save", save_,
+               "With --base: write the packed model as a folder, which only ebb reads")
+        .needs("--base")
+        .type_name("DIR");
+    add_option(app, "--cache-bits", cache_bits_,
+               "Round keys and values to 8 bits, as ebb generate --cache-bits 8 stores them")
+        .one_of({"8"});
     add_option(app, "--adapter", adapter_, "A folder of an adapter in PEFT's format")
         .existing_folder()
         .type_name("DIR");
     add_option(app, "--budget", budget_,
                "Memory that weights and evaluation may take, such as 2GiB; the batch is made "
-               "smaller if it has to be")
+               "smaller if it has to be. Calibrating is not planned, so not with --calibrate")
+        .excludes("--calibrate")
         .type_name("SIZE");
     add_overcommit_option(app, overcommit_);
   }
 
   int run() override {
+    std::error_code ignored;
+    if (save_ && fs::equivalent(model_, *save_, ignored))
+      throw UsageError("--save must name another folder than --model");
+    if (save_ && adapter_)
+      throw UsageError("--save writes weights without adapters: leave out --adapter");
     if (text_.empty() && tokens_.empty())
       throw UsageError("eval needs --text FILE or --tokens FILE");
     const bool labelled = text_.empty() || workloads::has_labels(text_);
     folder_ = io::open_folder(model_, device::cpu, f32,
                               labelled ? io::EncoderHead::classifier : io::EncoderHead::masked_lm);
+    if (cache_bits_ && !folder_.lm)
+      throw UsageError("--cache-bits is for models that predict the next token: GPT-2 and Llama");
     if (calibrate_)
       pack_calibrated();
     else if (base_)
       nn::adapt(*folder_.module, {.base = low_bits_by_name(*base_)});
-    if (adapter_)
-      io::load_adapter(*adapter_, *folder_.module);
-    else
-      require_trained_head();
+    require_trained_head();
+    if (adapter_) io::load_adapter(*adapter_, *folder_.module);
     if (!folder_.lm && !tokens_.empty())
       throw FileError(fmt::format(
           "{}: a classifier does not predict the next token, so that --tokens is not for it; it "
@@ -110,12 +125,16 @@ class Eval : public Verb {
       judge_documents(window);
     else
       judge_running_text(window);
+    if (save_) {
+      io::save_packed(*folder_.module, *save_);
+      io::copy_tokenizer(model_, *save_);
+    }
     report();
     return success;
   }
 
  private:
-  // A head that the folder does not have would start from random numbers. An adapter may bring it.
+  // A head that the folder does not have would start from random numbers, and adapters bring none.
   void require_trained_head() const {
     const auto* model = dynamic_cast<const models::HasOrigin*>(folder_.module.get());
     if (!model || model->origin().initialised.empty()) return;
@@ -159,10 +178,20 @@ class Eval : public Verb {
   }
 
   std::vector<Tensor> metrics(const Batch& b) {
+    if (folder_.lm && cache_bits_) return {loss_over_cache(b.x(), b.y())};
     if (folder_.lm) return {folder_.lm->loss(b.x(), b.y())};
     if (folder_.masked_lm) return {folder_.masked_lm->loss(b.x(), b.y(), b.at(2))};
     const Tensor logits = folder_.classifier->logits(b.x(), b.at(2));
     return {cross_entropy(logits, b.y()), workloads::share_right(logits, b.y())};
+  }
+
+  // Every token attends over a cache in 8 bits that holds all tokens of its row.
+  Tensor loss_over_cache(const Tensor& ids, const Tensor& targets) {
+    const std::int64_t rows = ids.shape()[0], length = ids.shape()[1];
+    nn::KeyValueCache cache(rows, length, nn::CacheForm::int8);
+    const Tensor positions = expand(unsqueeze(arange(length, i32), 0), {rows, length});
+    const nn::DecodeScope scope(cache, positions, arange(rows, i32));
+    return folder_.lm->loss(ids, targets);
   }
 
   // The tokens are cut into consecutive windows; every position of a window predicts the token
@@ -265,8 +294,8 @@ class Eval : public Verb {
   fs::path model_, text_, tokens_;
   std::int64_t batch_ = 1;
   std::optional<std::int64_t> sequence_;
-  std::optional<std::string> budget_, base_;
-  std::optional<fs::path> adapter_, calibrate_;
+  std::optional<std::string> budget_, base_, cache_bits_;
+  std::optional<fs::path> adapter_, calibrate_, save_;
   bool loaded_ = false;  // the weights of the folder
   bool overcommit_ = false;
   io::ModelFolder folder_;

@@ -49,6 +49,7 @@ Metrics metrics_of(workloads::Workload& task) {
   return [&task](const Batch& b) {
     std::vector<Tensor> metrics{task.loss(b)};
     if (const Tensor share = task.accuracy(b)) metrics.push_back(share);
+    if (task.weight) metrics.push_back(task.weight(b));
     return metrics;
   };
 }
@@ -76,9 +77,11 @@ Bytes evaluation_keeps(const workloads::Options& options, const PlanningOptions&
 
 Evaluation::Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr test,
                        std::int64_t batch, std::int64_t batches, const CompileOptions& compile,
-                       const TrainingMemory& training, std::function<Graph(const Graph&)> rewrite)
+                       const TrainingMemory& training, std::function<Graph(const Graph&)> rewrite,
+                       MeanOf mean_of)
     : step_(model, std::move(metrics), of_evaluation(compile, training.plan), std::move(rewrite)),
-      test_(std::move(test)) {
+      test_(std::move(test)),
+      mean_of_(mean_of) {
   const std::int64_t whole = std::min(batch, test_->size());
   items_ = std::min(batches, test_->size() / whole) * whole;
   const Bytes limit = training.budget.value_or(training.peak());
@@ -104,14 +107,19 @@ std::vector<double> Evaluation::run() {
   data::Loader loader(
       test_, {.batch = part_, .shuffle = false, .last = data::LastBatch::drop, .prefetch = 1});
   const std::int64_t count = items_ / part_;
-  std::vector<double> means;
+  std::vector<double> sums;
+  double total = 0.0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::vector<double> values = step_(loader.next());
-    means.resize(values.size());
-    for (std::size_t k = 0; k < values.size(); ++k)
-      means[k] += values[k] / static_cast<double>(count);
+    std::vector<double> values = step_(loader.next());
+    double weight = 1.0;
+    if (mean_of_ == MeanOf::targets) weight = values.back(), values.pop_back();
+    sums.resize(values.size());
+    if (weight == 0.0) continue;  // the mean of nothing is not a number
+    for (std::size_t k = 0; k < values.size(); ++k) sums[k] += values[k] * weight;
+    total += weight;
   }
-  return means;
+  for (double& sum : sums) sum /= total;
+  return sums;
 }
 
 }  // namespace ebb::cli

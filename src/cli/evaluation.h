@@ -30,10 +30,14 @@ struct TrainingMemory {
   Bytes peak() const { return arena + persistent; }
 };
 
-// The loss and, of classifiers, the share of right answers.
+// The loss and, of classifiers, the share of right answers. Last the number of targets, where the
+// workload has a weight.
 Metrics metrics_of(workloads::Workload& task);
 // The loss, the share of right answers, and MultilevelWorkload::judge_by_class.
 Metrics metrics_of(workloads::MultilevelWorkload& task);
+
+// What the metrics of a batch are means of: its items, or as many targets as its last metric says.
+enum class MeanOf : std::uint8_t { items, targets };
 
 class Evaluation {
  public:
@@ -42,18 +46,19 @@ class Evaluation {
   // in, `rewrite` is EvalStep's. Where not even one item keeps a budget, this throws a MemoryError.
   Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr test, std::int64_t batch,
              std::int64_t batches, const CompileOptions& compile, const TrainingMemory& training,
-             std::function<Graph(const Graph&)> rewrite = {});
+             std::function<Graph(const Graph&)> rewrite = {}, MeanOf mean_of = MeanOf::items);
 
   Bytes peak() const { return peak_; }           // of training and evaluation
   std::int64_t part() const { return part_; }    // items at a time
   std::int64_t items() const { return items_; }  // in all
-  std::vector<double> run();                     // the mean of every metric over all items
+  std::vector<double> run();  // the mean of every metric over all items, or targets
 
  private:
   Bytes peak_with(std::int64_t part, const TrainingMemory& training);
 
   EvalStep step_;
   data::DatasetPtr test_;
+  MeanOf mean_of_;
   std::int64_t part_ = 0, items_ = 0;
   Bytes peak_;
 };

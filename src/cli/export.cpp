@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/checkpoint_folder.h"
 #include "cli/options.h"
+#include "cli/pruning.h"
 #include "cli/resume.h"
 #include "cli/verb.h"
 #include "core/json.h"
@@ -28,11 +30,11 @@ class Export : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    add_option(app, "--model", model_, "A Hugging Face folder of a GPT-2, Llama or BERT model")
-        .existing_folder();
+    add_option(app, "--model", model_, "A Hugging Face folder").existing_folder();
     add_option(app, "--checkpoint", checkpoint_,
-               "Instead of --model: the newest checkpoint in this folder of ebb train")
-        .existing_folder()
+               "Instead of --model: the newest checkpoint in this folder of ebb train, or a file "
+               "there, such as best.safetensors")
+        .existing_path()
         .excludes("--model");
     add_option(app, "--onnx", file_, "The file to write").required();
     add_option(app, "--opset", options_.opset, "Version of ONNX's operators")
@@ -46,16 +48,28 @@ class Export : public Verb {
                "Type of products, inputs and outputs: that of the weights, or float32")
         .one_of({"weights", "float32"})
         .show_default();
+    add_bits(app);
+  }
+
+  void add_bits(CLI::App& app) {
+    add_option(app, "--bits", bits_,
+               "Store weights of linear layers as int8 or int4 with scales of blocks, which "
+               "DequantizeLinear reads; raises the default of --opset to 21")
+        .one_of({"int8", "int4"});
   }
 
   int run() override {
+    if (!bits_.empty()) {
+      options_.bits = low_bits_by_name(bits_);
+      if (app().get_option("--opset")->count() == 0) options_.opset = onnx::first_quantised_opset;
+    }
     if (model_.empty() == checkpoint_.empty())
       throw UsageError("name the model: --model DIR or --checkpoint DIR");
     if (with_cache_) options_.cache = onnx::Cache::yes;
     if (external_data_) options_.external_data = onnx::ExternalData::yes;
     if (compute_ == "float32") options_.compute = onnx::Compute::in_float32;
     const onnx::ExportSummary summary =
-        model_.empty() ? export_newest() : onnx::export_folder(model_, file_, options_);
+        model_.empty() ? export_saved() : onnx::export_folder(model_, file_, options_);
     if (json())
       std::cout << json_text(to_json(summary), 2) << "\n";
     else
@@ -64,8 +78,11 @@ class Export : public Verb {
   }
 
  private:
-  onnx::ExportSummary export_newest() const {
-    const SavedRun saved = read_run(CheckpointFolder(checkpoint_, 1).newest());
+  onnx::ExportSummary export_saved() const {
+    std::error_code error;
+    const bool folder = std::filesystem::is_directory(checkpoint_, error);
+    const SavedRun saved =
+        read_run(folder ? CheckpointFolder(checkpoint_, 1).newest() : checkpoint_);
     const std::string& name = saved.spec.task.common.name;
     if (workloads::is_multilevel(name))
       throw FileError(fmt::format(
@@ -73,6 +90,7 @@ class Export : public Verb {
           saved.file.string(), name));
     // The model for its names and shapes; it gets no bytes.
     const auto task = workloads::make_workload(saved.spec.task.common);
+    shrink_as_saved(saved, *task);
     return onnx::export_checkpoint(task->model(), saved.file, file_, options_);
   }
 
@@ -90,6 +108,7 @@ class Export : public Verb {
                                   {"weights", ebb::name(s.weights)},
                                   {"compute", ebb::name(s.compute)},
                                   {"parameters", s.parameters},
+                                  {"quantised", s.quantised},
                                   {"weight_bytes", s.weight_bytes.count},
                                   {"file_bytes", s.model_bytes.count},
                                   {"inputs", ports(s.inputs)},
@@ -119,7 +138,7 @@ class Export : public Verb {
   }
 
   fs::path model_, checkpoint_, file_;
-  std::string compute_ = "weights";
+  std::string compute_ = "weights", bits_;
   onnx::ExportOptions options_;
   bool with_cache_ = false, external_data_ = false;
 };

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cli/accepted_by.h"
 #include "cli/curve.h"
 #include "cli/evaluation.h"
 #include "cli/generation.h"
@@ -41,13 +42,25 @@ class Fit : public Verb {
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     remove_running_options(app);
-    option(app, "--budget").required();
+    // The least of every step would fit, so this one takes a size alone.
+    remove_option(app, "--budget");
+    add_option(app, "--budget", planning_.budget, "Bytes the step may take, such as 2GiB or 300MB")
+        .required()
+        .check(accepted_by([](const std::string& text) {
+          if (text == "least")
+            throw ValueError("fit needs a size, as the least of every step would fit");
+          parse_bytes(text);
+        }))
+        .type_name("SIZE")
+        .group("Memory");
     add_flag(app, "--generate", generate_,
              "How many sequences of the --model fit when it generates, instead of a training step");
     add_option(app, "--max-tokens", max_tokens_,
                "Tokens of each sequence, prompt included; default: the model's context")
         .positive()
         .needs("--generate");
+    bits_.add_options(app);
+    for (const char* name : {"--bits", "--cache-bits"}) option(app, name).needs("--generate");
     add_option(app, "--vary", vary_, "What to make as large as possible")
         .one_of({"batch", "sequence", "layers"})
         .show_default();
@@ -84,11 +97,9 @@ class Fit : public Verb {
   int run_generation() const {
     const std::string model = given_text(app(), "--model", "");
     if (model.empty()) throw UsageError("--generate needs --model FOLDER");
-    if (planning_.budget == "least")
-      throw UsageError("fit needs a size for --budget: the least of every step would fit");
-    static const std::set<std::string> used{"--generate",   "--model",  "--budget",
-                                            "--max-tokens", "--device", "--precision",
-                                            "--most",       "--json",   "--config"};
+    static const std::set<std::string> used{
+        "--generate", "--model", "--budget", "--max-tokens", "--device",    "--precision",
+        "--most",     "--json",  "--config", "--bits",       "--cache-bits"};
     for (const CLI::Option* option : app().get_options())
       if (option->count() > 0 && !used.contains(option->get_name()))
         throw UsageError(fmt::format("{} is of training steps: leave it out with --generate",
@@ -103,6 +114,7 @@ class Fit : public Verb {
     return fit_generation({.model = model,
                            .precision = precision,
                            .device = planning_.device,
+                           .bits = bits_,
                            .budget = parse_bytes(*planning_.budget),
                            .tokens = max_tokens_,
                            .most = most_},
@@ -136,8 +148,6 @@ class Fit : public Verb {
       refuse_multilevel_options(app(), workload_.name);
       check_workload_options(workload_);
     }
-    if (planning_.budget == "least")
-      throw UsageError("fit needs a size for --budget: the least of every step would fit");
     const std::string option = "--" + vary_;
     if (given(app(), option))
       throw UsageError(
@@ -261,6 +271,7 @@ class Fit : public Verb {
   PlanningOptions planning_;
   bool generate_ = false;
   std::optional<std::int64_t> max_tokens_;
+  GenerationBits bits_;
   std::string vary_ = "batch";
   std::int64_t most_ = 65536;
   std::int64_t items_ = 0;  // to train on, once they are counted

@@ -1,8 +1,7 @@
-// Ctrl-C as a request: while it lives, the first SIGINT or SIGTERM only sets a flag, so that work
-// can end at a good place and keep what is done. A second one ends the process at once.
+// Ctrl-C as a request: while it lives, the first SIGINT, SIGTERM or SIGUSR1 only sets a flag, so
+// that work can end at a good place and keep what is done. A second one ends the process at once.
+// Slurm announces the end of a job's time by SIGUSR1 (sbatch --signal=USR1@60).
 #pragma once
-
-#include <csignal>
 
 namespace ebb::cli {
 
@@ -15,9 +14,6 @@ class Interrupt {
 
   bool asked() const { return signal() != 0; }
   int signal() const;  // the one that came, or 0
-
- private:
-  struct sigaction old_interrupt_ = {}, old_terminate_ = {};
 };
 
 }  // namespace ebb::cli

@@ -15,6 +15,7 @@ struct Refusal {
   std::string_view option, why;
 };
 constexpr std::string_view masks_of_one_level = "levels have no masks of weights";
+constexpr std::string_view parts_of_one_level = "models of levels keep their size";
 constexpr Refusal refusals[] = {
     {"--optimizer", "say --LEVEL.optimizer"},
     {"--accumulate", "say --LEVEL.accumulate"},
@@ -24,13 +25,9 @@ constexpr Refusal refusals[] = {
     {"--warmup", "the rates of levels are constant"},
     {"--schedule", "the rates of levels are constant"},
     {"--loss-walks", "it is of a fused loss, which no level has"},
-    {"--host-budget", "the memory of levels is that of their device"},
-    {"--disk-budget", "the memory of levels is that of their device"},
-    {"--offload-folder", "the memory of levels is that of their device"},
-    {"--offload", "the memory of levels is that of their device"},
-    {"--leaves", "levels run on one rank"},
-    {"--shard", "levels run on one rank"},
-    {"--reduce", "levels run on one rank"},
+    {"--shard",
+     "hypergradients read the whole weights and optimizer state of the levels below, so that the "
+     "ranks share batches alone"},
     {"--sparsity", masks_of_one_level},
     {"--sparsity-pattern", masks_of_one_level},
     {"--sparsity-method", masks_of_one_level},
@@ -39,6 +36,13 @@ constexpr Refusal refusals[] = {
     {"--sparsity-until", masks_of_one_level},
     {"--sparsity-every", masks_of_one_level},
     {"--sparsity-masks", masks_of_one_level},
+    {"--prune", parts_of_one_level},
+    {"--prune-schedule", parts_of_one_level},
+    {"--prune-from", parts_of_one_level},
+    {"--prune-until", parts_of_one_level},
+    {"--prune-every", parts_of_one_level},
+    {"--prune-structure", parts_of_one_level},
+    {"--prune-multiple", parts_of_one_level},
     {"--save", "their models have no Hugging Face form"},
 };
 
@@ -76,13 +80,16 @@ void refuse_single_level_options(const std::string& workload, const PlanningOpti
   refuse_where(planning.clip.has_value(), "--clip", workload);
   refuse_where(planning.clip_by != PlanningOptions{}.clip_by, "--clip-by", workload);
   refuse_where(planning.loss_walks.has_value(), "--loss-walks", workload);
-  refuse_where(planning.host_budget.has_value(), "--host-budget", workload);
-  refuse_where(planning.disk_budget.has_value(), "--disk-budget", workload);
-  refuse_where(planning.offload_folder.has_value(), "--offload-folder", workload);
-  refuse_where(!planning.offload.empty(), "--offload", workload);
-  refuse_where(planning.leaves.has_value(), "--leaves", workload);
+  if (std::ranges::find(planning.offload, "activations") != planning.offload.end())
+    throw UsageError(
+        fmt::format("--offload activations is for workloads of one level: of {}, weights and state "
+                    "are moved",
+                    workload));
+  if (planning.leaves && (planning.host_budget || planning.disk_budget))
+    throw UsageError(fmt::format("{}: the levels of {} on ranks keep their tensors on their device",
+                                 planning.disk_budget ? "--disk-budget" : "--host-budget",
+                                 workload));
   refuse_where(planning.shard != "0", "--shard", workload);
-  refuse_where(planning.reduce != PlanningOptions{}.reduce, "--reduce", workload);
   const workloads::SparsityOptions& sparsity = planning.sparsity;
   refuse_where(sparsity.share.has_value(), "--sparsity", workload);
   refuse_where(sparsity.pattern.has_value(), "--sparsity-pattern", workload);
@@ -92,6 +99,14 @@ void refuse_single_level_options(const std::string& workload, const PlanningOpti
   refuse_where(sparsity.until.has_value(), "--sparsity-until", workload);
   refuse_where(sparsity.every.has_value(), "--sparsity-every", workload);
   refuse_where(sparsity.masks.has_value(), "--sparsity-masks", workload);
+  const workloads::PruneOptions& prune = planning.prune;
+  refuse_where(prune.share.has_value(), "--prune", workload);
+  refuse_where(prune.schedule.has_value(), "--prune-schedule", workload);
+  refuse_where(prune.from.has_value(), "--prune-from", workload);
+  refuse_where(prune.until.has_value(), "--prune-until", workload);
+  refuse_where(prune.every.has_value(), "--prune-every", workload);
+  refuse_where(!prune.structure.empty(), "--prune-structure", workload);
+  refuse_where(prune.multiple.has_value(), "--prune-multiple", workload);
   if (planning.on_nan == "skip")
     throw UsageError(fmt::format(
         "--on-nan skip is for workloads of one level, but {} has several: say stop or ignore",

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,8 @@
 
 #include "cli/did_you_mean.h"
 #include "cli/help_defaults.h"
+#include "cli/ranks.h"
+#include "cli/run_command.h"
 #include "cli/short_waits.h"
 #include "cli/verb.h"
 #include "ebb/communicator.h"
@@ -66,6 +69,9 @@ class Program {
       return code;
     } catch (const CLI::ExtrasError&) {
       throw UsageError(unexpected());
+    } catch (const CLI::RequiredError& e) {
+      // A mistyped option is told before the one that is then missing.
+      throw UsageError(app_.remaining(true).empty() ? located(required(e.what())) : unexpected());
     } catch (const CLI::ArgumentMismatch& e) {
       throw UsageError(located(missing_value(e.what())));
     } catch (const CLI::ParseError& e) {
@@ -108,15 +114,25 @@ class Program {
     return {};
   }
 
+  // "runs is required" in the parser's words.
+  std::string required(const std::string& message) const {
+    const std::string name = message.substr(0, message.find(' '));
+    const CLI::App& verb = parsed_verb();
+    const CLI::Option* option = verb.get_option_no_throw(name);
+    if (!option) return message;
+    return fmt::format("ebb {} needs {}{}: {}", verb.get_name(),
+                       option->get_positional() ? "" : name + " ", option->get_type_name(),
+                       option->get_description());
+  }
+
   // An option at the end of the command, or before another: "--workload: 1 required TEXT:{...}
-  // missing" in the parser's words.
+  // missing" in the parser's words. Or one that was given twice.
   std::string missing_value(const std::string& message) const {
     const std::string name = message.substr(0, message.find(':'));
-    const CLI::App* verb = &app_;
-    for (const CLI::App* app : verb_apps_)
-      if (app->parsed()) verb = app;
-    const CLI::Option* option = verb->get_option_no_throw(name);
+    const CLI::Option* option = parsed_verb().get_option_no_throw(name);
     if (!option || option->get_expected_min() == 0) return message;
+    if (option->count() > static_cast<std::size_t>(option->get_expected_max()))
+      return fmt::format("{} is given {} times; give it once", name, option->count());
     const std::string type = option->get_type_name();  // "NAME:{a,b}" where there is a list
     const std::size_t list = type.find('{');
     if (list == std::string::npos)
@@ -127,12 +143,17 @@ class Program {
     return fmt::format("{} needs a value, one of {}", name, values);
   }
 
+  // The verb that was typed, or the program.
+  const CLI::App& parsed_verb() const {
+    if (help_->parsed()) return *help_;
+    for (const CLI::App* app : verb_apps_)
+      if (app->parsed()) return *app;
+    return app_;
+  }
+
   // What was typed and is no option or argument of the verb.
   std::string unexpected() const {
-    const CLI::App* verb = &app_;
-    for (const CLI::App* app : verb_apps_)
-      if (app->parsed()) verb = app;
-    if (help_->parsed()) verb = help_;
+    const CLI::App* verb = &parsed_verb();
     const std::vector<std::string> words = app_.remaining(true);
     if (words.empty()) return "the command has words that no option takes";
     const std::string word = words.front(), name = word.substr(0, word.find('='));
@@ -151,7 +172,7 @@ class Program {
     if (name == help_->get_name()) return help_;
     for (CLI::App* app : verb_apps_)
       if (app->get_name() == name) return app;
-    std::vector<std::string> names;
+    std::vector<std::string> names{help_->get_name()};
     for (const CLI::App* app : verb_apps_) names.push_back(app->get_name());
     throw UsageError(fmt::format("there is no verb \"{}\"; there are: {}{}", name,
                                  fmt::join(names, ", "), did_you_mean(name, names)));
@@ -175,13 +196,15 @@ int run(int argc, char** argv) {
     // All ranks of `ebb launch` were given the same command: one says what is wrong with it.
     const char *launched = std::getenv("EBB_LAUNCH_TOKEN"), *rank = std::getenv("RANK");
     if (launched && rank && std::string_view(rank) != "0") return wrong_usage;
+    if (ThreadRank::here() && ThreadRank::here()->rank() != 0) return wrong_usage;
     return report(e.what(), wrong_usage);
   } catch (const std::bad_alloc&) {
     return report("out of memory", failure);
   } catch (const RankError& e) {
     // At once: a thread may still be in a library that waits for the lost rank, and the others
-    // count on this process to end.
+    // count on this process to end. Ranks that are threads are told by each other.
     report(e.what(), failure);
+    if (ThreadRank::here()) return failure;
     std::cout.flush(), std::fflush(stdout);
     std::_Exit(failure);
   } catch (const Error& e) {
@@ -201,9 +224,20 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+int run_command(std::vector<std::string> words) {
+  words.insert(words.begin(), "ebb");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  return run(static_cast<int>(words.size()), arguments.data());
+}
+
 }  // namespace ebb::cli
 
 int main(int argc, char** argv) {
+  // A file that grows past a limit (ulimit -f) is then an error of the write, as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
   ebb::cli::restart_with_short_waits(argv);
   return ebb::cli::run(argc, argv);
 }

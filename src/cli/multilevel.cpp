@@ -10,9 +10,12 @@
 
 #include "cli/evaluation.h"
 #include "cli/level_rules.h"
+#include "cli/link_traffic.h"
 #include "cli/memory_check.h"
 #include "cli/multilevel_planning.h"
+#include "cli/ranks.h"
 #include "cli/run_loop.h"
+#include "cli/tiers.h"
 #include "cli/verb.h"
 #include "core/json.h"
 #include "ebb/train/non_finite.h"
@@ -31,11 +34,16 @@ class SeveralLevels : public Trainee {
       : command_(command),
         budget_(whole_budget(options, command.planning, beside)),
         beside_(beside),
+        rates_(rates),
         config_(engine_config(command.planning, options.common.seed, rates)),
         task_(workloads::make_multilevel(options)) {
     config_.train_iters = command.steps;
-    engine_ = std::make_unique<mlo::Engine>(task_->problems(), task_->dependencies(), config_);
-    plan_ = engine_->plan();
+    plan_with_shared_tuning(command.planning, [&](const std::shared_ptr<const Tuning>& tuning) {
+      if (tuning) config_.compile.plan.tuning = tuning;
+      engine_ = std::make_unique<mlo::Engine>(task_->problems(), task_->dependencies(), config_);
+      plan_ = engine_->plan();
+    });
+    require_agreement(command.planning, *this, fingerprints());
   }
 
   Facts facts() const override {
@@ -101,9 +109,11 @@ class SeveralLevels : public Trainee {
     const mlo::Problem& lowest = *task_->problems().front();
     if (lowest.count() % lowest.config().gradient_accumulation == 0)
       taken.loss = lowest.last().at("loss"), taken.rate = lowest.optimizer().rate();
-    for (const mlo::Problem* problem : task_->problems())
+    for (const mlo::Problem* problem : task_->problems()) {
       for (const auto& [key, value] : problem->last())
         outputs.log(problem->name() + "/" + key, step_, value);
+      outputs.log(problem->name() + "/rate", step_, problem->optimizer().rate());
+    }
     return taken;
   }
 
@@ -121,16 +131,29 @@ class SeveralLevels : public Trainee {
     for (const auto& level : plan_.levels)
       text += fmt::format("  {:<12} peak {}, predicted {:.2f} ms an update\n", level.problem,
                           to_string(level.plan.peak), level.plan.predicted_ms);
+    text += tier_text(plan_.together);
+    if (command_.planning.leaves) text += link_text(command_.planning, traffic(), rates_);
     return text;
   }
   Json fields() const override {
     Json fields{{"classifier", workloads::classifier_of(command_.task)}};
     fields.update(plan_fields(plan_));
+    const TierUse use{engine_->held(), engine_->file_traffic()};
+    if (const auto tiers = tier_fields(plan_.together, config_.compile, use); !tiers.empty())
+      fields["tiers"] = tiers;
+    if (command_.planning.leaves) fields.update(link_fields(command_.planning, traffic()));
     return fields;
   }
   std::string on_nan_hint() const override { return "--on-nan ignore goes on"; }
 
  private:
+  LinkTraffic traffic() const { return link_traffic(plan_, rates_); }
+  std::string fingerprints() const {
+    std::string all;
+    for (const auto& level : plan_.levels) all += plan_fingerprint(level.plan);
+    return all;
+  }
+
   void require_finite() const {
     if (command_.planning.on_nan == "ignore") return;
     for (const mlo::Problem* problem : task_->problems()) {
@@ -147,6 +170,7 @@ class SeveralLevels : public Trainee {
   const TrainCommand& command_;
   const std::optional<Bytes> budget_;  // of steps and evaluation
   const Bytes beside_;                 // kept by evaluation alone
+  const Rates rates_;
   mlo::EngineConfig config_;
   const std::unique_ptr<workloads::MultilevelWorkload> task_;
   std::unique_ptr<mlo::Engine> engine_;
@@ -169,7 +193,7 @@ int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>&
                      Output output) {
   refuse_single_level_options(command);
   const PlanningOptions& planning = command.planning;
-  const Rates rates = planning.needs_rates() ? rates_for(planning) : Rates{};
+  const Rates rates = planning.needs_rates() ? shared_rates(planning) : Rates{};
   const Bytes fixed = fixed_cost(command.task, planning),
               beside =
                   command.eval_batches > 0 ? kept_by_evaluation(command.task, planning) : Bytes{};
@@ -203,6 +227,9 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
                 {"params", parameters_of(*task)},
                 {"batch", task->batch_size}};
     result.update(plan_fields(plan));
+    if (const auto tiers = tier_fields(plan.together, config.compile); !tiers.empty())
+      result["tiers"] = tiers;
+    if (planning.leaves) result.update(link_fields(planning, link_traffic(plan, rates)));
     result["planned_peak_bytes"] = peak.count;  // of steps and evaluation
     result["eval_batch"] = evaluation.part();
     result.update(memory);
@@ -211,7 +238,8 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
   }
   fmt::print("{}: {} parameters, batch {}, on {}\n", options.common.name, parameters_of(*task),
              task->batch_size, rates.name);
-  fmt::print("{}", plan_summary(plan));
+  if (planning.leaves) fmt::print("{}", link_text(planning, link_traffic(plan, rates), rates));
+  fmt::print("{}{}", tier_text(plan.together), plan_summary(plan));
   return success;
 }
 

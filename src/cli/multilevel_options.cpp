@@ -41,8 +41,9 @@ std::vector<std::string> texts(const Names& names) {
 void add_level_options(CLI::App& app, const std::string& level, workloads::LevelOptions& o,
                        LevelSettings settings) {
   const std::string prefix = "--" + level + ".", group = std::string(level_group) + level;
-  const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* help) {
-    app.add_option(prefix + name, value, help)->check(WholeNumber(0))->group(group);
+  const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* help,
+                         std::int64_t least) {
+    app.add_option(prefix + name, value, help)->check(WholeNumber(least))->group(group);
   };
   const auto number = [&](const char* name, std::optional<double>& value, const char* help) {
     app.add_option(prefix + name, value, help)->check(FiniteNumber::not_negative())->group(group);
@@ -54,9 +55,9 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
       texts(mlo::method_names()))
       ->type_name("METHOD")
       ->group(group);
-  count("unroll", o.unroll, "Updates for each step of the levels above");
-  count("warmup", o.warmup, "Steps before the levels above begin");
-  count("iterations", o.iterations, "Of neumann and cg");
+  count("unroll", o.unroll, "Updates for each step of the levels above", 1);
+  count("warmup", o.warmup, "Steps before the levels above begin", 0);
+  count("iterations", o.iterations, "Of neumann and cg", 0);
   number("alpha", o.alpha, "Of the method");
   number("lr", o.rate, "Learning rate");
   number("clip", o.clip, "Scale gradients down to this norm");
@@ -67,7 +68,7 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
       ->type_name("NAME")
       ->group(group);
   if (settings == LevelSettings::problem) return;
-  count("accumulate", o.accumulate, "Batches for each update");
+  count("accumulate", o.accumulate, "Batches for each update", 1);
   add_read(
       app, prefix + "precision", "As --precision, for this level",
       [&o](const std::string& text) { o.precision = precision_by_name(text); }, precision_names())
@@ -95,11 +96,14 @@ void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options
       ->check(member_of(workloads::classifier_names()))
       ->group(group);
   app.add_option("--imbalance", options.imbalance,
-                 "How many times fewer items the rarest class has")
+                 "How many times fewer items the rarest class has; a folder of image files is "
+                 "taken as it is without this option")
       ->check(FiniteNumber::between(1.0, 1e6))
       ->default_str(fmt::format("{}", workloads::usual_imbalance))
       ->group(group);
-  app.add_option("--meta", options.meta, "Items of the balanced set")
+  app.add_option("--meta", options.meta,
+                 "Items of the balanced set; of a folder of image files, by default a tenth of "
+                 "the rarest class's for each class")
       ->check(WholeNumber(1))
       ->default_str(fmt::format("{}", workloads::usual_meta))
       ->group(group);

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/evaluation.h"
 #include "cli/level_rules.h"
+#include "cli/ranks.h"
+#include "cli/tiers.h"
 #include "cli/verb.h"
 #include "ebb/data/loader.h"
 #include "ebb/workloads/settings.h"
@@ -19,6 +22,7 @@ workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
                                       const PlanningOptions& planning, Bytes fixed) {
   refuse_single_level_options(options.common.name, planning);
   options.common.device = device_of(planning);
+  options.ranks = rank_options(planning);
   std::vector<Precision> precisions;
   for (const std::string& name : workloads::level_names(options.common.name)) {
     workloads::LevelOptions& level = options.levels[name];
@@ -55,6 +59,9 @@ mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t s
   mlo::EngineConfig config;
   config.seed = seed;
   config.compile = device_options(planning, rates);
+  use_tiers(planning, device_of(planning), config.compile);
+  config.compile.communicator = planning.communicator;
+  config.ranks = rank_options(planning);
   return config;
 }
 
@@ -110,6 +117,30 @@ std::int64_t parameters_of(workloads::MultilevelWorkload& task) {
   std::int64_t count = 0;
   for (const mlo::Problem* problem : task.problems()) count += problem->module().parameter_count();
   return count;
+}
+
+LinkTraffic link_traffic(const mlo::Engine::WholePlan& plan, const Rates& rates) {
+  LinkTraffic whole;
+  double sent = 0.0, collectives = 0.0, exchanges = 0.0;
+  for (const auto& level : plan.levels) {
+    const LinkTraffic one = link_traffic(level.plan, rates);
+    sent += level.runs * static_cast<double>(one.sent.count);
+    collectives += level.runs * static_cast<double>(one.collectives);
+    exchanges += level.runs * static_cast<double>(one.exchanges);
+    whole.predicted_ms += level.runs * one.predicted_ms;
+    whole.exposed_ms += level.runs * one.exposed_ms;
+    for (const auto& [name, kind] : one.kinds) {
+      LinkTraffic::Kind& sum = whole.kinds[name];
+      sum.calls += level.runs * kind.calls, sum.sent += level.runs * kind.sent;
+      sum.predicted_ms += level.runs * kind.predicted_ms;
+      sum.exposed_ms += level.runs * kind.exposed_ms;
+      for (const auto& [op, waiter] : kind.waiters) sum.waiters[op].add(waiter, level.runs);
+    }
+  }
+  whole.sent = Bytes{std::llround(sent)};
+  whole.collectives = static_cast<decltype(whole.collectives)>(std::llround(collectives));
+  whole.exchanges = std::llround(exchanges);
+  return whole;
 }
 
 Json plan_fields(const mlo::Engine::WholePlan& plan) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/link_traffic.h"
 #include "cli/planning.h"
 #include "ebb/mlo/engine.h"
 #include "ebb/report/source_lines.h"
@@ -41,6 +42,9 @@ Bytes kept_by_evaluation(const workloads::MultilevelOptions& options,
 // The lines of code that made the modules of all levels.
 report::SourceLines sources_of(workloads::MultilevelWorkload& task);
 std::int64_t parameters_of(workloads::MultilevelWorkload& task);  // of all levels
+
+// Of a step of the engine: higher levels run less often.
+LinkTraffic link_traffic(const mlo::Engine::WholePlan& plan, const Rates& rates);
 
 nlohmann::ordered_json plan_fields(const mlo::Engine::WholePlan& plan);
 std::string plan_summary(const mlo::Engine::WholePlan& plan);

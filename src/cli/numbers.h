@@ -11,6 +11,15 @@
 
 namespace ebb::cli {
 
+// What was typed, as an error quotes it: not more than a reader wants to see of it.
+inline std::string shortened(const std::string& text) {
+  constexpr std::size_t most = 40;
+  if (text.size() <= most) return text;
+  std::size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
 // For CLI::Option::check: a whole number from `least` to `most`.
 class WholeNumber {
  public:
@@ -25,20 +34,15 @@ class WholeNumber {
     if (number && value >= least_ && value <= most_) return {};
     return most_ == no_limit
                ? fmt::format("a whole number of at least {} is expected, but \"{}\" {}", least_,
-                             shown(text),
+                             shortened(text),
                              error == std::errc::result_out_of_range && !text.starts_with('-')
                                  ? "is too large: the most is about 9 · 10^18"
                                  : "came")
                : fmt::format("a whole number from {} to {} is expected, but \"{}\" came", least_,
-                             most_, shown(text));
+                             most_, shortened(text));
   }
 
  private:
-  static std::string shown(const std::string& text) {
-    constexpr std::size_t most = 40;
-    return text.size() <= most ? text : text.substr(0, most) + "...";
-  }
-
   std::int64_t least_, most_;
 };
 
@@ -57,10 +61,11 @@ class FiniteNumber {
     if (number && std::isfinite(value) && (value > least_ || (includes_ && value == least_)) &&
         value <= most_)
       return {};
-    return std::isfinite(most_) ? fmt::format("a number between {} and {} is expected, but {} came",
-                                              least_, most_, text)
-                                : fmt::format("a finite number {} {} is expected, but {} came",
-                                              includes_ ? "of at least" : "above", least_, text);
+    return std::isfinite(most_)
+               ? fmt::format("a number between {} and {} is expected, but {} came", least_, most_,
+                             shortened(text))
+               : fmt::format("a finite number {} {} is expected, but {} came",
+                             includes_ ? "of at least" : "above", least_, shortened(text));
   }
 
  private:
@@ -71,5 +76,15 @@ class FiniteNumber {
   bool includes_;
   double most_;
 };
+
+// For CLI::Option::check: a seed. The parser alone would take larger numbers for the largest one
+// there is, and negative ones for what they are in 64 bits without a sign.
+inline std::string seed_problem(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc{} && end == text.data() + text.size()) return {};
+  return fmt::format("a seed is a whole number of 0 to {}, but \"{}\" came",
+                     std::numeric_limits<std::uint64_t>::max(), text);
+}
 
 }  // namespace ebb::cli

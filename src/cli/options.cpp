@@ -30,7 +30,7 @@ bool exists(const std::string& path) {
 CLI::Validator member_of(const std::vector<std::string>& texts) {
   return {[texts](std::string& text) -> std::string {
             if (std::find(texts.begin(), texts.end(), text) != texts.end()) return {};
-            return fmt::format("\"{}\" is none of {}{}", text, fmt::join(texts, ", "),
+            return fmt::format("\"{}\" is none of {}{}", shortened(text), fmt::join(texts, ", "),
                                did_you_mean(text, texts));
           },
           fmt::format("{{{}}}", fmt::join(texts, ",")), "member"};

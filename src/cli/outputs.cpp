@@ -17,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Only making a file shows whether a folder can be written to.
+}  // namespace
+
 void try_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -32,8 +33,6 @@ void try_folder(const fs::path& folder) {
   }
   fs::remove(probe, error);
 }
-
-}  // namespace
 
 std::optional<std::string> PersistentLog::scalar(std::string_view tag, std::int64_t step,
                                                  double value) {

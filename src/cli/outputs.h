@@ -20,6 +20,9 @@
 
 namespace ebb::cli {
 
+// Makes the folder and writes a file into it: nothing else shows whether it can be written to.
+void try_folder(const std::filesystem::path& folder);
+
 // A log that is opened again after it failed: at the next step, then after 2 more, 4 more, ...
 class PersistentLog {
  public:

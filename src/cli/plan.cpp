@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/evaluation.h"
+#include "cli/level_rules.h"
+#include "cli/link_traffic.h"
 #include "cli/memory_check.h"
 #include "cli/multilevel.h"
 #include "cli/options.h"
@@ -57,9 +59,11 @@ class PlanVerb : public Verb {
         if (given)
           throw UsageError(
               fmt::format("{} is of one program, but {} has several", option, workload_.name));
-      refuse_ranks(planning_, workload_.name + " has several levels, which run on one rank");
       multilevel_.common = workload_;
       check_workload_options(multilevel_);
+      refuse_single_level_options(workload_.name, planning_);
+      refuse_fast_alone(planning_);
+      settle_ranks(planning_);
       return plan_multilevel(multilevel_, planning_, json() ? Output::json : Output::text);
     }
     refuse_multilevel_options(app(), workload_.name);
@@ -116,7 +120,7 @@ class PlanVerb : public Verb {
       if (planning_.whole_process) result["fixed_bytes"] = fixed.count;
       result.update(plan_fields(plan));
       if (const auto tiers = tier_fields(plan, compile); !tiers.empty()) result["tiers"] = tiers;
-      if (planning_.leaves) result.update(link_fields(planning_, plan, rates));
+      if (planning_.leaves) result.update(link_fields(planning_, link_traffic(plan, rates)));
       result["planned_peak_bytes"] = peak.count;  // of steps and evaluation
       result["eval_batch"] = evaluation.part();
       result.update(memory);
@@ -136,7 +140,7 @@ class PlanVerb : public Verb {
     if (passes_)
       fmt::print("\n{}\n", to_string(pass_table(traced.graph, compile, planning_, parts)));
     if (planning_.whole_process) fmt::print("fixed cost of the process {}\n", to_string(fixed));
-    if (planning_.leaves) fmt::print("{}", link_text(planning_, plan, rates));
+    if (planning_.leaves) fmt::print("{}", link_text(planning_, link_traffic(plan, rates), rates));
     fmt::print("{}of all budgets, {}\n\n{}", plan_summary(plan), to_string(smallest),
                to_string(profile));
     return success;

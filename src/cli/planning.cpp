@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cli/accepted_by.h"
+#include "cli/bound_step.h"
 #include "cli/level_rules.h"
 #include "cli/member_of.h"
 #include "cli/numbers.h"
@@ -235,6 +236,9 @@ workloads::Options placed(const workloads::Options& options, const PlanningOptio
   if (planning.sparsity.any() && result.lora)
     throw UsageError(
         "--sparsity is of weights that are trained, but --lora trains small matrices beside them");
+  if (planning.prune.share && (result.lora || result.adapter || result.base))
+    throw UsageError(
+        "--prune removes weights that are trained, but adapters leave the weights as they are");
   if (planning.loss_walks && !uses(result, workloads::Setting::fused_loss))
     throw UsageError(
         fmt::format("--loss-walks is of a fused loss, which {} does not have; it is for {}",
@@ -321,7 +325,8 @@ Bytes fixed_cost_of(const workloads::Options& options, const PlanningOptions& pl
   const auto task = workloads::make_workload(placed(options, planning));
   return measure_fixed_cost(
       planning, loader_bytes(*task->train, workloads::training_loader(
-                                               task->batch_size, options.seed, options.device)));
+                                               task->batch_size, options.seed, options.device)) +
+                    bytes_of_step_to_come(task->model().parameters().size()));
 }
 
 Bytes loader_bytes(const data::Dataset& dataset, const data::LoaderOptions& options) {
@@ -425,8 +430,12 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
   std::vector<Remedy> found;
   const auto offer = [&](const std::string& change, const workloads::Options& sizes,
                          const PlanningOptions& changed, std::int64_t micro_batches) {
-    const Bytes bytes = least_budget(trace_workload(sizes, changed, micro_batches).graph, compile);
-    if (bytes < least) found.push_back({change, bytes});
+    try {
+      const Bytes bytes =
+          least_budget(trace_workload(sizes, changed, micro_batches).graph, compile);
+      if (bytes < least) found.push_back({change, bytes});
+    } catch (const Error&) {  // what does not go with the other options is no remedy
+    }
   };
   if (planning.recompute) {
     const Recompute asked = std::exchange(compile.plan.recompute, Recompute::parse("auto"));

@@ -56,6 +56,7 @@ class Probe : public Verb {
         all["disk"] = {{"folder", folder_->string()},
                        {"read_bytes_per_second", disk->read},
                        {"write_bytes_per_second", disk->write},
+                       {"each_of_both_bytes_per_second", disk->each_of_both},
                        {"method", disk->method},
                        {"direct", disk->direct}};
       fmt::print("{}\n", json_text(all));
@@ -74,9 +75,12 @@ class Probe : public Verb {
                  rate.f32 * 1e-9, rate.bf16 * 1e-9, rate.f16 * 1e-9, rate.f64 * 1e-9);
     }
     if (disk)
-      fmt::print("disk of {}: reads {:.2f}, writes {:.2f} GB a second ({}, {} the page cache)\n",
-                 folder_->string(), disk->read * 1e-9, disk->write * 1e-9, disk->method,
-                 disk->direct ? "bypassing" : "through");
+      fmt::print(
+          "disk of {}: reads {:.2f}, writes {:.2f}, both at once {:.2f} GB a second each ({}, {} "
+          "the "
+          "page cache)\n",
+          folder_->string(), disk->read * 1e-9, disk->write * 1e-9, disk->each_of_both * 1e-9,
+          disk->method, disk->direct ? "bypassing" : "through");
     return success;
   }
 

@@ -42,7 +42,14 @@ Bytes process_peak() {
   return number_after("/proc/self/status", "VmHWM:", 1_KiB).value_or(Bytes{});
 }
 
-void give_back_freed_memory() { malloc_trim(0); }
+// The address sanitizer has an allocator of its own: the C library's is never set up there, and not
+// safe to trim from two threads at once.
+void give_back_freed_memory() {
+#ifndef __SANITIZE_ADDRESS__
+  malloc_trim(0);
+#endif
+}
+void return_large_blocks_at_once() { mallopt(M_MMAP_THRESHOLD, 128 << 10); }
 
 std::optional<Bytes> control_group_room(const fs::path& root, const std::string& groups) {
   std::optional<Bytes> room;

@@ -14,6 +14,9 @@ Bytes process_peak();      // the most so far
 
 // Returns to the system what the heap holds and nobody uses.
 void give_back_freed_memory();
+// From now on, blocks of 128 KiB and more go back to the system as soon as they are freed.
+// Otherwise the heap keeps ever larger ones.
+void return_large_blocks_at_once();
 
 // What can be taken without paging: the system's figure or, where a control group allows less, what
 // is left of its limit. None: not known.

@@ -3,24 +3,27 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/bound_step.h"
 #include "cli/evaluation.h"
 #include "cli/feed.h"
+#include "cli/link_traffic.h"
 #include "cli/planning.h"
+#include "cli/pruning.h"
 #include "cli/ranks.h"
 #include "cli/run_loop.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
-#include "core/backend.h"
+#include "ebb/communicator.h"
 #include "ebb/data/loader.h"
 #include "ebb/data/part.h"
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/plan_file.h"
 #include "ebb/train/train_step.h"
-#include "ebb/version.h"
 #include "train/trace_count.h"
 
 namespace ebb::cli {
@@ -36,14 +39,26 @@ std::unique_ptr<workloads::Workload> make_task(const TrainCommand& command) {
   if (command.save && !task->saves)
     throw UsageError(
         fmt::format("--save: the workload {} has no Hugging Face form", command.workload().name));
+  if (command.save) task->check_save();
   return task;
 }
 
 class SingleLevel : public Trainee {
  public:
-  explicit SingleLevel(const TrainCommand& command, const Rates& rates)
+  SingleLevel(const TrainCommand& command, const Rates& rates, const std::optional<SavedRun>& saved)
       : command_(command), rates_(rates), task_(make_task(command)) {
-    if (planning_.whole_process) fixed_ = fixed_cost();
+    const auto pruning = gradual_pruning(planning_);
+    if (pruning && command.plan)
+      throw UsageError("--prune and --plan: the plan in a file is of one shape of the model");
+    if (pruning && command.keep_best && command.save)
+      throw UsageError(
+          "--prune, --keep-best and --save: the best weights may have the shapes of an earlier "
+          "step; leave one of them out");
+    if (pruning)
+      pruner_.emplace(*pruning, planning_.prune, *task_, types_,
+                      saved ? pruned_share(*saved) : 0.0);
+    if (planning_.whole_process)
+      fixed_ = fixed_cost(bytes_of_step_to_come(task_->model().parameters().size()));
     if (command.eval_batches > 0)
       beside_ = evaluation_keeps(task_->model(), metrics_of(*task_), *task_->test);
     plan_with_shared_tuning(planning_, [&](const std::shared_ptr<const Tuning>& tuning) {
@@ -51,16 +66,10 @@ class SingleLevel : public Trainee {
       step_ = planned_step();
       plan_ = &step_->plan(types_);
     });
+    if (pruner_) begin_pruning();
     load_ = command.workload().model.has_value();
     load_masks_ = planning_.sparsity.masks.has_value();
-    // GPUs of another kind would compute other bits.
-    const bool gpu = plan_->device.kind == Device::Kind::cuda;
-    require_agreement(
-        planning_, {{"version", std::string(version())},
-                    {"specification", workloads::to_json(spec())},
-                    {"data", nlohmann::json(data_fingerprint()).dump()},
-                    {"kind of GPU", gpu ? backend_of(plan_->device).name(plan_->device) : "none"},
-                    {"plan", plan_fingerprint(*plan_)}});
+    require_agreement(planning_, *this, plan_fingerprint(*plan_));
     if (command.plan && planning_.offload_folder && plan_->held[Tier::disk] == 0_B)
       throw UsageError(fmt::format("--offload-folder: the plan in {} moves nothing to a disk",
                                    command.plan->string()));
@@ -84,13 +93,18 @@ class SingleLevel : public Trainee {
   Evaluation evaluation(std::int64_t batches) override {
     CompileOptions compile = step_->options().compile;
     compile.arena = step_->arena();
-    return {task_->model(), metrics_of(*task_),
-            task_->test,    task_->batch_size,
-            batches,        compile,
-            memory(),       [this](const Graph& graph) { return step_->gathered(graph); }};
+    return {task_->model(),
+            metrics_of(*task_),
+            task_->test,
+            task_->batch_size,
+            batches,
+            compile,
+            memory(),
+            [this](const Graph& graph) { return step_->gathered(graph); },
+            task_->weight ? MeanOf::targets : MeanOf::items};
   }
   void load() override {
-    if (load_) task_->load();
+    if (load_) place_in_tiers(), task_->load();
     if (load_masks_) io::load_masks(*planning_.sparsity.masks / "checkpoint.safetensors", *step_);
   }
   const Arena& arena() const override { return *step_->arena(); }
@@ -112,6 +126,7 @@ class SingleLevel : public Trainee {
     return facts;
   }
   void restore(const SavedRun& saved, const std::vector<std::string>& changed) override {
+    place_in_tiers();
     const io::Notes notes =
         io::load_checkpoint(saved.file, task_->model(), *step_, saved_state(changed));
     load_ = false;  // the checkpoint has all the weights
@@ -131,6 +146,7 @@ class SingleLevel : public Trainee {
   void save_checkpoint(const fs::path& file, const io::Notes& notes) override {
     io::Notes own = notes;
     own["loader"] = text_of(feed_.position());
+    if (pruner_) own[pruned_note] = fmt::format("{}", pruner_->share());
     io::save_checkpoint(file, task_->model(), *step_, own);
   }
   std::optional<std::string> non_finite_weight() const override {
@@ -138,6 +154,14 @@ class SingleLevel : public Trainee {
     return path ? std::optional(fmt::format("\"{}\"", *path)) : std::nullopt;
   }
   std::string tokenizer_json() const override { return task_->tokenizer_json; }
+  Bytes saved_bytes() const override {
+    const bool adapters = saves_adapters();
+    Bytes total;
+    for (const nn::NamedVariable& p : task_->model().parameters())
+      if (!adapters || p.path.find(".lora_") != std::string::npos)
+        total += Bytes{p.shape().elements() * size_of(task_->model().dtype()).count};
+    return total;
+  }
   void save_model() override {
     io::gather_weights(task_->model(), *step_);
     if (leads(planning_)) task_->save(*command_.save);
@@ -147,6 +171,8 @@ class SingleLevel : public Trainee {
 
   std::int64_t step() const override { return step_->step(); }
   bool intact() const override { return step_->intact(); }
+
+  void on_reshape(Reshaping reshaping) override { reshaping_ = std::move(reshaping); }
 
   StepTaken advance(Outputs& outputs) override {
     TrainStep& step = *step_;
@@ -163,9 +189,14 @@ class SingleLevel : public Trainee {
     outputs.log("loss", step.step(), result.loss);
     outputs.log("rate", step.step(), result.rate);
     if (planning_.clip) outputs.log("gradient_norm", step.step(), result.gradient_norm);
-    if (result.skipped) ++skipped_;
+    result.skipped ? ++skipped_, ++in_a_row_ : in_a_row_ = 0;
+    // Skipping helps as long as the weights are finite. They are looked at after 1, 2, 4, ...
+    // steps.
+    if (planning_.on_nan == "skip" && std::has_single_bit(in_a_row_)) require_finite_weights();
     loss_scale_ = result.loss_scale;
     if (scales_losses()) outputs.log("loss_scale", step.step(), loss_scale_);
+    if (pruner_)
+      if (const std::optional<double> share = pruner_->due(step.step())) cut(*share, outputs);
     return taken;
   }
 
@@ -176,7 +207,9 @@ class SingleLevel : public Trainee {
     return fmt::format("trained on {}\ntested on {}\n", to_string(task_->train_part),
                        to_string(task_->test_part));
   }
-  std::string steps_text() const override { return mask_text() + skipped_text(); }
+  std::string steps_text() const override {
+    return (pruner_ ? pruner_->text() : "") + mask_text() + skipped_text();
+  }
   std::string skipped_text() const {
     if (scales_losses())
       return fmt::format("{} of the steps skipped, loss scale {} at last\n", skipped_, loss_scale_);
@@ -185,7 +218,8 @@ class SingleLevel : public Trainee {
   }
   std::string plan_text() const override {
     const std::string tiers =
-        tier_text(*plan_) + (planning_.leaves ? link_text(planning_, *plan_, rates_) : "");
+        tier_text(*plan_) +
+        (planning_.leaves ? link_text(planning_, link_traffic(*plan_, rates_), rates_) : "");
     if (plan_->recomputed_nodes() == 0) return tiers;
     return tiers +
            fmt::format(
@@ -207,7 +241,11 @@ class SingleLevel : public Trainee {
       fields["masks"] = {
           {"tensors", masks.tensors}, {"weights", masks.weights}, {"zeros", masks.dead}};
     }
-    if (planning_.leaves) fields.update(link_fields(planning_, *plan_, rates_));
+    if (pruner_) {
+      pruner_->sizes.back().held = use.held[Tier::device];
+      fields["pruning"] = pruner_->fields();
+    }
+    if (planning_.leaves) fields.update(link_fields(planning_, link_traffic(*plan_, rates_)));
     return fields;
   }
   std::string on_nan_hint() const override {
@@ -215,6 +253,16 @@ class SingleLevel : public Trainee {
   }
 
  private:
+  // Whether the adapters alone are saved.
+  bool saves_adapters() const {
+    const workloads::Options& options = command_.workload();
+    return options.model && !options.merge && (options.lora || options.adapter);
+  }
+  // Variables that the plan has in other tiers move there before they are loaded: all of them may
+  // be more than memory holds.
+  void place_in_tiers() {
+    if (plan_->held[Tier::host] + plan_->held[Tier::disk] > Bytes{}) (void)step_->leaves(types_);
+  }
   bool scales_losses() const { return planning_.precision == "fp16"; }
 
   void require_finite(const StepResult& result, const Batch& batch) const {
@@ -233,6 +281,19 @@ class SingleLevel : public Trainee {
                               : "not found: computed again, all values are finite"));
   }
 
+  void require_finite_weights() const {
+    std::string weight = non_finite_weight().value_or("");
+    if (planning_.shard == "3" && planning_.communicator)
+      for (const std::string& other :
+           planning_.communicator->all_gather(weight, "the search for values that are not finite"))
+        if (weight.empty()) weight = other;
+    if (!weight.empty())
+      throw NotFinite(fmt::format(
+          "step {}: {} is not finite, so that every later step would be skipped too; --lr, here "
+          "{}, may be too large",
+          step(), weight, step_->optimizer().rate()));
+  }
+
   std::string mask_text() const {
     if (!step_->options().sparse) return {};
     const TrainStep::MaskCounts masks = step_->mask_counts();
@@ -242,10 +303,64 @@ class SingleLevel : public Trainee {
                        masks.tensors);
   }
 
+  // --- Pruning
+
+  // State that cannot be cut is refused before the first step.
+  void begin_pruning() {
+    pruner_->sizes.push_back(size_now());
+    std::map<std::string, Shape> weights;
+    for (const nn::NamedVariable& p : task_->model().parameters())
+      weights[p.path] = p.variable.shape();
+    for (const auto& [path, state] : step_->optimizer_state().all()) {
+      const auto owner = std::find_if(weights.begin(), weights.end(), [&](const auto& w) {
+        return path.starts_with(w.first + ".");
+      });
+      if (owner != weights.end() && owner->second.rank() > 1 &&
+          !prune::is_by_element(state.shape(), owner->second))
+        throw UsageError(fmt::format(
+            "--prune: the optimizer's state \"{}\" is {} and cannot be cut like its weight, which "
+            "is {}; adam, adamw, sgd and lion have a number for each weight",
+            path, to_string(state.type()), to_string(owner->second)));
+    }
+  }
+
+  Pruner::Size size_now() const {
+    return {.step = step_->step(),
+            .share = pruner_->share(),
+            .parameters = task_->model().parameter_count(),
+            .weights = plan_->at_peak[Category::weights],
+            .gradients = plan_->at_peak[Category::gradients],
+            .state = plan_->at_peak[Category::optimizer],
+            .peak = plan_->peak};
+  }
+
+  // The dense step and its arena go before anything of the smaller one is allocated, so that memory
+  // stays below the dense step's.
+  void cut(double share, Outputs& outputs) {
+    std::optional<Pruner::Cut> cut = pruner_->next(share);
+    if (!cut) return;
+    pruner_->sizes.back().held = step_->resident(types_);
+    if (reshaping_.before) reshaping_.before();
+    const TrainOptions options = step_->options();
+    prune::StepState state = prune::state_of(*step_);
+    step_.reset(), plan_ = nullptr;
+    state = prune::sliced_state(cut->structure, cut->removal, std::move(state));
+    pruner_->apply(*cut, share);
+    cut.reset();
+    step_ = make_step(options);
+    plan(*step_);
+    plan_ = &step_->plan(types_);
+    prune::give_state(std::move(state), *step_);
+    pruner_->sizes.push_back(size_now());
+    if (reshaping_.after) reshaping_.after();
+    outputs.log("parameters", step_->step(), static_cast<double>(pruner_->sizes.back().parameters));
+  }
+
   // --- Planning
 
-  Bytes fixed_cost() const {
-    return measure_fixed_cost(planning_, loader_bytes(*task_->train, loading_));
+  // `program`: what binding the plan's kernels will take on the heap.
+  Bytes fixed_cost(Bytes program) const {
+    return measure_fixed_cost(planning_, loader_bytes(*task_->train, loading_) + program);
   }
 
   // Without the number of micro-batches.
@@ -284,7 +399,7 @@ class SingleLevel : public Trainee {
     TrainOptions options = train_options();
     std::unique_ptr<TrainStep> step = chosen_step(options);
     if (!planning_.whole_process) return step;
-    fixed_ = fixed_cost();
+    fixed_ = fixed_cost(bytes_of_bound_step(step->plan(types_).instructions.size()));
     const std::int64_t parts = step->options().accumulate;
     options = train_options(), options.accumulate = parts;
     if (step->plan(types_).peak <= *options.compile.plan.budget) return step;
@@ -339,10 +454,13 @@ class SingleLevel : public Trainee {
   Bytes fixed_, beside_;  // of the process beside the plan; kept by evaluation alone
   std::unique_ptr<TrainStep> step_;
   const Plan* plan_ = nullptr;
+  mutable std::optional<Pruner> pruner_;  // its sizes are completed when they are reported
+  Reshaping reshaping_;
   bool load_ = false;        // the weights of a folder
   bool load_masks_ = false;  // of another run
   double loss_scale_ = 1.0;
   std::int64_t skipped_ = 0;
+  std::uint64_t in_a_row_ = 0;  // steps skipped, up to the last
 };
 
 }  // namespace
@@ -351,6 +469,7 @@ workloads::TrainSpec single_level_spec(const TrainCommand& command) {
   const auto task = make_task(command);
   // What these refuse is refused here.
   device_options(command.planning, {}), step_options(command.planning);
+  gradual_pruning(command.planning);
   workloads::TrainSpec spec = spec_of(command);
   fill_in(spec, *task, optimizer_of(*task, command.planning, command.rate));
   return spec;
@@ -369,7 +488,7 @@ int train_single_level(const TrainCommand& command, const std::optional<SavedRun
                  compile_options(command.planning, command.workload().seed, rates, {}, beside));
   }
   return train_run(settled, saved, output,
-                   [&] { return std::make_unique<SingleLevel>(settled, rates); });
+                   [&] { return std::make_unique<SingleLevel>(settled, rates, saved); });
 }
 
 }  // namespace ebb::cli

@@ -8,8 +8,9 @@
 
 #include "cli/verb.h"
 #include "core/json.h"
-#include "data/file.h"
+#include "data/gzip.h"
 #include "ebb/bytes.h"
+#include "ebb/data/sequences.h"
 #include "ebb/io/atomic_file.h"
 #include "ebb/text/tokenizer.h"
 
@@ -29,7 +30,8 @@ class Tokenize : public Verb {
     add_option(app, "--tokenizer", tokenizer_, "A tokenizer.json, or a folder that has one")
         .required()
         .existing_path();
-    add_option(app, "--data", data_, "Files of UTF-8 text; their tokens follow each other")
+    add_option(app, "--data", data_,
+               "Files of UTF-8 text, also compressed (.gz); their tokens follow each other")
         .required()
         .type_name("TEXT");
     add_option(app, "--out", out_, "The file of tokens").required().type_name("FILE.bin");
@@ -48,11 +50,17 @@ class Tokenize : public Verb {
     if (width == 2 && tokenizer.vocabulary() > 1 << 16)
       throw UsageError(fmt::format("--dtype uint16 is for ids below 65536, but {} has ids up to {}",
                                    tokenizer_.string(), tokenizer.vocabulary() - 1));
+    for (const fs::path& path : data_)
+      if (data::is_json_lines(path))
+        throw UsageError(fmt::format(
+            "--data {}: its lines are JSON, not running text; ebb train and ebb eval read such "
+            "files themselves, each text by itself",
+            path.string()));
     io::AtomicFile out(out_);
     std::int64_t tokens = 0, bytes = 0;
     double seconds = 0.0;
     for (const fs::path& path : data_) {
-      const std::string text = data::File(path).text();
+      const std::string text = data::whole_text(path);
       const auto start = Clock::now();
       const std::vector<text::TokenId> ids = encode(tokenizer, text, path);
       seconds += std::chrono::duration<double>(Clock::now() - start).count();

@@ -1,6 +1,7 @@
 // `ebb train`: trains a workload and tells what it took.
 #include <iostream>
 
+#include "cli/level_rules.h"
 #include "cli/multilevel.h"
 #include "cli/planning.h"
 #include "cli/print_config.h"
@@ -42,13 +43,17 @@ class Train : public Verb {
     if (command_.several_levels()) {
       if (command_.plan)
         throw UsageError("--plan runs one program; " + workload_.name + " has several");
-      refuse_ranks(planning_, workload_.name + " has several levels, which run on one rank");
       check_workload_options(command_.task);
+      refuse_single_level_options(command_);
+      if (!saved) refuse_fast_alone(planning_);
+      settle_ranks(planning_);
       if (command_.print_config) return print_config(multilevel_spec(command_));
       return train_multilevel(command_, saved, output);
     }
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
+    if (given(app(), "--merge") && !command_.save)
+      throw UsageError("--merge says how --save writes the model, and there is no --save DIR");
     if (workload_.model && !workload_.data)
       throw UsageError("--model needs --data FILE: text or tokens to train on");
     if (!saved) refuse_fast_alone(planning_);

@@ -8,6 +8,7 @@
 #include "cli/memory_check.h"
 #include "cli/multilevel_options.h"
 #include "cli/numbers.h"
+#include "cli/pruning.h"
 #include "cli/ranks.h"
 #include "cli/sparsity.h"
 #include "cli/verb.h"
@@ -33,6 +34,7 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
   add_planning_options(app, c.planning);
   add_rank_options(app, c.planning);
   add_masks_option(app, c.planning.sparsity);
+  add_prune_options(app, c.planning.prune);
   app.add_option("--steps", c.steps, "Steps in all")->check(WholeNumber(1))->capture_default_str();
   app.add_option("--epochs", c.epochs,
                  "Steps in all, as times that training reads all of its data; in place of --steps")
@@ -105,7 +107,8 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
       ->needs("--resume")
       ->group(outputs);
   app.add_option("--save", c.save,
-                 "Write the model as a Hugging Face folder (gpt2, bert, llama, --model)")
+                 "Write the model as a Hugging Face folder (gpt2, bert, llama, --model); with "
+                 "--keep-best, as it was at the lowest test loss")
       ->type_name("DIR")
       ->group(outputs);
   app.add_option("--log", c.log,

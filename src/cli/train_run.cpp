@@ -6,9 +6,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/checkpoint_folder.h"
+#include "cli/interrupt.h"
+#include "cli/link_traffic.h"
 #include "cli/measure.h"
 #include "cli/memory_check.h"
 #include "cli/page_data.h"
+#include "cli/process_memory.h"
 #include "cli/ranks.h"
 #include "cli/run_loop.h"
 #include "cli/run_report.h"
@@ -46,12 +50,23 @@ void require_finite_weights(const Trainee& trainee, const PlanningOptions& plann
                                 weight, trainee.on_nan_hint()));
 }
 
-void measure(RunResult& result, Trainee& trainee, const MemoryMeter& meter, Device device) {
+void save_model(Trainee& trainee, const PlanningOptions& planning) {
+  require_finite_weights(trainee, planning);
+  trainee.save_model();
+}
+
+// The most that was taken so far.
+void measure(RunResult& result, Trainee& trainee, const MemoryMeter& meter, Device device,
+             const PlanningOptions& planning) {
   const Measured taken = meter.read(trainee.leaves(), trainee.resident());
   // On a GPU the driver's figure has what evaluation keeps in it.
   const bool counted = device.kind == Device::Kind::cuda;
-  result.measured = counted ? taken.total : taken.total + trainee.kept_by_evaluation();
+  result.measured =
+      std::max(result.measured, counted ? taken.total : taken.total + trainee.kept_by_evaluation());
   result.fixed = meter.beside(taken);
+  // Other ranks of this process hold as much as this one.
+  if (in_one_process(planning))
+    result.fixed = std::max(Bytes{}, result.fixed - (planning.ranks - 1) * taken.total);
 }
 
 // Every rank takes part. Whether rank 0 could write is known to all afterwards, so that all agree
@@ -103,9 +118,14 @@ nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Rea
                                 {"threads", threads()},
                                 {"planned_peak_bytes", result.peak.count},
                                 {"measured_peak_bytes", result.measured.count},
-                                {"held_bytes", trainee.resident().count},
-                                {"fixed_bytes", result.fixed.count},
-                                {"step_ms", result.loop.step_ms}};
+                                {"held_bytes", trainee.resident().count}};
+  // Ranks that are threads have these together: the run's own fields tell them.
+  if (!in_one_process(planning)) {
+    fields["fixed_bytes"] = result.fixed.count;
+    fields["process_peak_bytes"] = process_peak().count;
+    fields["step_processor_ms"] = result.loop.processor_ms;
+  }
+  fields["step_ms"] = result.loop.step_ms;
   if (!gpu) fields["waited_ms"] = clock.waited_ms;
   fields["bytes_sent"] = clock.sent + (gpu ? link_traffic(plan, {}).sent.count : 0);
   return fields;
@@ -130,6 +150,19 @@ Judging judging_of(const TrainCommand& command, const std::optional<SavedRun>& s
   return judging;
 }
 
+// Takes back the weights of the lowest test loss, so that they are what --save writes. Gives their
+// step; the last one where no other is better or the checkpoint cannot be read.
+std::int64_t return_to_best(const TrainCommand& command, Trainee& trainee, const Judging& judging,
+                            Outputs& outputs) {
+  const std::optional<std::int64_t> best = judging.stopping.best_step();
+  if (best && *best != trainee.step()) try {
+      trainee.restore(read_run(CheckpointFolder(*command.checkpoint, command.keep).best()), {});
+    } catch (const FileError& error) {
+      outputs.note("reading the best checkpoint for --save", error.what());
+    }
+  return trainee.step();
+}
+
 }  // namespace
 
 int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved, Output output,
@@ -137,13 +170,14 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   const PlanningOptions& planning = command.planning;
   const Device device = device_of(planning);
   std::optional<PinnedThreads> pinned;
-  if (planning.machine.pin_threads) pinned.emplace();
+  if (planning.machine.pin_threads) keep_to_own_cores(planning), pinned.emplace();
   const MemoryMeter meter(device);
   std::unique_ptr<Trainee> made;
   {
     const Waiting waiting("planning");
     made = make();
   }
+  give_back_freed_memory();  // of planning, which would count against a budget of the process
   Trainee& trainee = *made;
   io::Notes notes = resumed(trainee, command, saved);
 
@@ -153,17 +187,33 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
     result.evaluation.emplace(trainee.evaluation(command.eval_batches));
     result.peak = std::max(result.peak, result.evaluation->peak());
   }
+  trainee.on_reshape({.before =
+                          [&] {
+                            measure(result, trainee, meter, device, planning);
+                            result.evaluation.reset();
+                          },
+                      .after =
+                          [&] {
+                            if (command.eval_batches > 0)
+                              result.evaluation.emplace(trainee.evaluation(command.eval_batches));
+                          }});
   require_memory(result.peak, device, command.overcommit);
   trainee.load();
   Outputs outputs(command);
+  if (command.save && leads(planning)) require_space(*command.save, trainee.saved_bytes());
   std::optional<std::pair<std::int64_t, std::filesystem::path>> written;  // step and file
   outputs.keep_by(
       [&](const std::filesystem::path& file, const io::Notes& own) {
         require_finite_weights(trainee, planning);
         if (written && written->first == trainee.step() && planning.communicator) {
           // A second copy for a file system without links: the other ranks have given theirs.
+          // It is the same step: where it fails, that step is kept all the same, as the other ranks
+          // believe.
+          std::error_code error;
           std::filesystem::copy_file(written->second, file,
-                                     std::filesystem::copy_options::overwrite_existing);
+                                     std::filesystem::copy_options::overwrite_existing, error);
+          if (error)
+            outputs.note("a checkpoint", fmt::format("{}: {}", file.string(), error.message()));
           return;
         }
         save_on_all(trainee, planning, file, own);
@@ -178,7 +228,13 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   if (command.eval_every) outputs.add_note("evaluations", judging.stopping.note());
   const RankClock clock(planning);
   result.loop = run_loop(trainee, command, outputs, judging);
-  if (result.loop.signal != 0) return 128 + result.loop.signal;
+  if (result.loop.signal != 0) {
+    if (command.log && leads(planning)) write_summary_page(*command.log, outputs);
+    return 128 + result.loop.signal;
+  }
+  // All steps are done: a request to stop must not lose the model that is yet to be saved.
+  std::optional<Interrupt> until_saved;
+  if (command.save) until_saved.emplace();
   outputs.keep(trainee.step());
   const RankClock::Read waited = clock.read(result.loop.losses.size());
   result.steps = trainee.step(), result.stopping = judging.stopping;
@@ -187,22 +243,31 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   if (result.evaluation && (leads(planning) || together)) {
     const std::vector<Judged>& judged = result.loop.judged;
     const bool done = !judged.empty() && judged.back().step == trainee.step();
-    result.metrics = done ? judged.back().metrics : result.evaluation->run();
+    try {
+      result.metrics = done ? judged.back().metrics : result.evaluation->run();
+    } catch (const RankError&) {
+      throw;
+    } catch (const Error&) {  // a fault in the test data takes nothing from the model
+      if (command.save && !together) save_model(trainee, planning);
+      throw;
+    }
   }
-  measure(result, trainee, meter, device);
+  measure(result, trainee, meter, device, planning);
   result.machine = trainee.arena().report();
   if (pinned) result.machine.pinned_threads = pinned->grant();
   if (planning.communicator)
     result.per_rank =
         json_text(gather_fields(planning, rank_fields(result, waited, planning, trainee)));
+  if (command.save && command.keep_best)
+    result.saved_step = return_to_best(command, trainee, judging, outputs);
   if (command.save && (leads(planning) || together)) {
-    require_finite_weights(trainee, planning);
-    trainee.save_model();
+    save_model(trainee, planning);
+    until_saved.reset();
   }
   result.kept = kept_budget(planning, trainee.memory().budget, result.measured);
   if (!leads(planning)) return outputs.close() ? result.kept.report() : failure;
   const nlohmann::ordered_json fields = run_fields(command, trainee, result);
-  if (command.log) write_summary(*command.log, fields, outputs);
+  if (command.log) write_summary(*command.log, fields, workloads::to_json(trainee.spec()), outputs);
   if (output == Output::json)
     std::cout << json_text(fields) << "\n";
   else

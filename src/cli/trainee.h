@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -63,6 +64,13 @@ class Trainee {
   virtual std::string tokenizer_json() const { return {}; }
   // Saves the trained model where the command asks for it.
   virtual void save_model() {}
+  virtual Bytes saved_bytes() const { return {}; }  // of what `save_model` writes, nearly
+
+  // A step may change the shapes of the model. What holds its programs is told before and after.
+  struct Reshaping {
+    std::function<void()> before, after;
+  };
+  virtual void on_reshape(Reshaping reshaping) { (void)reshaping; }
 
   // --- Steps
   virtual std::int64_t step() const = 0;  // steps taken

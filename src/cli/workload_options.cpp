@@ -4,8 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <limits>
 
 #include "cli/numbers.h"
 #include "cli/options.h"
@@ -18,15 +16,6 @@ namespace {
 void add_size(CLI::App& app, const char* name, std::optional<std::int64_t>& value,
               const char* help) {
   add_option(app, name, value, help).positive().group("Sizes");
-}
-
-// Empty for a seed. The parser alone would take larger numbers for the largest one there is.
-std::string seed_problem(const std::string& text) {
-  std::uint64_t seed = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error == std::errc{} && end == text.data() + text.size()) return {};
-  return fmt::format("a seed is a whole number of 0 to {}, but \"{}\" came",
-                     std::numeric_limits<std::uint64_t>::max(), text);
 }
 
 void add_adapter_options(CLI::App& app, workloads::Options& options) {

@@ -25,7 +25,7 @@ class CpuBackend final : public Backend {
  public:
   void require(Device) const override {}
   std::string name(Device) const override {
-    return fmt::format("{}, {} threads", processor_name(), threads());
+    return fmt::format("{}, {} thread{}", processor_name(), threads(), threads() == 1 ? "" : "s");
   }
   Bytes memory(Device) const override {
     return {static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE)};

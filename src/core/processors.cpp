@@ -26,4 +26,11 @@ std::vector<int> processors_of_cores() {
   return processors;
 }
 
+void keep_to(std::span<const int> processors) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  for (const int processor : processors) CPU_SET(processor, &allowed);
+  sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
 }  // namespace ebb

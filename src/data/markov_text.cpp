@@ -90,13 +90,17 @@ std::vector<double> MarkovText::stationary() const {
       tail(tails);
   constexpr int most_rounds = 100'000;
   for (int round = 0; round < most_rounds; ++round) {
+    // Contexts in their order, without a division for each: c = oldest * tails + t.
     std::fill(tail.begin(), tail.end(), 0.0);
-    for (std::size_t c = 0; c < contexts; ++c) tail[c % tails] += now[c];
-    for (std::size_t c = 0; c < contexts; ++c) next[c] = tail[c / symbols] * uniform;
-    for (std::size_t c = 0; c < contexts; ++c) {
+    for (std::size_t c = 0; c < contexts; c += tails)
+      for (std::size_t t = 0; t < tails; ++t) tail[t] += now[c + t];
+    for (std::size_t t = 0; t < tails; ++t)
+      std::fill_n(next.begin() + static_cast<std::ptrdiff_t>(t * symbols), symbols,
+                  tail[t] * uniform);
+    for (std::size_t c = 0, t = 0; c < contexts; ++c, t = t + 1 == tails ? 0 : t + 1) {
       const double mass = now[c] * (1 - options_.smoothing);
       for (std::size_t b = c * branches; b < (c + 1) * branches; ++b)
-        next[c % tails * symbols + static_cast<std::size_t>(branch_symbols_[b])] +=
+        next[t * symbols + static_cast<std::size_t>(branch_symbols_[b])] +=
             mass * branch_probabilities_[b];
     }
     const double total = std::accumulate(next.begin(), next.end(), 0.0);

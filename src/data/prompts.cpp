@@ -6,6 +6,8 @@
 
 #include "core/json.h"
 #include "data/file.h"
+#include "data/gzip.h"
+#include "ebb/data/sequences.h"
 
 namespace ebb::data {
 namespace {
@@ -39,8 +41,8 @@ Prompt prompt_of(const std::filesystem::path& path, std::size_t line, std::strin
 }  // namespace
 
 std::vector<Prompt> read_prompts(const std::filesystem::path& path) {
-  const std::string text = File(path).text();
-  const bool json = path.extension() == ".jsonl";
+  const std::string text = whole_text(path);
+  const bool json = is_json_lines(path);
   std::vector<Prompt> prompts;
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {

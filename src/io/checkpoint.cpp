@@ -107,28 +107,31 @@ Variables fitting(const SafetensorsFile& file, const Variables& state) {
 void save_checkpoint(const std::filesystem::path& path, const nn::ModuleBase& model,
                      TrainStep& step, const Notes& notes) {
   const std::uint64_t seed = step.options().compile.seed;
-  std::vector<NamedTensor> tensors;
-  ShardedTensors shared(step.options());
+  std::vector<TensorOfRanks> tensors;
   const auto add = [&](const Variables& variables, std::uint64_t initial) {
     for (const auto& [name, stored] : variables) {
       stored.variable.materialise(initial);
-      if (stored.is_range)
-        tensors.push_back(shared.add(name, stored.variable, stored.type));
-      else
-        tensors.push_back({name, stored.variable});
+      tensors.push_back({name, stored.variable, stored.type, stored.is_range});
     }
   };
   add(model_variables(model, step), seed);
   add(state_variables(model, step), 0);
-  if (step.options().ranks.rank != 0) return shared.give();
-  const ShardedTensors::TakeRest rest(shared);
-  write_checkpoint_file(path, step_format, std::move(tensors),
-                        {{"step", std::to_string(step.step())},
-                         {"optimizer_start", std::to_string(step.optimizer_start())},
-                         {"seed", std::to_string(seed)},
-                         {"model", fingerprint(model)},
-                         {"schedule", step.options().schedule->save()}},
-                        notes);
+  const std::map<std::string, std::string> facts{
+      {"step", std::to_string(step.step())},
+      {"optimizer_start", std::to_string(step.optimizer_start())},
+      {"seed", std::to_string(seed)},
+      {"model", fingerprint(model)},
+      {"schedule", step.options().schedule->save()}};
+  if (step.options().ranks.count > 1) {
+    if (!step.options().compile.communicator)
+      throw ValueError(
+          "a checkpoint of several ranks is written by all, but they are not connected");
+    return write_checkpoint_file(path, step_format, std::move(tensors), facts, notes,
+                                 *step.options().compile.communicator);
+  }
+  std::vector<NamedTensor> whole;
+  for (const TensorOfRanks& t : tensors) whole.push_back({t.name, t.value});
+  write_checkpoint_file(path, step_format, std::move(whole), facts, notes);
 }
 
 Notes load_checkpoint(const std::filesystem::path& path, nn::ModuleBase& model, TrainStep& step,
@@ -191,13 +194,11 @@ CheckpointSummary read_summary(const std::filesystem::path& path) {
 void gather_weights(const nn::ModuleBase& model, TrainStep& step) {
   if (!step.options().ranks.shards(Shard::parameters)) return;
   const std::vector<nn::NamedVariable> parameters = model.parameters(), held = step.weights();
-  ShardedTensors shared(step.options());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (held[i].variable == parameters[i].variable) continue;
     held[i].variable.materialise(step.options().compile.seed);
-    const NamedTensor whole =
-        shared.add(parameters[i].path, held[i].variable, parameters[i].variable.type());
-    const std::vector<std::byte> bytes = whole.bytes();
+    const std::vector<std::byte> bytes = gather_ranges_of(
+        parameters[i].path, held[i].variable, parameters[i].variable.type(), step.options());
     if (step.options().ranks.rank == 0) Variable(parameters[i].variable).assign_bytes(bytes);
   }
 }

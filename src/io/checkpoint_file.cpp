@@ -12,14 +12,27 @@ namespace {
 
 constexpr std::string_view note = "note.";
 
+void complete(std::map<std::string, std::string>& metadata, std::string_view format,
+              const Notes& notes) {
+  metadata["format"] = format;
+  for (const auto& [key, value] : notes) metadata[std::string(note) + key] = value;
+}
+
 }  // namespace
 
 void write_checkpoint_file(const std::filesystem::path& path, std::string_view format,
                            std::vector<NamedTensor> tensors,
                            std::map<std::string, std::string> metadata, const Notes& notes) {
-  metadata["format"] = format;
-  for (const auto& [key, value] : notes) metadata[std::string(note) + key] = value;
+  complete(metadata, format, notes);
   write_safetensors(path, std::move(tensors), std::move(metadata), Checksums::all);
+}
+
+void write_checkpoint_file(const std::filesystem::path& path, std::string_view format,
+                           std::vector<TensorOfRanks> tensors,
+                           std::map<std::string, std::string> metadata, const Notes& notes,
+                           Communicator& ranks) {
+  complete(metadata, format, notes);
+  write_file_of_ranks(path, std::move(tensors), metadata, ranks);
 }
 
 CheckpointFile::CheckpointFile(const std::filesystem::path& path, std::string_view format)

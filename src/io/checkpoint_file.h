@@ -11,6 +11,7 @@
 
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/safetensors.h"
+#include "io/file_of_ranks.h"
 
 namespace ebb::io {
 
@@ -20,6 +21,12 @@ inline constexpr std::string_view step_format = "ebb-checkpoint-2",
 void write_checkpoint_file(const std::filesystem::path& path, std::string_view format,
                            std::vector<NamedTensor> tensors,
                            std::map<std::string, std::string> metadata, const Notes& notes);
+
+// The same by all ranks of a run together (file_of_ranks.h).
+void write_checkpoint_file(const std::filesystem::path& path, std::string_view format,
+                           std::vector<TensorOfRanks> tensors,
+                           std::map<std::string, std::string> metadata, const Notes& notes,
+                           Communicator& ranks);
 
 // Reads such a file; errors name it. The constructor checks the header; callers must call
 // `check_tensors` of `file()`.

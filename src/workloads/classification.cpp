@@ -3,7 +3,6 @@
 
 #include "data/gzip.h"
 #include "ebb/data/generated.h"
-#include "ebb/data/image_folder.h"
 #include "ebb/data/images.h"
 #include "ebb/data/labelled_text.h"
 #include "ebb/error.h"
@@ -11,8 +10,10 @@
 #include "ebb/models/bert.h"
 #include "ebb/models/mlp.h"
 #include "ebb/models/resnet.h"
+#include "ebb/prune/models.h"
 #include "workloads/accuracy.h"
 #include "workloads/families.h"
+#include "workloads/image_sets.h"
 
 namespace ebb::workloads {
 namespace {
@@ -34,108 +35,20 @@ struct ImageShape {
   std::int64_t channels = 3, height = 32, width = 32, classes = 10;
 };
 
-// Images [begin, end) of a set.
-data::ImageSetPtr part_of(const data::ImageSet& whole, std::int64_t begin, std::int64_t end) {
-  auto part = std::make_shared<data::ImageSet>(
-      data::ImageSet{whole.channels, whole.height, whole.width, whole.classes, {}, {}});
-  const std::int64_t each = whole.image_bytes();
-  part->pixels.assign(whole.pixels.begin() + begin * each, whole.pixels.begin() + end * each);
-  part->labels.assign(whole.labels.begin() + begin, whole.labels.begin() + end);
-  return part;
-}
-
-// The sets as the workload reads them.
-ImageShape use_sets(Workload& workload, const data::ImageSetPtr& train,
-                    const data::ImageSetPtr& test, std::int64_t padding, bool flip) {
-  data::ImageOptions plain{.normalise = data::channel_statistics(*train)}, varied = plain;
-  varied.crop_padding = padding, varied.flip = flip;
-  workload.train = std::make_shared<data::ImageDataset>(train, varied);
-  workload.test = std::make_shared<data::ImageDataset>(test, plain);
-  return {train->channels, train->height, train->width, train->classes};
-}
-
-// One image in ten of each class is held out: images are in order of class.
-void hold_out(const data::ImageSet& whole, const std::string& name, data::ImageSetPtr& train,
-              data::ImageSetPtr& test) {
-  auto some = std::make_shared<data::ImageSet>(
-      data::ImageSet{whole.channels, whole.height, whole.width, whole.classes, {}, {}});
-  auto rest = std::make_shared<data::ImageSet>(*some);
-  const std::int64_t each = whole.image_bytes();
-  std::vector<std::int64_t> seen(static_cast<std::size_t>(whole.classes));
-  for (std::int64_t i = 0; i < whole.size(); ++i) {
-    const std::uint8_t label = whole.labels[static_cast<std::size_t>(i)];
-    data::ImageSet& to = ++seen[label] % 10 == 0 ? *rest : *some;
-    to.pixels.insert(to.pixels.end(), whole.pixels.begin() + i * each,
-                     whole.pixels.begin() + (i + 1) * each);
-    to.labels.push_back(label);
-  }
-  if (rest->labels.empty())
-    throw ValueError(fmt::format(
-        "{}: one image in ten of each class is held out for testing, but no class has ten; a "
-        "folder test/ beside train/ can hold the images to test with",
-        name));
-  train = some, test = rest;
-}
-
-// A folder of PNG and JPEG files, with a folder for each class.
-ImageShape pictures_from(Workload& workload, const fs::path& folder,
-                         std::optional<std::int64_t> image_size, bool augment) {
-  const std::int64_t size = image_size.value_or(32);
-  const data::ImageFolders parts = data::image_folders(folder);
-  const data::ImageFolder whole = data::read_image_folder(parts.train, size);
-  const std::string read_as =
-      fmt::format("{} classes, scaled to {} × {}", whole.images->classes, size, size);
-  data::ImageSetPtr train = whole.images, test;
-  if (parts.test.empty()) {
-    hold_out(*whole.images, folder.string(), train, test);
-    workload.train_part.source =
-        fmt::format("{}, {}, without every tenth image", parts.train.string(), read_as);
-    workload.test_part.source = fmt::format("{}, every tenth image of a class", folder.string());
-  } else {
-    test = data::read_image_folder(parts.test, size, &whole).images;
-    workload.train_part.source = fmt::format("{}, {}", parts.train.string(), read_as);
-    workload.test_part.source = parts.test.string();
-  }
-  workload.settings.image_size = size;
-  const std::int64_t padding = augment ? std::min<std::int64_t>(4, size / 8) : 0;
-  return use_sets(workload, train, test, padding, augment);
-}
-
-// Reads a folder with CIFAR-10, MNIST or image files. If only one of training and test set is there
-// (MNIST's training files are often left out), its last images are held out for testing.
-ImageShape images_from(Workload& workload, const fs::path& folder,
-                       std::optional<std::int64_t> image_size, bool augment) {
-  const auto has = [&](const char* name) {
-    return fs::exists(folder / name) || fs::exists(folder / (std::string(name) + ".gz"));
-  };
-  const bool cifar = has("test_batch.bin") || has("data_batch_1.bin");
-  const bool has_train = has(cifar ? "data_batch_1.bin" : "train-images-idx3-ubyte"),
-             has_test = has(cifar ? "test_batch.bin" : "t10k-images-idx3-ubyte");
-  const auto read = [&](data::Split split) {
-    return cifar ? data::read_cifar10(folder, split) : data::read_mnist(folder, split);
-  };
-  data::ImageSetPtr train, test;
-  if (!cifar && !has_train && !has_test && data::is_image_folder(folder))
-    return pictures_from(workload, folder, image_size, augment);
-  if (has_train == has_test) {  // both; or neither, and reading throws an error naming the file
-    train = read(data::Split::train), test = read(data::Split::test);
-    workload.train_part.source = fmt::format("{}, the training set", folder.string());
-    workload.test_part.source = fmt::format("{}, the test set", folder.string());
-  } else {
-    const data::ImageSetPtr whole = read(has_train ? data::Split::train : data::Split::test);
-    const std::string name =
-        fmt::format("{}, the {} set", folder.string(), has_train ? "training" : "test");
-    const std::int64_t count = whole->size(), cut = count - held_out(count, name);
-    train = part_of(*whole, 0, cut), test = part_of(*whole, cut, count);
-    workload.train_part.source = fmt::format("{}, images 0 to {}", name, cut);
-    workload.test_part.source = fmt::format("{}, images {} to {}", name, cut, count);
-  }
-  return use_sets(workload, train, test, augment ? 4 : 0, augment && cifar);
+ImageShape images_from(Workload& workload, const Options& options, bool augment) {
+  const ImageSets sets = read_image_sets(*options.data, options.image_size);
+  workload.train_part.source = sets.train_source, workload.test_part.source = sets.test_source;
+  workload.settings.image_size = sets.scaled_to;
+  const data::ImageOptions plain = sets.plain();
+  workload.train =
+      std::make_shared<data::ImageDataset>(sets.train, augment ? sets.varied() : plain);
+  workload.test = std::make_shared<data::ImageDataset>(sets.test, plain);
+  return {sets.train->channels, sets.train->height, sets.train->width, sets.train->classes};
 }
 
 // Images from files, or generated images whose best possible accuracy is known.
 ImageShape image_data(Workload& workload, const Options& options, bool augment) {
-  if (options.data) return images_from(workload, *options.data, options.image_size, augment);
+  if (options.data) return images_from(workload, options, augment);
   data::GaussianImageOptions source;
   source.classes = options.classes.value_or(10);
   source.separation = 8.0;
@@ -199,6 +112,13 @@ class BertWorkload : public Workload {
     return optim::Optimizer(optim::AdamW{.lr = 5e-5}).with(optim::no_decay_for_vectors());
   }
   bool save(const fs::path& folder) const override { return io::save(*model_, folder), true; }
+  void shrink(const prune::Structure& structure, const prune::Removal& removal,
+              prune::Values values) override {
+    prune::shrink(model_, structure, removal, values);
+  }
+  std::optional<std::string> refused_by_transformers() const override {
+    return prune::refused_by_transformers(model_->config());
+  }
 
  private:
   std::unique_ptr<models::BertClassifier> model_;
@@ -213,6 +133,10 @@ class ImageWorkload : public Workload {
   }
   Tensor accuracy(const Batch& b) override {
     return share_right((*model_)(cast(b.x(), model_->dtype())), b.y());
+  }
+  void shrink(const prune::Structure& structure, const prune::Removal& removal,
+              prune::Values values) override {
+    prune::shrink(model_, structure, removal, values);
   }
 
  protected:

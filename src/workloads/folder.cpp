@@ -8,6 +8,8 @@
 #include "ebb/io/hugging_face.h"
 #include "ebb/nn/adapt.h"
 #include "ebb/ops.h"
+#include "ebb/prune/models.h"
+#include "io/hugging_face/replace.h"
 #include "workloads/accuracy.h"
 #include "workloads/families.h"
 #include "workloads/folder_text.h"
@@ -37,6 +39,10 @@ class FolderWorkload : public Workload {
         pack_(o.pack),
         fused_loss_(o.fused_loss),
         merge_(o.merge) {
+    if (nn::has_packed_weights(*folder_.module) && !o.lora && !o.adapter)
+      throw ValueError(fmt::format(
+          "{}: its weights are in few bits and are not trained; adapters are (the option lora)",
+          o.model->string()));
     const std::int64_t context = folder_.lm          ? folder_.lm->context()
                                  : folder_.masked_lm ? folder_.masked_lm->context()
                                                      : folder_.classifier->context(),
@@ -80,14 +86,46 @@ class FolderWorkload : public Workload {
         .with(optim::no_decay_for_vectors());
   }
   void load() override { folder_.load(); }
+  void check_save() const override {
+    if (!saves_whole()) io::check_adapters(*folder_.module);
+  }
   bool save(const std::filesystem::path& folder) const override {
-    if (merge_ || nn::adapted_layers(*folder_.module).empty()) return folder_.save(folder), true;
+    if (saves_whole()) return folder_.save(folder), true;
     io::save_adapter(*folder_.module, folder, folder_.path.string());
     io::copy_tokenizer(folder_.path, folder);
     return true;
   }
+  void shrink(const prune::Structure& structure, const prune::Removal& removal,
+              prune::Values values) override {
+    each_family([&]<class Model>(const Model& dense) {
+      io::replace_model(folder_, values == prune::Values::copied
+                                     ? prune::pruned(dense, structure, removal, prune::Release::yes)
+                                     : prune::reshaped(dense, structure, removal));
+    });
+  }
+  std::optional<std::string> refused_by_transformers() const override {
+    std::optional<std::string> why;
+    each_family([&](const auto& model) { why = prune::refused_by_transformers(model.config()); });
+    return why;
+  }
 
  private:
+  bool saves_whole() const { return merge_ || nn::adapted_layers(*folder_.module).empty(); }
+  // Calls use(model) with the model as its own class.
+  template <class Use>
+  void each_family(const Use& use) const {
+    const auto attempt = [&]<class Model>(const nn::ModuleBase& module, const Model*) {
+      const auto* model = dynamic_cast<const Model*>(&module);
+      if (model) use(*model);
+      return model != nullptr;
+    };
+    const nn::ModuleBase& module = *folder_.module;
+    (void)(attempt(module, static_cast<const models::Gpt2*>(nullptr)) ||
+           attempt(module, static_cast<const models::Llama*>(nullptr)) ||
+           attempt(module, static_cast<const models::BertClassifier*>(nullptr)) ||
+           attempt(module, static_cast<const models::BertMaskedLm*>(nullptr)));
+  }
+
   io::ModelFolder folder_;
   bool pack_, fused_loss_, merge_;
 };

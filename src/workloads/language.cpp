@@ -12,6 +12,7 @@
 #include "ebb/models/gpt2.h"
 #include "ebb/models/language_model.h"
 #include "ebb/models/llama.h"
+#include "ebb/prune/models.h"
 #include "ebb/workloads/settings.h"
 #include "workloads/families.h"
 #include "workloads/text_data.h"
@@ -168,14 +169,14 @@ class LanguageWorkload : public Workload {
   template <class Config>
   LanguageWorkload(const Options& options, const Config& config, std::int64_t default_batch,
                    const TextData& text, double rate)
-      : model_(make<Model>(options.device, options.dtype, config)),
-        rate_(rate),
-        fused_loss_(options.fused_loss) {
+      : rate_(rate), fused_loss_(options.fused_loss) {
+    const nn::MakeScope scope(options.device, options.dtype);
+    model_ = std::make_unique<Model>(config);
     train = text.train, test = text.test, limit = text.limit;
     train_part = text.train_part, test_part = text.test_part;
     tokenizer_json = text.tokenizer_json, settings.tokens = text.tokens;
     fuses_loss = true;
-    saves = requires { io::save(model_, fs::path()); };
+    saves = requires { io::save(*model_, fs::path()); };
     batch_size = options.batch.value_or(default_batch);
     settings.sequence = config.context, settings.layers = config.layers;
     settings.heads = config.heads, settings.batch = batch_size;
@@ -187,16 +188,16 @@ class LanguageWorkload : public Workload {
       settings.key_value_heads = config.key_value_heads;
     settings.dropout = dropout_of(config);
   }
-  nn::ModuleBase& model() override { return model_; }
+  nn::ModuleBase& model() override { return *model_; }
   Tensor loss(const Batch& b) override {
-    return fused_loss_ ? model_.loss(b.x(), b.y()) : cross_entropy(model_.logits(b.x()), b.y());
+    return fused_loss_ ? model_->loss(b.x(), b.y()) : cross_entropy(model_->logits(b.x()), b.y());
   }
   optim::Optimizer optimizer() const override {
     return optim::Optimizer(optim::AdamW{.lr = rate_}).with(optim::no_decay_for_vectors());
   }
   bool save(const fs::path& folder) const override {
-    if constexpr (requires { io::save(model_, folder); }) {
-      io::save(model_, folder);
+    if constexpr (requires { io::save(*model_, folder); }) {
+      io::save(*model_, folder);
       if (tokenizer_json.empty()) return true;
       io::AtomicFile file(folder / "tokenizer.json");
       file.write(tokenizer_json);
@@ -206,9 +207,19 @@ class LanguageWorkload : public Workload {
       return false;
     }
   }
+  void shrink(const prune::Structure& structure, const prune::Removal& removal,
+              prune::Values values) override {
+    prune::shrink(model_, structure, removal, values);
+  }
+  std::optional<std::string> refused_by_transformers() const override {
+    if constexpr (requires { prune::refused_by_transformers(model_->config()); })
+      return prune::refused_by_transformers(model_->config());
+    else
+      return {};
+  }
 
  private:
-  Model model_;
+  std::unique_ptr<Model> model_;
   double rate_;
   bool fused_loss_;
 };

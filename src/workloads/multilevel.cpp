@@ -140,8 +140,6 @@ std::unique_ptr<MultilevelWorkload> make_multilevel(const MultilevelOptions& opt
   MultilevelOptions& used = made->settings;
   add_asked(options.common, used.common);
   used.classifier = classifier_of(options);
-  used.imbalance = options.imbalance.value_or(usual_imbalance);
-  used.meta = options.meta.value_or(usual_meta);
   used.unweighted = options.unweighted;
   for (const mlo::Problem* problem : made->problems())
     used.levels[problem->name()] = used_by(*problem, options);

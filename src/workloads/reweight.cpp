@@ -4,14 +4,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "ebb/data/generated.h"
 #include "ebb/data/images.h"
+#include "ebb/data/part.h"
 #include "ebb/error.h"
 #include "ebb/models/meta_weight_net.h"
 #include "ebb/models/mlp.h"
 #include "ebb/models/resnet.h"
 #include "workloads/accuracy.h"
 #include "workloads/families.h"
+#include "workloads/image_sets.h"
 
 namespace ebb::workloads {
 namespace {
@@ -23,6 +27,11 @@ struct Images {
   std::string source, test_source;
   std::int64_t channels = 3, height = 32, width = 32, classes = 10;
   std::optional<Limit> limit;
+  // How they were made: nothing was left out to make them long-tailed, or by how much.
+  bool as_it_is = false;
+  std::optional<double> imbalance;
+  std::int64_t meta_items = 0;
+  std::optional<std::int64_t> scaled_to;  // pixels, of image files
 };
 
 data::LongTailOptions long_tail_of(const MultilevelOptions& o) {
@@ -31,20 +40,45 @@ data::LongTailOptions long_tail_of(const MultilevelOptions& o) {
           .seed = o.common.seed};
 }
 
-Images from_cifar(const MultilevelOptions& o) {
-  const data::ImageSetPtr train = data::read_cifar10(*o.common.data, data::Split::train),
-                          test = data::read_cifar10(*o.common.data, data::Split::test);
-  const data::ImageOptions plain{.normalise = data::channel_statistics(*train)};
-  data::ImageOptions varied = plain;
-  varied.crop_padding = 4, varied.flip = true;
-  const auto images = std::make_shared<data::ImageDataset>(train, varied);
-  const data::LongTail parts = data::long_tail(*train, long_tail_of(o));
+// Of a folder of image files: a tenth of the rarest class's items for each class.
+std::int64_t balanced_items(const data::ImageSet& images) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(images.classes));
+  for (const std::uint8_t label : images.labels) ++counts[label];
+  const std::int64_t rarest = *std::min_element(counts.begin(), counts.end());
+  return images.classes * std::max<std::int64_t>(1, rarest / 10);
+}
+
+// The items below `count` that are not among these.
+std::vector<std::int64_t> all_but(const std::vector<std::int64_t>& items, std::int64_t count) {
+  std::vector<bool> taken(static_cast<std::size_t>(count));
+  for (const std::int64_t item : items) taken[static_cast<std::size_t>(item)] = true;
+  std::vector<std::int64_t> rest;
+  for (std::int64_t i = 0; i < count; ++i)
+    if (!taken[static_cast<std::size_t>(i)]) rest.push_back(i);
+  return rest;
+}
+
+// Sets that are balanced are made long-tailed. A folder of image files is taken as it is, unless an
+// imbalance is asked for.
+Images from_files(const MultilevelOptions& o) {
+  const ImageSets sets = read_image_sets(*o.common.data, o.common.image_size);
+  const data::ImageOptions plain = sets.plain();
+  const auto images = std::make_shared<data::ImageDataset>(sets.train, sets.varied());
+  data::LongTailOptions tail = long_tail_of(o);
   Images result;
-  result.source = fmt::format("{}, the training set", o.common.data->string());
-  result.test_source = fmt::format("{}, the test set", o.common.data->string());
-  result.train = std::make_shared<data::Subset>(images, parts.train);
-  result.meta = std::make_shared<data::Subset>(images, parts.meta);
-  result.test = std::make_shared<data::ImageDataset>(test, plain);
+  if (sets.scaled_to) tail.meta = o.meta.value_or(balanced_items(*sets.train));
+  result.as_it_is = sets.scaled_to && !o.imbalance;
+  if (!result.as_it_is) result.imbalance = tail.imbalance;
+  if (result.as_it_is) tail.imbalance = 1.0;
+  data::LongTail parts = data::long_tail(*sets.train, tail);
+  if (result.as_it_is) parts.train = all_but(parts.meta, sets.train->size());
+  result.meta_items = tail.meta, result.scaled_to = sets.scaled_to;
+  result.channels = sets.train->channels, result.height = sets.train->height;
+  result.width = sets.train->width, result.classes = sets.train->classes;
+  result.source = sets.train_source, result.test_source = sets.test_source;
+  result.train = std::make_shared<data::Subset>(images, std::move(parts.train));
+  result.meta = std::make_shared<data::Subset>(images, std::move(parts.meta));
+  result.test = std::make_shared<data::ImageDataset>(sets.test, plain);
   return result;
 }
 
@@ -66,6 +100,7 @@ Images generated(const MultilevelOptions& o) {
   const data::LongTail parts = data::long_tail(labels, source.classes, long_tail_of(o));
   Images result;
   result.classes = source.classes;
+  result.imbalance = long_tail_of(o).imbalance, result.meta_items = long_tail_of(o).meta;
   result.source = result.test_source = "generated images";
   result.train = std::make_shared<data::Subset>(images, parts.train);
   result.meta = std::make_shared<data::Subset>(images, parts.meta);
@@ -99,6 +134,7 @@ Classifier classifier_for(const MultilevelOptions& o, const Images& images, DTyp
     return make_classifier<models::Mlp>(c);
   }
   const auto residual = [&](models::ResNetConfig config) {
+    config.channels = images.channels;
     config.layout = o.common.image_layout();
     return make_classifier<models::ResNet>(config);
   };
@@ -112,6 +148,7 @@ Options used(const MultilevelOptions& o, const Images& images, std::int64_t batc
   Options u;
   if (!o.common.data) u.classes = images.classes;
   u.batch = batch;
+  u.image_size = images.scaled_to;
   if (classifier_of(o) != "mlp") {
     u.layout = o.common.image_layout();
     return u;
@@ -171,13 +208,15 @@ struct ReweightProblem : mlo::Problem {
 class Reweight : public MultilevelWorkload {
  public:
   explicit Reweight(const MultilevelOptions& o) {
-    const Images images = o.common.data ? from_cifar(o) : generated(o);
+    const Images images = o.common.data ? from_files(o) : generated(o);
     test = images.test;
     limit = images.limit;
     batch_size = o.common.batch.value_or(100);
     if (batch_size < 1)
       throw ValueError(fmt::format("the option batch must be at least 1, but is {}", batch_size));
-    parts = {{"train", {images.source + ", long-tailed", images.train->size()}},
+    parts = {{"train",
+              {images.source + (images.as_it_is ? ", without the balanced part" : ", long-tailed"),
+               images.train->size()}},
              {"meta", {images.source + ", balanced", images.meta->size()}},
              {"test", {images.test_source, images.test->size()}}};
     require_items(parts["train"], batch_size, "a batch of the level classifier");
@@ -189,13 +228,15 @@ class Reweight : public MultilevelWorkload {
     classifier_ = classifier_for(o, images, level(o, "classifier").dtype());
     classes_ = images.classes;
     settings.common = used(o, images, batch_size);
+    settings.imbalance = images.imbalance, settings.meta = images.meta_items;
     {
       const nn::MakeScope scope(o.common.device, level(o, "reweight").dtype());
       weights_ = std::make_unique<models::MetaWeightNet>();
     }
     const auto options = [&](const char* name, const data::DatasetPtr& data, std::uint64_t seed) {
-      const auto loader =
-          std::make_shared<data::Loader>(data, training_loader(batch_size, seed, o.common.device));
+      const auto loader = std::make_shared<data::Loader>(
+          o.ranks.any() ? data::part_of_batches(data, batch_size, o.ranks) : data,
+          training_loader(batch_size, seed, o.common.device));
       return mlo::ProblemOptions{level(o, name).over(mlo::Config{}), optim::constant(), {loader}};
     };
     const optim::Optimizer lower_rule =

@@ -46,13 +46,10 @@ const std::vector<Row>& rows() {
   static const std::vector<Use> perceptron{{layers},
                                            {width, When::no_hidden},
                                            {hidden, When::hidden_layers},
-                                           {classes, When::generated}};
-  static const std::vector<Use> image_perceptron{{layers},
-                                                 {width, When::no_hidden},
-                                                 {hidden, When::hidden_layers},
-                                                 {classes, When::generated},
-                                                 {image_size, When::images}};
-  static const std::vector<Use> residual{{classes, When::generated}, {layout}};
+                                           {classes, When::generated},
+                                           {image_size, When::images}};
+  static const std::vector<Use> residual{
+      {classes, When::generated}, {layout}, {image_size, When::images}};
   static const std::vector<Row> all{
       {"lm",
        "",
@@ -133,7 +130,7 @@ const std::vector<Row>& rows() {
         {tokens, When::next_token},
         {labels_from, When::classifies}}},
       {"resnet", "", {{classes, When::generated}, {depth}, {layout}, {image_size, When::images}}},
-      {"mlp", "", image_perceptron},
+      {"mlp", "", perceptron},
       {"reweight", "mlp", perceptron},
       {"reweight", "resnet32", residual},
       {"reweight", "resnet50", residual},

@@ -115,4 +115,8 @@ data::LoaderOptions training_loader(std::int64_t batch, std::uint64_t seed, Devi
   return options;
 }
 
+void Workload::shrink(const prune::Structure&, const prune::Removal&, prune::Values) {
+  throw ValueError("the model of this workload cannot lose heads, neurons or channels");
+}
+
 }  // namespace ebb::workloads

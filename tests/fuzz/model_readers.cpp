@@ -51,6 +51,15 @@ void read_bert_config(std::string_view bytes, const Folder& folder) {
   (void)io::load_bert(model, device::cpu, f32);
 }
 
+// The config.json beside the fuzzed model.safetensors is that of a small model in few bits. Bytes
+// that stand for weights may be any: products with them must stay inside their buffers.
+void read_packed_weights(std::string_view bytes, const Folder& folder) {
+  const Folder model = small_packed(folder / "packed");
+  write_file(model, "model.safetensors", bytes);
+  const auto loaded = io::load_gpt2(model, device::cpu, f32);
+  (void)eval(loaded->logits(Tensor::from(std::vector<std::int64_t>{1, 2, 3}, {1, 3})));
+}
+
 // The tensors beside the fuzzed adapter_config.json are those of a small adapter.
 void read_adapter_config(std::string_view bytes, const Folder& folder) {
   auto model = make<models::Llama>(device::cpu, f32, small_llama);

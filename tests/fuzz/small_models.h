@@ -13,6 +13,7 @@
 #include "ebb/nn/adapt.h"
 #include "ebb/nn/layers.h"
 #include "fuzz/readers.h"
+#include "io/hugging_face/packed.h"
 
 namespace ebb::fuzz {
 
@@ -33,6 +34,15 @@ template <class Model, class Config>
 Folder small_folder(const Folder& folder, const Config& config) {
   if (!std::filesystem::exists(folder / "model.safetensors"))
     io::save(make<Model>(device::cpu, f32, config), folder);
+  return folder;
+}
+
+// A folder of small_gpt2 in int4, written when it is first asked for.
+inline Folder small_packed(const Folder& folder) {
+  if (std::filesystem::exists(folder / "model.safetensors")) return folder;
+  auto model = make<models::Gpt2>(device::cpu, f32, small_gpt2);
+  nn::adapt(model, {.base = LowBits::int4});
+  io::save_packed(model, folder);
   return folder;
 }
 

@@ -8,9 +8,15 @@
 
 namespace ebb::test {
 
+std::string program() { return EBB_PROGRAM; }
+
 Outcome run(const std::string& arguments) {
+  return run_command("'" + program() + "' " + arguments);
+}
+
+Outcome run_command(const std::string& command) {
   Outcome outcome;
-  FILE* pipe = popen(("'" EBB_PROGRAM "' " + arguments + " 2>&1").c_str(), "r");
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   if (!pipe) return outcome;
   std::array<char, 4096> part;
   while (const std::size_t size = std::fread(part.data(), 1, part.size(), pipe))

@@ -10,7 +10,10 @@ struct Outcome {
   int code = -1;
 };
 
+std::string program();  // its path
 Outcome run(const std::string& arguments);
+// A command of the shell.
+Outcome run_command(const std::string& command);
 
 // Expects one line that starts with "ebb: error: ", holds `part`, and the exit code.
 void expect_failure(const std::string& arguments, int code, const std::string& part);

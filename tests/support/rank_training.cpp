@@ -3,20 +3,17 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
-#include "ebb/dist/ranks.h"
 #include "ebb/ebb.h"
 #include "ebb/io/checkpoint.h"
 #include "ebb/models/gpt2.h"
 #include "ebb/models/llama.h"
 #include "ebb/models/resnet.h"
 #include "ebb/optim/by_name.h"
-#include "ebb/threads.h"
 #include "ebb/train/eval_step.h"
 #include "ops/collective/collective.h"
 #include "support/op_check.h"
 #include "support/plan_check.h"
+#include "support/thread_ranks.h"
 
 namespace ebb::test {
 namespace {
@@ -141,24 +138,8 @@ RankResult train(const RankTraining& run, const std::shared_ptr<Communicator>& c
 
 std::vector<RankResult> on_ranks(const RankTraining& run) {
   if (run.ranks == 1) return {train(run, nullptr)};
-  auto ranks = dist::thread_ranks(run.ranks);
-  std::vector<RankResult> results(ranks.size());
-  std::vector<std::exception_ptr> errors(ranks.size());
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < ranks.size(); ++r)
-    threads.emplace_back([&, r, own = std::move(ranks[r])]() mutable {
-      set_threads(ebb::threads());  // OpenMP keeps it for each thread
-      try {
-        results[r] = train(run, own);
-      } catch (...) {
-        errors[r] = std::current_exception();
-      }
-      own.reset();
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
-  return results;
+  return on_threads<RankResult>(run.ranks,
+                                [&](const auto& communicator) { return train(run, communicator); });
 }
 
 void expect_same_bits(const RankTraining& run, const RankResult& alone) {

@@ -33,6 +33,10 @@ class AtomicFile {
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
   void commit();
 
+  // Where the bytes go until then, so that several processes can write parts of one file; empty
+  // where the target itself is written.
+  const std::filesystem::path& temporary() const { return temporary_; }
+
  private:
   std::filesystem::path target_;     // as it was named, for messages
   std::filesystem::path file_;       // the target without its symbolic links

@@ -21,4 +21,9 @@ OpenLm open_causal_lm(const std::filesystem::path& folder, Device device, DType 
 // config.json. Empty if neither says.
 std::vector<std::int32_t> end_ids(const std::filesystem::path& folder);
 
+// Settings of generation_config.json, or of config.json where that is missing, that make
+// `generate` of transformers choose other tokens than the most likely ones, and that ebb does not
+// have. "do_sample" is among them: drawing is the caller's choice here.
+std::vector<std::string> unused_generation_settings(const std::filesystem::path& folder);
+
 }  // namespace ebb::io

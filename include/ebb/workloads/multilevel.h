@@ -39,6 +39,7 @@ struct MultilevelOptions {
   std::optional<std::int64_t> meta;       // items of the balanced set
   bool unweighted = false;  // the baseline: the lowest level alone, every item with the same weight
   std::map<std::string, LevelOptions> levels;  // by the names of problems
+  RankOptions ranks = {};  // batches are parts of this rank; a choice of the run, no setting
 };
 
 class MultilevelWorkload {

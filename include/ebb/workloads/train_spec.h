@@ -34,6 +34,14 @@ struct SparsityOptions {
   bool any() const { return share || pattern || masks; }
 };
 
+// Structured pruning on the way (ebb/prune/gradual.h).
+struct PruneOptions {
+  std::optional<double> share;
+  std::optional<std::string> schedule;
+  std::optional<std::int64_t> from, until, every, multiple;
+  std::vector<std::string> structure;  // heads, neurons, channels; empty: all that the family has
+};
+
 // How a step is computed, and within what it is planned.
 struct PlanningOptions {
   std::optional<std::string> budget, recompute;
@@ -60,6 +68,7 @@ struct PlanningOptions {
   std::string clip_by = "this-norm";
   std::string on_nan = "stop";  // or skip, ignore
   SparsityOptions sparsity;
+  PruneOptions prune;
   // Not an option, but what a verb does: nothing is run, so that a GPU that a file describes need
   // not be here.
   bool only_plans = false;
@@ -165,6 +174,13 @@ struct TrainSpec {
     field("sparsity-until", planning.sparsity.until, OnResume::by_name);
     field("sparsity-every", planning.sparsity.every, OnResume::by_name);
     field("sparsity-masks", planning.sparsity.masks, OnResume::by_name);
+    field("prune", planning.prune.share, OnResume::by_name);
+    field("prune-schedule", planning.prune.schedule, OnResume::by_name);
+    field("prune-from", planning.prune.from, OnResume::by_name);
+    field("prune-until", planning.prune.until, OnResume::by_name);
+    field("prune-every", planning.prune.every, OnResume::by_name);
+    field("prune-structure", planning.prune.structure, OnResume::never);
+    field("prune-multiple", planning.prune.multiple, OnResume::never);
     // Within what.
     field("device", planning.device, OnResume::free);
     field("budget", planning.budget, OnResume::free);

@@ -15,6 +15,12 @@
 #include "ebb/nn/module.h"
 #include "ebb/optim/optimizer.h"
 
+namespace ebb::prune {
+struct Structure;
+struct Removal;
+enum class Values : bool;
+}  // namespace ebb::prune
+
 namespace ebb::workloads {
 
 // The name of the workload that Options::model makes.
@@ -82,6 +88,15 @@ class Workload {
   virtual void load() {}
   // Writes the model as a Hugging Face folder; false where there is no such form.
   virtual bool save(const std::filesystem::path& folder) const { return (void)folder, false; }
+  // An error if what `save` would write could not be read again: known before training.
+  virtual void check_save() const {}
+
+  // Replaces the model by one without what goes (ebb/prune/models.h). An error where the family
+  // cannot lose parts.
+  virtual void shrink(const prune::Structure& structure, const prune::Removal& removal,
+                      prune::Values values);
+  // Why transformers cannot load what `save` writes; nothing if it can, or if nothing is written.
+  virtual std::optional<std::string> refused_by_transformers() const { return {}; }
 
   // No item of the one is part of the other.
   data::DatasetPtr train, test;

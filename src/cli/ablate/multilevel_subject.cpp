@@ -103,8 +103,8 @@ class Multilevel : public Subject {
               method == mlo::Method::neumann || method == mlo::Method::cg};
     settings = size_settings(options.common);
     settings["classifier"] = workloads::classifier_of(options);
-    settings["imbalance"] = options.imbalance.value_or(workloads::usual_imbalance);
-    settings["meta"] = options.meta.value_or(workloads::usual_meta);
+    if (task->settings.imbalance) settings["imbalance"] = *task->settings.imbalance;
+    if (task->settings.meta) settings["meta"] = *task->settings.meta;
     for (const mlo::Problem* problem : task->problems())
       settings["levels"][problem->name()] = level_settings(*problem);
   }

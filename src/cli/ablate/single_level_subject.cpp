@@ -8,6 +8,7 @@
 #include "cli/ablate/subject.h"
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
+#include "ebb/prune/gradual.h"
 #include "ebb/train/train_step.h"
 
 namespace ebb::cli {
@@ -47,27 +48,65 @@ class SingleLevelTrial : public Trial {
                 workloads::training_loader(task_->batch_size, options.seed, options.device)),
         types_(loader_.types().front()),
         meter_(options.device),
-        step_(make_step(*task_, setup)) {}
+        seed_(options.seed) {
+    if (setup.prune > 0.0) {
+      dense_ = workloads::make_workload(placed(options, setup.planning));
+      shrink_before_steps(setup.prune);
+    }
+    step_ = std::make_unique<TrainStep>(make_step(*task_, setup));
+  }
 
-  const Plan& plan() override { return step_.plan(types_); }
+  const Plan& plan() override { return step_->plan(types_); }
   Bytes least_budget() override {
-    return ebb::least_budget(step_.trace(types_), step_.options().compile);
+    return ebb::least_budget(step_->trace(types_), step_->options().compile);
   }
   Step step() override {
-    if (!std::exchange(loaded_, true)) task_->load();
+    if (!std::exchange(loaded_, true)) load();
     const Batch batch = loader_.next();
     const Clock::time_point begin = Clock::now();
-    const double loss = step_(batch).loss;
+    const double loss = (*step_)(batch).loss;
     return {loss, std::chrono::duration<double, std::milli>(Clock::now() - begin).count()};
   }
-  Measured measured() override { return meter_.read(step_.leaves(types_), step_.resident(types_)); }
+  Measured measured() override {
+    return meter_.read(step_->leaves(types_), step_->resident(types_));
+  }
 
  private:
-  std::unique_ptr<workloads::Workload> task_;
+  prune::Structure structure_of(workloads::Workload& task) const {
+    return prune::find_structure(
+        task.model(), [&](const Batch& b) { return task.loss(b); }, types_);
+  }
+
+  // Shapes decide the plan; what goes is known once the dense model has its weights.
+  void shrink_before_steps(double share) {
+    const prune::Structure whole = structure_of(*task_);
+    shrinking_.emplace(whole, prune::usual_structure(task_->model()));
+    share_ = share;
+    task_->shrink(whole, shrinking_->any_removal(whole, share), prune::Values::none);
+  }
+
+  void load() {
+    if (!dense_) return task_->load();
+    dense_->load();
+    for (const nn::NamedVariable& p : dense_->model().parameters())
+      if (!p.variable.has_value()) p.variable.materialise(seed_);
+    {
+      const prune::Structure whole = structure_of(*dense_);
+      const prune::Scores scores = prune::magnitude_scores(whole);
+      prune::copy_kept(whole, shrinking_->removal(whole, scores, share_), task_->model(),
+                       prune::Release::yes);
+    }
+    dense_.reset();
+  }
+
+  std::unique_ptr<workloads::Workload> task_, dense_;  // dense_: until it is pruned
+  std::optional<prune::Shrinking> shrinking_;
+  double share_ = 0.0;
   data::Loader loader_;
   std::vector<TensorType> types_;
   MemoryMeter meter_;
-  TrainStep step_;
+  std::uint64_t seed_;
+  std::unique_ptr<TrainStep> step_;
   bool loaded_ = false;
 };
 
@@ -81,6 +120,7 @@ class SingleLevel : public Subject {
     sources.add(task->model());
     traits.fuses_loss = task->fuses_loss;
     traits.one_level = true;
+    traits.folder = options.model.has_value();
     traits.trains_with_adam = task->optimizer().rule().name().starts_with("adam");
     settings = size_settings(options);
     if (items) settings["items"] = *items;
@@ -89,6 +129,7 @@ class SingleLevel : public Subject {
   std::unique_ptr<Trial> start(const Setup& setup) const override {
     workloads::Options options = options_;
     options.fused_loss = setup.fused_loss;
+    if (setup.lora) options.lora = 16, options.base = setup.base;
     Setup seeded = setup;
     seeded.compile.seed = options.seed;
     return std::make_unique<SingleLevelTrial>(options, seeded, items_);

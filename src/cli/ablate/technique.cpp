@@ -16,6 +16,7 @@ bool has_one_level(const Traits& traits) { return traits.one_level; }
 bool has_logits(const Traits& traits) { return traits.fuses_loss; }
 // Optimizers with less state stand in for Adam's; what trains with something else has its own rate.
 bool trains_with_adam(const Traits& traits) { return traits.trains_with_adam; }
+bool is_from_folder(const Traits& traits) { return traits.folder; }
 bool takes_bf16_weights(const Traits& traits) { return traits.takes_bf16_weights; }
 
 template <Recompute::Mode mode, std::int64_t segment = 0>
@@ -40,6 +41,20 @@ void offload(Setup& setup, const TechniqueOptions&) {
   setup.compile.plan.recompute = {Recompute::Mode::automatic};
   setup.budget = BudgetRule::least;
 }
+
+// Masks from the first step on; magnitudes of weights decide.
+void masks(Setup& setup, std::optional<double> share, std::optional<std::string> pattern) {
+  setup.planning.sparsity.share = share, setup.planning.sparsity.pattern = std::move(pattern);
+  setup.planning.sparsity.schedule = "constant";
+}
+
+// Adapters, with the weights frozen in these bits.
+template <const char* bits>
+void adapters(Setup& setup, const TechniqueOptions&) {
+  setup.lora = true;
+  if (*bits) setup.base = bits;
+}
+constexpr char whole_bits[] = "", int8_bits[] = "int8", int4_bits[] = "int4", nf4_bits[] = "nf4";
 
 constexpr auto segments = Recompute::Mode::segment, blocks = Recompute::Mode::blocks,
                root = Recompute::Mode::sqrt, selective = Recompute::Mode::selective,
@@ -107,6 +122,21 @@ const Technique table[] = {
      Slot::precision, false, true, takes_bf16_weights, precision<Precision::pure_bf16>},
     {"split-bf16", "weights in bfloat16, and the bits that complete them beside", Slot::precision,
      false, false, takes_bf16_weights, precision<Precision::split_bf16>},
+    {"prune", "30 % of heads, neurons or channels are gone, those of the smallest weights",
+     Slot::weights, false, false, has_one_level,
+     [](Setup& s, const TechniqueOptions&) { s.prune = 0.3; }},
+    {"sparse", "half of the weights of products are zero by masks of one bit", Slot::weights, false,
+     false, has_one_level, [](Setup& s, const TechniqueOptions&) { masks(s, 0.5, {}); }},
+    {"sparse-2:4", "two of every four neighbouring weights are zero by masks", Slot::weights, false,
+     false, has_one_level, [](Setup& s, const TechniqueOptions&) { masks(s, {}, "2:4"); }},
+    {"lora", "small matrices beside the frozen weights are trained", Slot::weights, false, false,
+     is_from_folder, adapters<whole_bits>},
+    {"lora-int8", "the same with frozen weights in 8 bits", Slot::weights, false, false,
+     is_from_folder, adapters<int8_bits>},
+    {"lora-int4", "the same in 4 bits", Slot::weights, false, false, is_from_folder,
+     adapters<int4_bits>},
+    {"lora-nf4", "the same in 4 bits of NF4", Slot::weights, false, false, is_from_folder,
+     adapters<nf4_bits>},
 };
 
 const Technique& technique_named(std::string_view name) {

@@ -27,6 +27,9 @@ struct Setup {
   CompileOptions compile;
   std::int64_t accumulate = 1;
   bool fused_loss = false;
+  double prune = 0.0;  // share of heads, neurons and channels gone before the first step
+  std::optional<std::string> base;  // bits of frozen weights, beside which adapters are trained
+  bool lora = false;                // adapters are trained instead of the weights
   BudgetRule budget = BudgetRule::none;
 };
 
@@ -37,6 +40,7 @@ struct Traits {
   bool takes_bf16_weights = true;  // not where levels above take differences of them
   Device::Kind device = Device::Kind::cpu;
   bool one_level = false;
+  bool folder = false;  // a model from a Hugging Face folder
 };
 
 // Numbers that techniques take from the command line.
@@ -46,7 +50,16 @@ struct TechniqueOptions {
 };
 
 // What a technique changes. Two techniques of one slot exclude each other.
-enum class Slot : std::uint8_t { fusion, loss, updates, batch, recompute, optimizer, precision };
+enum class Slot : std::uint8_t {
+  fusion,
+  loss,
+  updates,
+  batch,
+  recompute,
+  optimizer,
+  precision,
+  weights
+};
 
 struct Technique {
   std::string_view name;   // for --techniques
