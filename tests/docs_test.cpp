@@ -1,9 +1,11 @@
 // Code in the documentation is code of the examples, which the tests build and run.
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -33,7 +35,7 @@ std::string prose(std::string text) {
 TEST(Docs, ExamplesAreThoseThatRun) {
   int found = 0;
   std::vector<fs::path> pages{root / "README.md"};
-  for (const auto& entry : fs::directory_iterator(root / "docs"))
+  for (const auto& entry : fs::recursive_directory_iterator(root / "docs"))
     if (entry.path().extension() == ".md") pages.push_back(entry.path());
   for (const fs::path& page : pages) {
     const std::string text = read(page), open = "```cpp\n// examples/";
@@ -48,7 +50,35 @@ TEST(Docs, ExamplesAreThoseThatRun) {
   EXPECT_GE(found, 1);
 }
 
-// Links between pages and to files of the tree lead somewhere.
+// Lines of code without the white space that a formatter moves.
+std::string squeezed(const std::string& code) {
+  std::string result;
+  for (const char c : code)
+    if (!std::isspace(static_cast<unsigned char>(c))) result += c;
+  return result;
+}
+
+// Every piece of code in the right column of the table stands in the program that the page names.
+TEST(Docs, TheBettyTutorialIsTheExample) {
+  const std::string program = squeezed(read(root / "examples/betty_tutorial/main.cpp"));
+  std::istringstream page(read(root / "docs/tutorials/betty-user.md"));
+  int found = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("| `")) continue;
+    const std::size_t right = line.find("` | `");
+    ASSERT_NE(right, std::string::npos) << line;
+    for (std::size_t at = line.find('`', right + 1); at != std::string::npos;) {
+      const std::size_t end = line.find('`', at + 1);
+      ASSERT_NE(end, std::string::npos) << line;
+      const std::string code = line.substr(at + 1, end - at - 1);
+      EXPECT_NE(program.find(squeezed(code)), std::string::npos) << code;
+      ++found;
+      at = line.find('`', end + 1);
+    }
+  }
+  EXPECT_GE(found, 20);
+}
+
 TEST(Docs, DescribedDevicesCanBePlannedFor) {
   int found = 0;
   for (const auto& entry : fs::directory_iterator(root / "devices")) {
@@ -61,6 +91,7 @@ TEST(Docs, DescribedDevicesCanBePlannedFor) {
   EXPECT_GT(found, 0);
 }
 
+// Links between pages and to files of the tree lead somewhere.
 TEST(Docs, LinksLeadSomewhere) {
   std::vector<fs::path> pages{root / "README.md", root / "CONTRIBUTING.md"};
   for (const auto& entry : fs::recursive_directory_iterator(root / "docs"))
