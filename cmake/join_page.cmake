@@ -1,16 +1,16 @@
-# Puts the styles and scripts into page.html and writes the result as a C++ string: folder, scripts, output.
+# Puts styles and scripts into page.html and writes the result as a C++ function: folder, styles, scripts, name, output.
 file(READ ${folder}/page.html html)
-file(READ ${folder}/page.css styles)
-set(code "")
-foreach(script IN LISTS scripts)
-  file(READ ${script} text)
-  string(APPEND code "${text}\n")
+foreach(kind styles scripts)
+  set(joined "")
+  foreach(part IN LISTS ${kind})
+    file(READ ${part} text)
+    string(APPEND joined "${text}\n")
+  endforeach()
+  string(REPLACE "{{${kind}}}" "${joined}" html "${html}")
 endforeach()
-string(REPLACE "{{styles}}" "${styles}" html "${html}")
-string(REPLACE "{{scripts}}" "${code}" html "${html}")
 file(WRITE ${output} "// Made from src/report/page.
 #include \"report/page_source.h\"
 namespace ebb::report {
-std::string_view page_source() { return R\"ebb-page(${html})ebb-page\"; }
+std::string_view ${name}() { return R\"ebb-page(${html})ebb-page\"; }
 }  // namespace ebb::report
 ")

@@ -15,7 +15,7 @@ import sys
 ROOMS = {
     "core": "bytes communicator device dtype error half id image_layout machine movable_arena random shape storage tier threads tuning version",
     "graph": "attributes graph node op parameter_form recompute tensor variable",
-    "ops": "decode masks ops quantised",
+    "ops": "decode masks ops pairs quantised",
     "autodiff": "grad",
     "passes": "passes precision replace",
     "plan": "plan rates",
