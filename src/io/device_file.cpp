@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <cctype>
+#include <cmath>
 #include <cstdlib>
 #include <optional>
 
@@ -30,12 +30,28 @@ constexpr const char* version_field = "version";
 // again; files named by the user are used as they are.
 constexpr std::int64_t version = 6;
 
+// Beyond these, times of instructions would overflow or vanish. In any unit of the file.
+constexpr double lowest_rate = 1e-9, highest_rate = 1e24;
+
 double positive(const JsonFile& file, const nlohmann::json& object, const char* field) {
   const auto found = object.find(field);
-  if (found == object.end() || !found->is_number() || !(found->get<double>() > 0.0))
-    file.fail(fmt::format("\"{}\" must be a number above 0, but is {}", field,
+  const double value =
+      found != object.end() && found->is_number() ? found->get<double>() : std::nan("");
+  if (!(value >= lowest_rate && value <= highest_rate))
+    file.fail(fmt::format("\"{}\" must be a number from {:g} to {:g}, but is {}", field,
+                          lowest_rate, highest_rate,
                           found == object.end() ? "missing" : json_excerpt(*found)));
-  return found->get<double>();
+  return value;
+}
+
+// Zero where the field is missing. People write 141e9 as well as 141000000000.
+Bytes bytes_in(const JsonFile& file, const char* field) {
+  constexpr double most = 0x1p60;
+  const double value = file.real(field, 0.0);
+  if (!(value >= 0.0 && value <= most))
+    file.fail(fmt::format("\"{}\" must be a number of bytes from 0 to 2^60, but is {}", field,
+                          json_excerpt(file.json().at(field))));
+  return {static_cast<std::int64_t>(value)};
 }
 
 const nlohmann::json& object_in(const JsonFile& file, const nlohmann::json& object,
@@ -72,10 +88,10 @@ Rates load_device(const fs::path& path) {
   Rates rates;
   rates.name = file.text("name");
   rates.kind = kind_in(file);
-  rates.memory = {static_cast<std::int64_t>(file.real("memory_bytes", 0.0))};
+  rates.memory = bytes_in(file, "memory_bytes");
   rates.bandwidth = positive(file, file.json(), "bytes_per_second");
   rates.launch_us = positive(file, file.json(), "launch_us");
-  rates.cache = {static_cast<std::int64_t>(file.real("cache_bytes", 0.0))};
+  rates.cache = bytes_in(file, "cache_bytes");
   if (rates.cache.count > 0)
     rates.cache_bandwidth = positive(file, file.json(), "cache_bytes_per_second");
   rates.overlaps = file.flag("overlaps", true);
