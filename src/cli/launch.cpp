@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 // Signal handlers can reach nothing but globals.
 volatile std::sig_atomic_t passed_on = 0;
-void note(int signal) { passed_on = signal; }
+void pass_on(int signal) { passed_on = signal; }
 
 enum class Gpus : bool { own, shared };  // one for each rank, or as many as there are
 
@@ -217,7 +217,7 @@ class Launch : public Verb {
     }
     if (restarts_ > 0) prepare_restarts();
     struct sigaction action = {};
-    action.sa_handler = note;
+    action.sa_handler = pass_on;
     for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
     for (std::int64_t left = restarts_;; --left) {
       const int code = Ranks(ranks_, share_gpu_ ? Gpus::shared : Gpus::own, command_).wait();

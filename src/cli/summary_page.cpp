@@ -15,10 +15,10 @@ using Json = nlohmann::ordered_json;
 using Values = std::vector<report::LoggedValue>;
 
 // The time of all steps until each one that was timed, in seconds.
-struct Clock {
+struct StepTimes {
   std::vector<std::pair<std::int64_t, double>> ends;  // step and seconds, both rising
 
-  explicit Clock(const Values* times) {
+  explicit StepTimes(const Values* times) {
     double seconds = 0.0;
     if (!times) return;
     for (const report::LoggedValue& time : *times)
@@ -37,7 +37,7 @@ double rounded(double value, int digits) {
 }
 
 // At most 600 points, each the mean of the finite values of `each` steps.
-Json curve(const Values& values, const Clock& clock) {
+Json curve(const Values& values, const StepTimes& times) {
   constexpr std::size_t most = 600;
   const std::size_t each = (values.size() + most - 1) / most;
   Json steps = Json::array(), means = Json::array(), seconds = Json::array();
@@ -50,7 +50,7 @@ Json curve(const Values& values, const Clock& clock) {
     const double mean = sum / static_cast<double>(std::max<std::size_t>(count, 1));
     steps.push_back(values[end - 1].step);
     means.push_back(count > 0 && std::isfinite(mean) ? Json(rounded(mean, 9)) : Json());
-    if (!clock.ends.empty()) seconds.push_back(rounded(clock.until(values[end - 1].step), 7));
+    if (!times.ends.empty()) seconds.push_back(rounded(times.until(values[end - 1].step), 7));
   }
   Json result{{"each", each}, {"steps", std::move(steps)}, {"values", std::move(means)}};
   if (!seconds.empty()) result["seconds"] = std::move(seconds);
@@ -95,13 +95,13 @@ Json run_object(const LoggedSummary& run) {
   }
   object["figures"] = figures(run);
   object["curves"] = Json::object();
-  const Clock clock(run.find("step_ms"));
+  const StepTimes times(run.find("step_ms"));
   for (const auto& [tag, values] : run.log)
-    if (!values.empty()) object["curves"][tag] = curve(values, clock);
+    if (!values.empty()) object["curves"][tag] = curve(values, times);
   // The lowest level's stand for the run.
   for (const auto& [name, values] :
        {std::pair{"loss", run.losses()}, std::pair{"rate", run.rates()}})
-    if (values && !object["curves"].contains(name)) object["curves"][name] = curve(*values, clock);
+    if (values && !object["curves"].contains(name)) object["curves"][name] = curve(*values, times);
   object["curves"].erase(lowest_level + "/loss");
   return object;
 }

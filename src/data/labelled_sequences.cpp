@@ -11,7 +11,7 @@
 namespace ebb::data {
 namespace {
 
-constexpr std::int32_t start = 1, first_word = 2;
+constexpr std::int32_t start_id = 1, first_word = 2;
 constexpr std::uint64_t words_salt = 0x776F726473ull, sequence_salt = 0x7365717565ull;
 
 using Counts = std::vector<double>;  // by number of tokens
@@ -125,7 +125,7 @@ Batch LabelledSequences::batch(std::span<const std::int64_t> items, RandomState)
       return static_cast<std::int64_t>(draws.below(static_cast<std::uint64_t>(count)));
     };
     const std::int64_t label = pick(o.classes), owned = words_each_ * o.classes;
-    ids[0] = start;
+    ids[0] = start_id;
     for (std::size_t i = 1; i < ids.size(); ++i) {
       std::int64_t word = 0;
       if (draws.uniform() >= o.signal)

@@ -10,7 +10,7 @@
 namespace ebb::data {
 namespace {
 
-constexpr std::int64_t most_bytes = 64 << 20;
+constexpr std::int64_t most_pickle_bytes = 64 << 20;
 
 // Names of Python's pickletools.
 enum Opcode : unsigned char {
@@ -192,7 +192,7 @@ class PickleReader {
 };
 
 Pickle Pickle::read(const std::filesystem::path& path) {
-  const std::string bytes = File(path).text(most_bytes);
+  const std::string bytes = File(path).text(most_pickle_bytes);
   return PickleReader(path, bytes).read();
 }
 

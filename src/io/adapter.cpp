@@ -60,7 +60,7 @@ Config read_config(const JsonFile& file) {
   return config;
 }
 
-const std::string weight = ".weight";
+const std::string weight_end = ".weight";
 
 // How files of the model's family name its parameters.
 Names names_of(const nn::ModuleBase& model) {
@@ -75,9 +75,9 @@ Names names_of(const nn::ModuleBase& model) {
 
 // What transformers calls a layer. Empty for one that is a part of another there.
 std::string layer_in_files(const Names& names, const std::string& path) {
-  if (names.part(path + weight)) return {};
-  const std::string name = names.in_files(path + weight);
-  return name.substr(0, name.size() - weight.size());
+  if (names.part(path + weight_end)) return {};
+  const std::string name = names.in_files(path + weight_end);
+  return name.substr(0, name.size() - weight_end.size());
 }
 
 std::string required_layer_in_files(const Names& names, const std::string& path) {
@@ -87,7 +87,7 @@ std::string required_layer_in_files(const Names& names, const std::string& path)
         fmt::format("\"{}\" is a part of \"{}\" in transformers, so that PEFT's format has no "
                     "place for its adapter: write the whole model, with adapters added to its "
                     "weights (--merge), or adapt other layers",
-                    path, names.in_files(names.part(path + weight)->first)));
+                    path, names.in_files(names.part(path + weight_end)->first)));
   return name;
 }
 
@@ -97,7 +97,7 @@ std::map<std::string, nn::Linear*> layers_of(const SafetensorsFile& file, const 
   std::map<std::string, nn::Linear*> all, result;  // by their names in files
   const Names names = names_of(model);
   for (nn::Linear* layer : nn::linear_layers(model))
-    if (!layer->stays_plain() && !names.part(layer->path() + weight))
+    if (!layer->stays_plain() && !names.part(layer->path() + weight_end))
       all[layer_in_files(names, layer->path())] = layer;
   const auto fail = [&](const std::string& name, const std::string& why) {
     throw FileError(fmt::format("{}: tensor \"{}\" {}", file.path().string(), name, why));

@@ -18,7 +18,7 @@ namespace ebb::io {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* work_field = "operations_per_second";
 constexpr const char* links_field = "links_bytes_per_second";  // to other tiers of memory
@@ -123,7 +123,7 @@ Rates load_device(const fs::path& path) {
 }
 
 std::string describe_device(const Rates& rates) {
-  Json work;
+  OrderedJson work;
   for (int k = 0; k < work_count; ++k) {
     const Work kind = static_cast<Work>(k);
     work[std::string(name(kind))] = {{"float32", rates[kind].f32},
@@ -131,12 +131,12 @@ std::string describe_device(const Rates& rates) {
                                      {"float16", rates[kind].f16},
                                      {"float64", rates[kind].f64}};
   }
-  Json all{{"name", rates.name},
-           {"kind", rates.kind == Device::Kind::cuda ? "cuda" : "cpu"},
-           {"memory_bytes", rates.memory.count},
-           {"bytes_per_second", rates.bandwidth},
-           {"launch_us", rates.launch_us},
-           {"overlaps", rates.overlaps}};
+  OrderedJson all{{"name", rates.name},
+                  {"kind", rates.kind == Device::Kind::cuda ? "cuda" : "cpu"},
+                  {"memory_bytes", rates.memory.count},
+                  {"bytes_per_second", rates.bandwidth},
+                  {"launch_us", rates.launch_us},
+                  {"overlaps", rates.overlaps}};
   if (rates.cache.count > 0) {
     all["cache_bytes"] = rates.cache.count;
     all["cache_bytes_per_second"] = rates.cache_bandwidth;

@@ -9,10 +9,10 @@
 namespace ebb::models {
 namespace {
 
-const nn::Initial initial = nn::Initial::normal(0.02);
+const nn::Initial initial_weights = nn::Initial::normal(0.02);
 
 nn::Linear projection(nn::Place place, std::int64_t in, std::int64_t out, bool bias) {
-  return {std::move(place), in, out, bias ? nn::Bias::yes : nn::Bias::no, initial};
+  return {std::move(place), in, out, bias ? nn::Bias::yes : nn::Bias::no, initial_weights};
 }
 
 std::int64_t head_size(const LlamaConfig& c) {
@@ -102,7 +102,7 @@ LlamaMlp::LlamaMlp(nn::Place place, const LlamaConfig& c)
       activation_(c.activation),
       gate_proj_(c.gated ? std::make_unique<nn::Linear>(at("gate_proj"), c.width, c.hidden,
                                                         c.mlp_bias ? nn::Bias::yes : nn::Bias::no,
-                                                        initial)
+                                                        initial_weights)
                          : nullptr),
       up_proj_(projection(at("up_proj"), c.width, c.hidden, c.mlp_bias)),
       down_proj_(projection(at("down_proj"), c.hidden, c.width, c.mlp_bias)) {}
@@ -125,7 +125,7 @@ Tensor LlamaLayer::forward(const Tensor& x, const DecoderPlaces& places) {
 
 LlamaDecoder::LlamaDecoder(nn::Place place, const LlamaConfig& c)
     : Module(std::move(place)),
-      embed_tokens(at("embed_tokens"), c.vocabulary, c.width, initial, c.padding),
+      embed_tokens(at("embed_tokens"), c.vocabulary, c.width, initial_weights, c.padding),
       config_(c),
       dropout_(at("dropout"), c.hidden_dropout),
       layers_(at("layers")),
@@ -158,7 +158,7 @@ Tensor LlamaDecoder::forward(const Tensor& ids, const Packing& packing) {
 Llama::Llama(const LlamaConfig& config) : config_(checked(config)), model_(at("model"), config) {
   if (config.tied) return;
   lm_head_ = std::make_unique<nn::Linear>(at("lm_head"), config.width, config.vocabulary,
-                                          nn::Bias::no, initial);
+                                          nn::Bias::no, initial_weights);
   lm_head_->keep_plain();
 }
 

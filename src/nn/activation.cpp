@@ -6,14 +6,14 @@
 namespace ebb::nn {
 namespace {
 
-struct Row {
+struct ActivationName {
   std::string_view name;
   Activation activation;
 };
 
 // The names in transformers' table of activations. Two of them, prelu and xielu, have parameters
 // and are not here. The first name of an activation is the one it is written with.
-constexpr Row names[] = {
+constexpr ActivationName activation_names[] = {
     {"relu", Activation::relu},
     {"gelu", Activation::gelu},
     {"gelu_python", Activation::gelu},
@@ -41,13 +41,13 @@ constexpr Row names[] = {
 }  // namespace
 
 std::optional<Activation> activation_named(std::string_view name) {
-  for (const Row& row : names)
+  for (const ActivationName& row : activation_names)
     if (row.name == name) return row.activation;
   return std::nullopt;
 }
 
 std::string_view name(Activation activation) {
-  for (const Row& row : names)
+  for (const ActivationName& row : activation_names)
     if (row.activation == activation) return row.name;
   return {};
 }

@@ -102,7 +102,7 @@ class Metaspace : public Decoder {
   void apply(std::vector<std::string>& tokens) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i)
       replace_all(tokens[i], settings_.replacement,
-                  i == 0 && settings_.prepend != Prepend::never ? "" : " ");
+                  i == 0 && settings_.prepend != PrependScheme::never ? "" : " ");
   }
 
  private:

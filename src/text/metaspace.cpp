@@ -19,17 +19,17 @@ MetaspaceSettings read_metaspace(const Field& field) {
   if (scheme) {
     const std::string& name = scheme->text();
     if (name == "never")
-      settings.prepend = Prepend::never;
+      settings.prepend = PrependScheme::never;
     else if (name == "first")
-      settings.prepend = Prepend::first;
+      settings.prepend = PrependScheme::first;
     else if (name != "always")
       scheme->fail_expecting("always, first or never");
   }
   // The setting of older files.
   if (const auto add = field.find("add_prefix_space"); add && !add->flag()) {
-    if (scheme && settings.prepend != Prepend::never)
+    if (scheme && settings.prepend != PrependScheme::never)
       add->fail_expecting("true where \"prepend_scheme\" is not \"never\"");
-    settings.prepend = Prepend::never;
+    settings.prepend = PrependScheme::never;
   }
   settings.split = field.flag("split", true);
   return settings;

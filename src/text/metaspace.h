@@ -8,11 +8,11 @@
 
 namespace ebb::text {
 
-enum class Prepend : std::uint8_t { never, first, always };
+enum class PrependScheme : std::uint8_t { never, first, always };
 
 struct MetaspaceSettings {
   std::string replacement;  // one character
-  Prepend prepend = Prepend::always;
+  PrependScheme prepend = PrependScheme::always;
   bool split = true;
 };
 

@@ -102,8 +102,8 @@ class MetaspaceSplit : public PreTokenizer {
   // The text with the mark in the place of spaces, and before it where the settings want it.
   std::string_view marked(const Piece& piece, TextStore& store) const {
     const std::string& mark = settings_.replacement;
-    const bool prepend = (settings_.prepend == Prepend::always ||
-                          (settings_.prepend == Prepend::first && piece.at_start)) &&
+    const bool prepend = (settings_.prepend == PrependScheme::always ||
+                          (settings_.prepend == PrependScheme::first && piece.at_start)) &&
                          !piece.text.starts_with(' ') && !piece.text.starts_with(mark);
     const auto spaces =
         static_cast<std::size_t>(std::count(piece.text.begin(), piece.text.end(), ' '));

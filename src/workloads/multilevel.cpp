@@ -11,19 +11,20 @@
 namespace ebb::workloads {
 namespace {
 
-struct Row {
+struct MultilevelRow {
   const char* name;
   std::vector<std::string> levels;
   std::unique_ptr<MultilevelWorkload> (*make)(const MultilevelOptions&);
 };
 
-const std::vector<Row>& rows() {
-  static const std::vector<Row> all{{"reweight", {"classifier", "reweight"}, make_reweight}};
+const std::vector<MultilevelRow>& multilevel_rows() {
+  static const std::vector<MultilevelRow> all{
+      {"reweight", {"classifier", "reweight"}, make_reweight}};
   return all;
 }
 
-const Row& row_of(const std::string& name) {
-  for (const Row& row : rows())
+const MultilevelRow& multilevel_row(const std::string& name) {
+  for (const MultilevelRow& row : multilevel_rows())
     if (name == row.name) return row;
   throw ValueError(fmt::format("there is no multilevel workload \"{}\"; there are: {}", name,
                                fmt::join(multilevel_names(), ", ")));
@@ -117,22 +118,22 @@ DType LevelOptions::dtype() const { return parameter_dtype(precision.value_or(Pr
 
 std::vector<std::string> multilevel_names() {
   std::vector<std::string> names;
-  for (const Row& row : rows()) names.emplace_back(row.name);
+  for (const MultilevelRow& row : multilevel_rows()) names.emplace_back(row.name);
   return names;
 }
 
 bool is_multilevel(const std::string& workload) {
-  for (const Row& row : rows())
+  for (const MultilevelRow& row : multilevel_rows())
     if (workload == row.name) return true;
   return false;
 }
 
 std::vector<std::string> level_names(const std::string& workload) {
-  return row_of(workload).levels;
+  return multilevel_row(workload).levels;
 }
 
 std::unique_ptr<MultilevelWorkload> make_multilevel(const MultilevelOptions& options) {
-  const Row& row = row_of(options.common.name);
+  const MultilevelRow& row = multilevel_row(options.common.name);
   if (const auto wrong = misfit(options))
     throw ValueError(fmt::format("the option {} {}", name(wrong->setting), wrong->why));
   if (const auto wrong = level_misfit(options)) throw ValueError(*wrong);

@@ -36,12 +36,12 @@ struct Use {
 };
 
 // The settings of a workload, or of a workload with a certain classifier.
-struct Row {
+struct UsedSettings {
   std::string_view workload, classifier;
   std::vector<Use> uses;
 };
 
-const std::vector<Row>& rows() {
+const std::vector<UsedSettings>& all_used_settings() {
   using enum Setting;
   static const std::vector<Use> perceptron{{layers},
                                            {width, When::no_hidden},
@@ -50,7 +50,7 @@ const std::vector<Row>& rows() {
                                            {image_size, When::images}};
   static const std::vector<Use> residual{
       {classes, When::generated}, {layout}, {image_size, When::images}};
-  static const std::vector<Row> all{
+  static const std::vector<UsedSettings> all{
       {"lm",
        "",
        {{layers},
@@ -233,26 +233,26 @@ std::string unmet(When when, const Options& o) {
   return {};
 }
 
-const Row& row_of(std::string_view workload, std::string_view classifier) {
-  for (const Row& row : rows())
+const UsedSettings& row_of(std::string_view workload, std::string_view classifier) {
+  for (const UsedSettings& row : all_used_settings())
     if (row.workload == workload && row.classifier == classifier) return row;
   throw ValueError(classifier.empty()
                        ? fmt::format("there is no workload \"{}\"", workload)
                        : fmt::format("{} has no classifier \"{}\"", workload, classifier));
 }
 
-const Use* use_of(const Row& row, Setting setting) {
+const Use* use_of(const UsedSettings& row, Setting setting) {
   for (const Use& use : row.uses)
     if (use.setting == setting) return &use;
   return nullptr;
 }
 
-bool uses(const Options& options, const Row& row, Setting setting) {
+bool uses(const Options& options, const UsedSettings& row, Setting setting) {
   const Use* use = use_of(row, setting);
   return use && unmet(use->when, options).empty();
 }
 
-std::optional<Misfit> misfit(const Options& options, const Row& row) {
+std::optional<Misfit> misfit(const Options& options, const UsedSettings& row) {
   for (int s = 0; s < setting_count; ++s) {
     const Setting setting = static_cast<Setting>(s);
     // Studies ask every workload for the plain loss. A workload without a fused loss has no other,
@@ -294,7 +294,7 @@ bool uses(const MultilevelOptions& options, Setting setting) {
 
 std::vector<std::string> users_of(Setting setting) {
   std::vector<std::string> names;
-  for (const Row& row : rows())
+  for (const UsedSettings& row : all_used_settings())
     if (use_of(row, setting))
       names.push_back(row.workload == folder_workload ? "--model"
                       : row.classifier.empty()

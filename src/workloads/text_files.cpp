@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 4> names{"bytes", "words", "uint16", "int32"};
+constexpr std::array<std::string_view, 4> token_kinds{"bytes", "words", "uint16", "int32"};
 
 // The first of these files that exists in the folder, plain or compressed.
 std::optional<fs::path> first_existing(const fs::path& folder,
@@ -53,9 +53,9 @@ bool fits(const fs::path& file, TokenKind kind, std::int64_t vocabulary) {
 
 }  // namespace
 
-std::string_view name(TokenKind kind) { return names[static_cast<std::size_t>(kind)]; }
+std::string_view name(TokenKind kind) { return token_kinds[static_cast<std::size_t>(kind)]; }
 
-std::vector<std::string> token_kind_names() { return {names.begin(), names.end()}; }
+std::vector<std::string> token_kind_names() { return {token_kinds.begin(), token_kinds.end()}; }
 
 std::optional<TokenKind> token_kind(const Options& options, const fs::path& file) {
   const bool numbers = file.extension() == ".bin";
@@ -66,11 +66,11 @@ std::optional<TokenKind> token_kind(const Options& options, const fs::path& file
         text.filename().string().starts_with("ptb.") && text.extension() == ".txt";
     return treebank ? TokenKind::words : TokenKind::bytes;
   }
-  const auto found = std::find(names.begin(), names.end(), *options.tokens);
-  if (found == names.end())
+  const auto found = std::find(token_kinds.begin(), token_kinds.end(), *options.tokens);
+  if (found == token_kinds.end())
     throw ValueError(fmt::format("the option tokens is one of {}, but is \"{}\"",
-                                 fmt::join(names, ", "), *options.tokens));
-  const auto kind = static_cast<TokenKind>(found - names.begin());
+                                 fmt::join(token_kinds, ", "), *options.tokens));
+  const auto kind = static_cast<TokenKind>(found - token_kinds.begin());
   if (numbers != holds_numbers(kind) && kind != TokenKind::bytes)
     throw ValueError(fmt::format("{}: a {} file is read as {}, but the option tokens is {}",
                                  file.string(), numbers ? ".bin" : "text",

@@ -14,18 +14,18 @@
 namespace ebb::workloads {
 namespace {
 
-struct Row {
+struct WorkloadRow {
   const char* name;
   std::unique_ptr<Workload> (*make)(const Options&);
 };
 
-constexpr Row rows[] = {{"lm", make_lm},
-                        {"gpt2", make_gpt2},
-                        {"bert", make_bert},
-                        {"llama", make_llama},
-                        {"resnet", make_resnet},
-                        {"mlp", make_mlp},
-                        {folder_workload, make_folder}};
+constexpr WorkloadRow workload_rows[] = {{"lm", make_lm},
+                                         {"gpt2", make_gpt2},
+                                         {"bert", make_bert},
+                                         {"llama", make_llama},
+                                         {"resnet", make_resnet},
+                                         {"mlp", make_mlp},
+                                         {folder_workload, make_folder}};
 
 // The adapters that options ask for, if any.
 std::optional<nn::LoraOptions> lora_of(const Options& o) {
@@ -48,7 +48,7 @@ void adapt_model(const Options& o, nn::ModuleBase& model) {
 
 std::vector<std::string> workload_names() {
   std::vector<std::string> names;
-  for (const Row& row : rows)
+  for (const WorkloadRow& row : workload_rows)
     if (row.make != make_folder) names.emplace_back(row.name);
   return names;
 }
@@ -85,7 +85,7 @@ void add_asked(const Options& asked, Options& used) {
 }
 
 std::unique_ptr<Workload> make_workload(const Options& options) {
-  for (const Row& row : rows) {
+  for (const WorkloadRow& row : workload_rows) {
     if (options.name != row.name) continue;
     if (options.model.has_value() != (options.name == folder_workload))
       throw ValueError(fmt::format(

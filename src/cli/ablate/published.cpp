@@ -12,12 +12,12 @@ struct Sizes {
   std::optional<std::string> classifier = {};
 };
 
-struct Study {
+struct PublishedStudy {
   const char* workload;
   Sizes cpu, gpu;
 };
 
-const Study studies[] = {
+const PublishedStudy published_studies[] = {
     {"lm",
      {.hidden = 128, .vocabulary = 2000, .sequence = 20, .batch = 64},
      {.hidden = 2048, .vocabulary = 10000, .sequence = 20, .batch = 2048}},
@@ -64,7 +64,7 @@ std::string study_rows(const std::string& workload) {
 
 void fill_in_sizes(workloads::MultilevelOptions& several) {
   workloads::Options& options = several.common;
-  for (const Study& study : studies) {
+  for (const PublishedStudy& study : published_studies) {
     if (options.name != study.workload) continue;
     const Sizes& sizes = options.device.kind == Device::Kind::cuda ? study.gpu : study.cpu;
     // What is not typed and would have no effect with what is, such as a vocabulary of bytes, stays

@@ -10,11 +10,11 @@ namespace {
 
 using models::EncoderFamily;
 
-struct FamilyName {
+struct EncoderName {
   const char *type, *classifier, *masked_lm;  // model_type and architectures
   EncoderFamily family;
 };
-constexpr FamilyName families[] = {
+constexpr EncoderName encoder_families[] = {
     {"bert", "BertForSequenceClassification", "BertForMaskedLM", EncoderFamily::bert},
     {"roberta", "RobertaForSequenceClassification", "RobertaForMaskedLM", EncoderFamily::roberta},
     {"distilbert", "DistilBertForSequenceClassification", "DistilBertForMaskedLM",
@@ -79,7 +79,7 @@ std::int64_t read_classes(Fields& f) {
 }  // namespace
 
 std::optional<EncoderFamily> encoder_family(std::string_view type) {
-  for (const FamilyName& row : families)
+  for (const EncoderName& row : encoder_families)
     if (type == row.type) return row.family;
   return {};
 }
@@ -228,7 +228,7 @@ nlohmann::json write_bert(const models::BertConfig& c, EncoderHead head) {
                         {"id2label", labels},
                         {"label2id", ids}};
   if (head == EncoderHead::masked_lm) fields["tie_word_embeddings"] = c.tied;
-  for (const FamilyName& row : families)
+  for (const EncoderName& row : encoder_families)
     if (row.family == c.family)
       fields["model_type"] = row.type,
       fields["architectures"] = {head == EncoderHead::classifier ? row.classifier : row.masked_lm};

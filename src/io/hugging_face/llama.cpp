@@ -12,15 +12,16 @@ namespace {
 
 using models::DecoderFamily, models::LlamaConfig;
 
-struct FamilyName {
+struct DecoderName {
   const char *type, *architecture;
   DecoderFamily family;
 };
-constexpr FamilyName families[] = {{"llama", "LlamaForCausalLM", DecoderFamily::llama},
-                                   {"mistral", "MistralForCausalLM", DecoderFamily::mistral},
-                                   {"qwen2", "Qwen2ForCausalLM", DecoderFamily::qwen2},
-                                   {"qwen3", "Qwen3ForCausalLM", DecoderFamily::qwen3},
-                                   {"gpt_neox", "GPTNeoXForCausalLM", DecoderFamily::gpt_neox}};
+constexpr DecoderName decoder_families[] = {
+    {"llama", "LlamaForCausalLM", DecoderFamily::llama},
+    {"mistral", "MistralForCausalLM", DecoderFamily::mistral},
+    {"qwen2", "Qwen2ForCausalLM", DecoderFamily::qwen2},
+    {"qwen3", "Qwen3ForCausalLM", DecoderFamily::qwen3},
+    {"gpt_neox", "GPTNeoXForCausalLM", DecoderFamily::gpt_neox}};
 
 // What transformers takes where the file says nothing.
 LlamaConfig usual(DecoderFamily family) {
@@ -152,7 +153,7 @@ void read_rotary(Fields& f, LlamaConfig& c) {
 }  // namespace
 
 std::optional<DecoderFamily> decoder_family(std::string_view type) {
-  for (const FamilyName& row : families)
+  for (const DecoderName& row : decoder_families)
     if (type == row.type) return row.family;
   return {};
 }
@@ -232,7 +233,7 @@ nlohmann::json write_llama(const LlamaConfig& c) {
                         {"hidden_act", nn::name(c.activation)},
                         {"attention_dropout", c.attention_dropout},
                         {"tie_word_embeddings", c.tied}};
-  for (const FamilyName& row : families)
+  for (const DecoderName& row : decoder_families)
     if (row.family == c.family)
       fields["model_type"] = row.type, fields["architectures"] = {row.architecture};
   if (c.rope.scaling == models::RopeScaling::none && !neox)
