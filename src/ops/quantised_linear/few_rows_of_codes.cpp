@@ -198,8 +198,8 @@ std::int64_t chunks_in_row(const Encoding& e) {
 template <class How>
 struct Factors {
   PackedMatrix w;
-  const typename How::Number* x;  // as `arrange` stores it
-  std::int64_t rows;              // of x
+  const typename How::Number* x;  // as `arrange` stores it, `pass` rows at a time
+  std::int64_t rows, pass;        // of x
   float* out;                     // rows of w.encoding().rows elements
   How how;
   Ints block_of_lane;
@@ -208,7 +208,7 @@ struct Factors {
 template <class How>
 constexpr std::int64_t x_size = How::columns / How::x_registers;  // numbers of a register
 
-// The registers of every row for the first chunk, then those for the next; zeros behind the last
+// The registers of some rows for the first chunk, then theirs for the next; zeros behind the last
 // column.
 template <class How, class S>
 void arrange(const Encoding& e, const S* x, std::int64_t rows, typename How::Number* to) {
@@ -235,9 +235,9 @@ template <class How, int M>
 constexpr int rows_with = static_cast<int>(std::bit_floor(static_cast<unsigned>(
     std::clamp(free_registers / (2 * M + 2), 1, M == 1 ? How::rows_with_one : How::most_rows))));
 
-// Rows of x at a time: with more of them only one row of the matrix would fit.
-constexpr std::size_t rows_at_once = 6;
-static_assert(2 * rows_at_once >= FewRowsOfCodes::most_rows);
+// Rows of x in a pass over some rows of the matrix: with more of them only one row of the matrix
+// would fit.
+constexpr std::int64_t most_in_pass = 6;
 
 // N rows of the matrix from `row` on with M rows of x from `x_row` on.
 template <class How, int M, int N>
@@ -257,7 +257,7 @@ class Products {
     // several.
     const std::uint8_t* next = f_.w.codes(row_) + std::max(N * row_bytes, fetched_ahead) +
                                first / How::columns * chunk_bytes * N;
-    const typename How::Number* x = f_.x + first * f_.rows + x_row_ * How::columns;
+    const typename How::Number* x = f_.x + x_row_ * chunks_in_row(e) * How::columns + first * M;
     Ints words[N];
     Floats own[N];
     std::int64_t at = first;
@@ -271,7 +271,7 @@ class Products {
         next += chunk_bytes;
       }
       add_chunk(words, own, x);
-      x += How::columns * f_.rows;
+      x += How::columns * M;
     }
     if (at == last) return;
     const std::int64_t there = row_bytes - at / How::columns * chunk_bytes,
@@ -346,17 +346,14 @@ void all_products(const Factors<How>& f, std::index_sequence<M...>) {
   static constexpr std::array<
       void (*)(const Factors<How>&, std::int64_t, std::int64_t, std::int64_t), sizeof...(M)>
       with{products<How, static_cast<int>(M) + 1>...};
-  constexpr std::int64_t most = sizeof...(M);
-  // More rows than that take two passes over each group of rows of the matrix.
-  const std::int64_t step = f.rows <= most ? f.rows : (f.rows + 1) / 2;
   const Encoding& e = f.w.encoding();
   parallel_take(
       (e.rows + group - 1) / group,
       std::max<std::int64_t>(1, work_grain / (group * std::max<std::int64_t>(e.columns, 1))),
       [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = group * begin; row < std::min(group * end, e.rows); row += group)
-          for (std::int64_t m = 0; m < f.rows; m += step)
-            with[static_cast<std::size_t>(std::min(step, f.rows - m) - 1)](
+          for (std::int64_t m = 0; m < f.rows; m += f.pass)
+            with[static_cast<std::size_t>(std::min(f.pass, f.rows - m) - 1)](
                 f, m, row, std::min(group, e.rows - row));
       });
 }
@@ -376,6 +373,19 @@ void with_decoder(LowBits kind, const Use& use) {
 
 }  // namespace
 
+std::int64_t FewRowsOfCodes::most_rows([[maybe_unused]] LowBits kind,
+                                       [[maybe_unused]] DType dtype) {
+#ifdef EBB_PAIR_PRODUCTS
+  if (dtype == bf16 && kind == LowBits::int4) return 128;
+  if (dtype == bf16 && kind == LowBits::int8) return 64;
+#endif
+#if defined(__AVX512F__)
+  return 32;
+#else
+  return 8;
+#endif
+}
+
 FewRowsOfCodes::FewRowsOfCodes(const Encoding& encoding, std::int64_t rows, DType dtype)
     : e_(encoding), rows_(rows) {
   const std::int64_t chunk = e_.bits() == 8 ? EightBits::columns : FourBits::columns;
@@ -390,12 +400,17 @@ void FewRowsOfCodes::run(const S* x, const std::uint8_t* packed, S* out,
   if constexpr (std::is_same_v<S, float>) wide = out;
   with_decoder<S>(e_.kind, [&]<class How>(const How& how) {
     auto* arranged = reinterpret_cast<typename How::Number*>(workspace + x_at_.count);
-    arrange<How>(e_, x, rows_, arranged);
+    const std::int64_t passes = (rows_ + most_in_pass - 1) / most_in_pass,
+                       pass = (rows_ + passes - 1) / passes;
+    for (std::int64_t m = 0; m < rows_; m += pass)
+      arrange<How>(e_, x + m * e_.columns, std::min(pass, rows_ - m),
+                   arranged + m * chunks_in_row(e_) * How::columns);
     Ints block_of_lane;
     for (int i = 0; i < lanes; ++i)
       block_of_lane[i] = static_cast<std::int32_t>(How::columns / lanes * i / e_.block);
-    all_products(Factors<How>{PackedMatrix(e_, packed), arranged, rows_, wide, how, block_of_lane},
-                 std::make_index_sequence<rows_at_once>());
+    all_products(
+        Factors<How>{PackedMatrix(e_, packed), arranged, rows_, pass, wide, how, block_of_lane},
+        std::make_index_sequence<static_cast<std::size_t>(most_in_pass)>());
   });
   if constexpr (!std::is_same_v<S, float>) narrow(wide, out, rows_ * e_.rows);
 }

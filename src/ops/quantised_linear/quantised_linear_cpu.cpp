@@ -93,8 +93,9 @@ Kernel bind_quantised_linear_cpu(const KernelRequest& request, const QuantisedLi
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     if constexpr (!std::is_same_v<S, double>)
-      if (rows >= 1 && rows <= FewRowsOfCodes::most_rows && !a.back) {
-        const FewRowsOfCodes product(a.encoding, rows, request.out().dtype());
+      if (const DType dtype = request.out().dtype();
+          rows >= 1 && rows <= FewRowsOfCodes::most_rows(a.encoding.kind, dtype) && !a.back) {
+        const FewRowsOfCodes product(a.encoding, rows, dtype);
         return Kernel{[product](const KernelArgs& args) {
                         product.run(args.in<S>(0), args.in<std::uint8_t>(1), args.out<S>(),
                                     args.scratch<std::byte>());

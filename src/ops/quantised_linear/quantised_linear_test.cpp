@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/quantised_linear/few_rows_of_codes.h"
 #include "ops/quantised_linear/levels.h"
 #include "support/op_check.h"
 
@@ -56,7 +57,8 @@ TEST(QuantisedLinear, Samples) {
 // Sizes beyond one tile in both axes, against float64.
 TEST(QuantisedLinear, TilesAgreeWithFloat64) {
   const Encoding e = Encoding::usual(LowBits::nf4, 530, 1100);
-  const Tensor w = packed(e), x = random_matrix(21, 1100), g = random_matrix(21, 530);
+  const std::int64_t rows = FewRowsOfCodes::most_rows(e.kind, f32) + 1;
+  const Tensor w = packed(e), x = random_matrix(rows, 1100), g = random_matrix(rows, 530);
   const Tensor wide = dequantise(w, e, f64);
   const auto compare = [](const Tensor& got, const Tensor& expected, double tolerance) {
     const std::vector<double> a = values_of(got), b = values_of(expected);
@@ -94,10 +96,13 @@ TEST(QuantisedLinear, FewRowsGiveTheSameBitsInEveryBatch) {
   for (const LowBits kind : all_kinds) {
     const Encoding e = Encoding::usual(kind, 37, 300);
     for (const DType dtype : {f32, bf16}) {
-      const Tensor w = packed(e), x = random_matrix(8, 300, dtype);
-      for (const std::int64_t rows : {2, 3, 4, 5, 6, 7, 8}) {
+      const std::int64_t most = FewRowsOfCodes::most_rows(kind, dtype);
+      const Tensor w = packed(e), x = random_matrix(most, 300, dtype);
+      for (const std::int64_t rows :
+           {std::int64_t{2}, std::int64_t{3}, std::int64_t{4}, std::int64_t{5}, std::int64_t{6},
+            std::int64_t{7}, std::int64_t{8}, most - 1, most}) {
         const auto all = values_of(quantised_linear(slice(x, 0, 0, rows), w, e));
-        for (std::int64_t row = 0; row < rows; ++row) {
+        for (const std::int64_t row : {std::int64_t{0}, rows / 2, rows - 1}) {
           const auto one = values_of(quantised_linear(slice(x, 0, row, row + 1), w, e));
           EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin() + row * 37))
               << name(kind) << " " << name(dtype) << " row " << row << " of " << rows;
