@@ -1,7 +1,10 @@
 #include "ops/matmul/few_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #if defined(__AVX512BF16__) && defined(__AVX512BW__)
 #include <immintrin.h>
@@ -19,11 +22,12 @@ namespace {
 
 using V = simd::Vector<float>;
 constexpr std::int64_t width = simd::Simd<float>::width;
-constexpr std::int64_t work_grain = 32768;  // elements of the matrix that are worth a thread
+constexpr std::int64_t work_grain = 32768;     // elements of the matrix that are worth a thread
+constexpr std::int64_t fetched_ahead = 32768;  // bytes, at least
 
 // A vector of elements as float.
 V load_wide(const float* from) { return simd::load(from); }
-V load_wide(const BFloat16* from) {
+[[maybe_unused]] V load_wide(const BFloat16* from) {
   typedef std::uint16_t Narrow __attribute__((vector_size(width * 2)));
   typedef std::uint32_t Wide __attribute__((vector_size(width * 4)));
   Narrow bits;
@@ -61,136 +65,219 @@ float total(const V& v) {
   return (fours[0][0] + fours[0][2]) + (fours[0][1] + fours[0][3]);
 }
 
+// How numbers are multiplied, and as which x is stored for it. `size` is what a register of the
+// matrix holds.
+//
+// Along lines of the matrix that are summed, a register of it is multiplied by one of x. Lines that
+// are added to each other are read `lines` at a time: they become `factors` registers for each of
+// `parts` registers of sums, and each is multiplied by `numbers` of x in all lanes.
+
+// By float32 numbers.
+template <class T>
+struct Floats {
+  using Number = float;
+  using Register = V;
+  static constexpr std::int64_t size = width;
+  static constexpr int factors = 8, numbers = 1, parts = 1, lines = factors * numbers;
+
+  static Register load(const T* from) { return load_wide(from); }
+  static Register load(const T* from, std::int64_t count) { return load_part(from, count); }
+  static Register load_x(const float* from) { return simd::load(from); }
+  static Register everywhere(const float* from) { return simd::spread(*from); }
+  static V add(const V& sum, const Register& w, const Register& x) { return sum + x * w; }
+  template <class Row>
+  static void join(const Row& row, Register (&w)[factors][parts]) {
+    for (int i = 0; i < factors; ++i) w[i][0] = row(i);
+  }
+  // Where the sums of a column of `size` are.
+  static std::int64_t place(std::int64_t column) { return column; }
+};
+
+#ifdef EBB_PAIR_PRODUCTS
+// By the processor's products of pairs of bfloat16 numbers.
+struct Pairs {
+  using Number = BFloat16;
+  using Register = __m512bh;
+  static constexpr std::int64_t size = 2 * width;
+  static constexpr int factors = 4, numbers = 2, parts = 2, lines = factors * numbers;
+
+  static Register load(const BFloat16* from) {
+    return reinterpret_cast<Register>(_mm512_loadu_si512(from));
+  }
+  static Register load(const BFloat16* from, std::int64_t count) {
+    return reinterpret_cast<Register>(_mm512_maskz_loadu_epi16((__mmask32{1} << count) - 1, from));
+  }
+  static Register load_x(const BFloat16* from) { return load(from); }
+  static Register everywhere(const BFloat16* from) {
+    std::int32_t two;
+    std::memcpy(&two, from, sizeof two);
+    return reinterpret_cast<Register>(_mm512_set1_epi32(two));
+  }
+  static V add(const V& sum, const Register& w, const Register& x) {
+    return reinterpret_cast<V>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum), w, x));
+  }
+  // Two lines are interleaved, so that a pair belongs to one column. Of every eight columns four
+  // come to each register.
+  template <class Row>
+  static void join(const Row& row, Register (&w)[factors][parts]) {
+    for (int i = 0; i < factors; ++i) {
+      const __m512i a = reinterpret_cast<__m512i>(row(2 * i)),
+                    b = reinterpret_cast<__m512i>(row(2 * i + 1));
+      w[i][0] = reinterpret_cast<Register>(_mm512_unpacklo_epi16(a, b));
+      w[i][1] = reinterpret_cast<Register>(_mm512_unpackhi_epi16(a, b));
+    }
+  }
+  static std::int64_t place(std::int64_t column) {
+    return column / 4 % 2 * width + column / 8 * 4 + column % 4;
+  }
+};
+#endif
+
+template <class T>
+struct Multiplying {
+  using How = Floats<T>;
+};
+#ifdef EBB_PAIR_PRODUCTS
+template <>
+struct Multiplying<BFloat16> {
+  using How = Pairs;
+};
+#endif
+
+template <class How>
 struct Factors {
-  const float* x;  // rows of `inner` elements, `x_stride` apart
-  std::int64_t x_stride, inner;
-  float* out;  // rows of `columns` elements
+  const typename How::Number* x;  // as `arrange` stores it
+  std::int64_t inner;
+  float* out;  // rows of `columns` sums
   std::int64_t columns;
 };
 
-// The matrix has the inner axis in one piece, row j for column j of the result: M × N scalar
-// products at a time.
-template <int M, int N, class T>
-void scalar_products(const Factors& f, const T* matrix, std::int64_t stride, std::int64_t column) {
+std::int64_t rounded_up(std::int64_t count, std::int64_t size) {
+  return (count + size - 1) / size * size;
+}
+
+// x as it is read: `group` numbers of every row, then the next of every row; zeros up to whole
+// groups.
+template <class T, class Number>
+void arrange(const T* x, std::int64_t stride, std::int64_t rows, std::int64_t inner,
+             std::int64_t group, Number* to) {
+  for (std::int64_t k = 0; k < inner; k += group) {
+    const std::int64_t there = std::min(group, inner - k);
+    for (std::int64_t m = 0; m < rows; ++m, to += group) {
+      const T* from = x + m * stride + k;
+      for (std::int64_t i = 0; i < there; ++i) to[i] = static_cast<Number>(from[i]);
+      std::fill(to + there, to + group, Number{});
+    }
+  }
+}
+
+// --- The matrix has the inner axis in one piece: line j for column j of the result ---
+
+// Lines at a time with M rows: their sums and a register of each line fill the registers.
+#if defined(__AVX512F__)
+constexpr int registers = 32;
+#else
+constexpr int registers = 16;
+#endif
+template <int M>
+constexpr int lines_with = std::clamp(registers / (M + 1), 1, 8);
+
+// M × N scalar products. Lines ahead are fetched in the order in which they lie: a memory gives one
+// stream faster than several.
+template <class How, int M, int N, class T>
+void scalar_products(const Factors<How>& f, const T* matrix, std::int64_t stride,
+                     std::int64_t column) {
+  constexpr std::int64_t size = How::size;
   V sums[M][N] = {};
-  const T* lines[N];
-  for (int n = 0; n < N; ++n) lines[n] = matrix + (column + n) * stride;
+  const bool dense = stride == f.inner;
+  constexpr std::int64_t ahead = fetched_ahead / static_cast<std::int64_t>(sizeof(T));
+  const T *line = matrix + column * stride,
+          *next = line + (dense ? std::max(N * stride, ahead) : N * stride);
+  const std::int64_t beside = dense ? size : stride, after = dense ? N * size : size;
+  const typename How::Number* x = f.x;
   const auto add = [&](std::int64_t k, auto&& load) {
-    V w[N];
+    typename How::Register w[N];
     for (int n = 0; n < N; ++n) {
-      w[n] = load(lines[n] + k);
-      __builtin_prefetch(lines[n] + N * stride + k);  // of the next columns
+      w[n] = load(line + n * stride + k);
+      __builtin_prefetch(next + n * beside, 0, 2);  // into the second-level cache
     }
-    for (int m = 0; m < M; ++m) {
-      const V x = load(f.x + m * f.x_stride + k);
-      for (int n = 0; n < N; ++n) sums[m][n] += x * w[n];
+    for (int m = 0; m < M; ++m, x += size) {
+      const typename How::Register own = How::load_x(x);
+      for (int n = 0; n < N; ++n) sums[m][n] = How::add(sums[m][n], w[n], own);
     }
+    next += after;
   };
   std::int64_t k = 0;
-  for (; k + width <= f.inner; k += width) add(k, [](auto* from) { return load_wide(from); });
-  if (k < f.inner) add(k, [&](auto* from) { return load_part(from, f.inner - k); });
+  for (; k + size <= f.inner; k += size) add(k, [](const T* from) { return How::load(from); });
+  if (k < f.inner) add(k, [&](const T* from) { return How::load(from, f.inner - k); });
   for (int m = 0; m < M; ++m)
     for (int n = 0; n < N; ++n) f.out[m * f.columns + column + n] = total(sums[m][n]);
 }
 
-#ifdef EBB_PAIR_PRODUCTS
-// The same for rows of x in bfloat16, by the processor's products of pairs.
-struct HalfFactors {
-  const BFloat16* x;
-  std::int64_t x_stride, inner;
-  float* out;
-  std::int64_t columns;
-};
-
-// One column of the result after the other: a memory gives one stream faster than several. Every
-// second register has sums of its own, so that they need not wait for each other.
-template <int M>
-void pair_products(const HalfFactors& f, const BFloat16* line, std::int64_t column) {
-  constexpr std::int64_t pairs = 2 * width;
-  __m512 sums[2][M];
-  for (int m = 0; m < M; ++m) sums[0][m] = sums[1][m] = _mm512_setzero_ps();
-  const auto add = [&](int which, std::int64_t k, auto&& load) {
-    const __m512bh w = load(line + k);
-    for (int m = 0; m < M; ++m)
-      sums[which][m] = _mm512_dpbf16_ps(sums[which][m], w, load(f.x + m * f.x_stride + k));
-  };
-  const auto whole = [](const BFloat16* from) {
-    return reinterpret_cast<__m512bh>(_mm512_loadu_si512(from));
-  };
-  std::int64_t k = 0;
-  for (; k + 2 * pairs <= f.inner; k += 2 * pairs) add(0, k, whole), add(1, k + pairs, whole);
-  if (k + pairs <= f.inner) add(0, k, whole), k += pairs;
-  if (k < f.inner) {
-    const __mmask32 there = (__mmask32{1} << (f.inner - k)) - 1;
-    add(1, k, [&](const BFloat16* from) {
-      return reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(there, from));
-    });
-  }
-  for (int m = 0; m < M; ++m)
-    f.out[m * f.columns + column] = total(reinterpret_cast<V>(sums[0][m] + sums[1][m]));
-}
-
-template <int M>
-void by_pair_products(const HalfFactors& f, const BFloat16* matrix, std::int64_t stride) {
-  parallel_take(f.columns, std::max<std::int64_t>(1, work_grain / f.inner),
-                [&](std::int64_t begin, std::int64_t end) {
-                  for (std::int64_t column = begin; column < end; ++column)
-                    pair_products<M>(f, matrix + column * stride, column);
-                });
-}
-
-void multiply_pairs(const HalfFactors& f, std::int64_t rows, const BFloat16* matrix,
-                    std::int64_t stride) {
-  static constexpr void (*all[])(const HalfFactors&, const BFloat16*, std::int64_t) = {
-      by_pair_products<1>, by_pair_products<2>, by_pair_products<3>, by_pair_products<4>,
-      by_pair_products<5>, by_pair_products<6>, by_pair_products<7>, by_pair_products<8>};
-  all[rows - 1](f, matrix, stride);
-}
-#endif
-
-template <int M, class T>
-void by_scalar_products(const Factors& f, const T* matrix, std::int64_t stride) {
-  constexpr int N = M <= 4 ? 4 : 2;
+template <class How, int M, class T>
+void by_scalar_products(const Factors<How>& f, const T* matrix, std::int64_t stride) {
+  constexpr int N = lines_with<M>;
   parallel_take((f.columns + N - 1) / N, std::max<std::int64_t>(1, work_grain / (N * f.inner)),
                 [&](std::int64_t begin, std::int64_t end) {
                   for (std::int64_t block = begin; block < end; ++block) {
                     const std::int64_t column = block * N;
                     if (column + N <= f.columns)
-                      scalar_products<M, N>(f, matrix, stride, column);
+                      scalar_products<How, M, N>(f, matrix, stride, column);
                     else
                       for (std::int64_t c = column; c < f.columns; ++c)
-                        scalar_products<M, 1>(f, matrix, stride, c);
+                        scalar_products<How, M, 1>(f, matrix, stride, c);
                   }
                 });
 }
 
-// The matrix has the columns of the result in one piece, row k for element k of the inner axis:
-// four of its rows at a time, scaled, are added to the rows of the result, which stay in a cache.
-// Rows [from_k, to_k) and columns [first, last).
-template <class T>
-void add_rows(const Factors& f, std::int64_t rows, const T* matrix, std::int64_t stride,
-              std::int64_t from_k, std::int64_t to_k, std::int64_t first, std::int64_t last) {
+template <class How, class T, std::size_t... M>
+void by_scalar_products(const Factors<How>& f, std::int64_t rows, const T* matrix,
+                        std::int64_t stride, std::index_sequence<M...>) {
+  static constexpr std::array<void (*)(const Factors<How>&, const T*, std::int64_t), sizeof...(M)>
+      all{by_scalar_products<How, static_cast<int>(M) + 1, T>...};
+  all[static_cast<std::size_t>(rows - 1)](f, matrix, stride);
+}
+
+// --- The matrix has the columns of the result in one piece: line k for element k of the inner
+// axis ---
+
+// Lines [from_k, to_k), scaled, are added to columns [first, last) of the sums, some lines at a
+// time: the sums stay in a cache.
+template <class How, class T>
+void add_lines(const Factors<How>& f, std::int64_t rows, const T* matrix, std::int64_t stride,
+               std::int64_t from_k, std::int64_t to_k, std::int64_t first, std::int64_t last,
+               float* sums) {
+  using Register = typename How::Register;
+  constexpr std::int64_t size = How::size, lines = How::lines;
+  const std::int64_t padded = rounded_up(f.columns, size);
   for (std::int64_t m = 0; m < rows; ++m)
-    std::fill(f.out + m * f.columns + first, f.out + m * f.columns + last, 0.0f);
-  for (std::int64_t k = from_k; k < to_k; k += 4) {
-    const int count = static_cast<int>(std::min<std::int64_t>(4, to_k - k));
-    for (std::int64_t c = first; c < last; c += width) {
+    std::fill(sums + m * padded + first, sums + m * padded + rounded_up(last, size), 0.0f);
+  for (std::int64_t k = from_k; k < to_k; k += lines) {
+    const std::int64_t there = std::min(lines, to_k - k);
+    for (std::int64_t c = first; c < last; c += size) {
       const std::int64_t left = last - c;
-      V w[4] = {};
-      for (int i = 0; i < count; ++i) {
-        const T* from = matrix + (k + i) * stride + c;
-        w[i] = left >= width ? load_wide(from) : load_part(from, left);
-        __builtin_prefetch(from + 8 * stride);  // of the rows after the next four
-      }
+      const T* from = matrix + k * stride + c;
+      Register w[How::factors][How::parts];
+      How::join(
+          [&](std::int64_t i) {
+            if (i >= there) return Register{};
+            // Of the next lines, into the second-level cache.
+            __builtin_prefetch(from + (i + lines) * stride, 0, 2);
+            return left >= size ? How::load(from + i * stride) : How::load(from + i * stride, left);
+          },
+          w);
+      const typename How::Number* x = f.x + k * rows;
       for (std::int64_t m = 0; m < rows; ++m) {
-        float* to = f.out + m * f.columns + c;
-        const float* x = f.x + m * f.x_stride + k;
-        V sum = left >= width ? simd::load(to) : load_part(to, left);
-        for (int i = 0; i < count; ++i) sum += x[i] * w[i];
-        if (left >= width)
-          simd::store<float>(to, sum);
-        else
-          std::memcpy(to, &sum, static_cast<std::size_t>(left) * sizeof(float));
+        float* to = sums + m * padded + c;
+        V own[How::parts];
+        for (int part = 0; part < How::parts; ++part) own[part] = simd::load(to + part * width);
+        for (int i = 0; i < How::factors; ++i, x += How::numbers) {
+          const Register scale = How::everywhere(x);
+          for (int part = 0; part < How::parts; ++part)
+            own[part] = How::add(own[part], w[i][part], scale);
+        }
+        for (int part = 0; part < How::parts; ++part)
+          simd::store<float>(to + part * width, own[part]);
       }
     }
   }
@@ -203,179 +290,52 @@ std::int64_t pieces_of(const MatmulProblem& p) {
   return p.b.transposed() ? 1 : std::clamp<std::int64_t>(p.a.columns / 128, 1, 4);
 }
 
-template <class T>
-void by_rows(const Factors& f, std::int64_t rows, std::int64_t pieces, const T* matrix,
-             std::int64_t stride) {
-  const std::int64_t depth = ((f.inner + pieces - 1) / pieces + 3) / 4 * 4,
-                     whole = (f.columns + width - 1) / width;  // vectors
-  // Columns that stay in the first-level cache for all rows, and enough parts for the threads.
-  const std::int64_t parts = std::clamp<std::int64_t>(
-      std::max(f.columns * rows / 4096 + 1, (threads() + pieces - 1) / pieces), 1, whole);
-  const std::int64_t work = std::max<std::int64_t>(1, f.columns * f.inner / (parts * pieces));
-  parallel_take(pieces * parts, std::max<std::int64_t>(1, work_grain / work),
-                [&](std::int64_t begin, std::int64_t end) {
-                  for (std::int64_t unit = begin; unit < end; ++unit) {
-                    const std::int64_t piece = unit / parts, part = unit % parts;
-                    Factors own = f;
-                    own.out += piece * rows * f.columns;
-                    add_rows(own, rows, matrix, stride, std::min(piece * depth, f.inner),
-                             std::min((piece + 1) * depth, f.inner), whole * part / parts * width,
-                             std::min(whole * (part + 1) / parts * width, f.columns));
-                  }
-                });
-  for (std::int64_t piece = 1; piece < pieces; ++piece) {
-    const float* from = f.out + piece * rows * f.columns;
-    for (std::int64_t i = 0; i < rows * f.columns; ++i) f.out[i] += from[i];
-  }
-}
-
-#ifdef EBB_PAIR_PRODUCTS
-// The same in bfloat16. Rows k and k + 1 of the matrix are interleaved, so that a pair of numbers
-// belongs to one column; eight rows are added at a time. Of 32 columns those that interleaving puts
-// into the first register come first in `out`.
-constexpr std::int64_t pair_columns = 32;
-std::int64_t padded_columns(std::int64_t columns) {
-  return (columns + pair_columns - 1) / pair_columns * pair_columns;
-}
-
-void add_pairs(const HalfFactors& f, std::int64_t rows, const BFloat16* matrix, std::int64_t stride,
-               std::int64_t from_k, std::int64_t to_k, std::int64_t first, std::int64_t last,
-               float* out) {
-  const std::int64_t padded = padded_columns(f.columns);
-  for (std::int64_t m = 0; m < rows; ++m)
-    std::fill(out + m * padded + first, out + m * padded + padded_columns(last), 0.0f);
-  for (std::int64_t k = from_k; k < to_k; k += 8) {
-    const std::int64_t there = std::min<std::int64_t>(8, to_k - k);
-    BFloat16 x[FewRowsProduct::most_rows][8] = {};
-    for (std::int64_t m = 0; m < rows; ++m) std::copy_n(f.x + m * f.x_stride + k, there, x[m]);
-    for (std::int64_t c = first; c < last; c += pair_columns) {
-      const std::int64_t left = last - c;
-      const __mmask32 mask = left >= pair_columns ? ~__mmask32{0} : (__mmask32{1} << left) - 1;
-      const BFloat16* from = matrix + k * stride + c;
-      const auto row = [&](std::int64_t i) {
-        if (i >= there) return _mm512_setzero_si512();
-        __builtin_prefetch(from + (i + 8) * stride);  // of the next rows
-        return _mm512_maskz_loadu_epi16(mask, from + i * stride);
-      };
-      __m512bh low[4], high[4];
-      for (int i = 0; i < 4; ++i) {
-        const __m512i a = row(2 * i), b = row(2 * i + 1);
-        low[i] = reinterpret_cast<__m512bh>(_mm512_unpacklo_epi16(a, b));
-        high[i] = reinterpret_cast<__m512bh>(_mm512_unpackhi_epi16(a, b));
-      }
-      for (std::int64_t m = 0; m < rows; ++m) {
-        float* to = out + m * padded + c;
-        __m512 first_sums = _mm512_loadu_ps(to), second_sums = _mm512_loadu_ps(to + width);
-        for (int i = 0; i < 4; ++i) {
-          std::int32_t two;
-          std::memcpy(&two, x[m] + 2 * i, sizeof two);
-          const __m512bh both = reinterpret_cast<__m512bh>(_mm512_set1_epi32(two));
-          first_sums = _mm512_dpbf16_ps(first_sums, low[i], both);
-          second_sums = _mm512_dpbf16_ps(second_sums, high[i], both);
-        }
-        _mm512_storeu_ps(to, first_sums);
-        _mm512_storeu_ps(to + width, second_sums);
-      }
-    }
-  }
-}
-
 // `partial` has room for the rows of all pieces.
-void by_pairs(const HalfFactors& f, std::int64_t rows, std::int64_t pieces, const BFloat16* matrix,
+template <class How, class T>
+void by_lines(const Factors<How>& f, std::int64_t rows, std::int64_t pieces, const T* matrix,
               std::int64_t stride, float* partial) {
-  const std::int64_t depth = ((f.inner + pieces - 1) / pieces + 7) / 8 * 8,
-                     padded = padded_columns(f.columns), whole = padded / pair_columns;
+  constexpr std::int64_t size = How::size;
+  const std::int64_t depth = rounded_up((f.inner + pieces - 1) / pieces, How::lines),
+                     padded = rounded_up(f.columns, size), whole = padded / size;
+  // Columns whose sums stay in a cache for all rows, and enough parts for the threads.
+  constexpr std::int64_t cached = 16384;
   const std::int64_t parts = std::clamp<std::int64_t>(
-      std::max(f.columns * rows / 4096 + 1, (threads() + pieces - 1) / pieces), 1, whole);
+      std::max((f.columns * rows + cached - 1) / cached, (threads() + pieces - 1) / pieces), 1,
+      whole);
   const std::int64_t work = std::max<std::int64_t>(1, f.columns * f.inner / (parts * pieces));
   parallel_take(pieces * parts, std::max<std::int64_t>(1, work_grain / work),
                 [&](std::int64_t begin, std::int64_t end) {
                   for (std::int64_t unit = begin; unit < end; ++unit) {
                     const std::int64_t piece = unit / parts, part = unit % parts;
-                    add_pairs(f, rows, matrix, stride, std::min(piece * depth, f.inner),
-                              std::min((piece + 1) * depth, f.inner),
-                              whole * part / parts * pair_columns,
-                              std::min(whole * (part + 1) / parts * pair_columns, f.columns),
+                    add_lines(f, rows, matrix, stride, std::min(piece * depth, f.inner),
+                              std::min((piece + 1) * depth, f.inner), whole * part / parts * size,
+                              std::min(whole * (part + 1) / parts * size, f.columns),
                               partial + piece * rows * padded);
                   }
                 });
   for (std::int64_t m = 0; m < rows; ++m)
     for (std::int64_t c = 0; c < f.columns; ++c) {
-      // Interleaving takes four columns of every eight into each register.
-      const std::int64_t in = c % pair_columns,
-                         place = c - in + in / 4 % 2 * width + in / 8 * 4 + in % 4;
-      float sum = partial[m * padded + place];
-      for (std::int64_t piece = 1; piece < pieces; ++piece)
-        sum += partial[(piece * rows + m) * padded + place];
+      const float* from = partial + m * padded + c / size * size + How::place(c % size);
+      float sum = *from;
+      for (std::int64_t piece = 1; piece < pieces; ++piece) sum += from[piece * rows * padded];
       f.out[m * f.columns + c] = sum;
     }
 }
-#endif
 
-template <class T>
-void multiply(const Factors& f, std::int64_t rows, const MatmulProblem& p, const T* matrix) {
-  const MatrixLayout& b = p.b;
-  if (!b.transposed()) return by_rows(f, rows, pieces_of(p), matrix, b.row_stride);
-  switch (rows) {
-    case 1:
-      return by_scalar_products<1>(f, matrix, b.column_stride);
-    case 2:
-      return by_scalar_products<2>(f, matrix, b.column_stride);
-    case 3:
-      return by_scalar_products<3>(f, matrix, b.column_stride);
-    case 4:
-      return by_scalar_products<4>(f, matrix, b.column_stride);
-    case 5:
-      return by_scalar_products<5>(f, matrix, b.column_stride);
-    case 6:
-      return by_scalar_products<6>(f, matrix, b.column_stride);
-    case 7:
-      return by_scalar_products<7>(f, matrix, b.column_stride);
-    default:
-      return by_scalar_products<8>(f, matrix, b.column_stride);
-  }
-}
+// Areas of the workspace. They fit every dtype.
+struct Areas {
+  Bytes x, sums, partial;
+  explicit Areas(const MatmulProblem& p)
+      : x(room(p.a.rows * rounded_up(p.a.columns, widest))),
+        sums(room(p.a.rows * p.b.columns)),
+        partial(p.b.transposed()
+                    ? Bytes{}
+                    : room(pieces_of(p) * p.a.rows * rounded_up(p.b.columns, widest))) {}
 
-template <class T>
-void widen_all(const T* from, float* to, std::int64_t count) {
-  if constexpr (std::is_same_v<T, float>)
-    std::copy_n(from, count, to);
-  else
-    widen(from, to, count);
-}
-
-// Where the processor has products of pairs for this type: computes all of it. `partial` has
-// `partial_bytes`.
-template <class T>
-bool products_of_pairs(const MatmulProblem&, const T*, const T*, float*, float*) {
-  return false;
-}
-Bytes partial_bytes([[maybe_unused]] const MatmulProblem& p) {
-#ifdef EBB_PAIR_PRODUCTS
-  if (!p.b.transposed())
-    return round_up({pieces_of(p) * p.a.rows * padded_columns(p.b.columns) * 4}, buffer_alignment);
-#endif
-  return {};
-}
-#ifdef EBB_PAIR_PRODUCTS
-template <>
-bool products_of_pairs(const MatmulProblem& p, const BFloat16* x, const BFloat16* matrix,
-                       float* sums, float* partial) {
-  const HalfFactors f{x, p.a.row_stride, p.a.columns, sums, p.b.columns};
-  if (p.b.transposed())
-    multiply_pairs(f, p.a.rows, matrix, p.b.column_stride);
-  else
-    by_pairs(f, p.a.rows, pieces_of(p), matrix, p.b.row_stride, partial);
-  return true;
-}
-#endif
-
-Bytes rows_bytes(const MatmulProblem& p) {
-  return round_up({p.a.rows * p.a.columns * 4}, buffer_alignment);
-}
-Bytes sums_bytes(const MatmulProblem& p) {
-  return round_up({pieces_of(p) * p.a.rows * p.b.columns * 4}, buffer_alignment);
-}
+ private:
+  static constexpr std::int64_t widest = 2 * width;  // of sizes and groups
+  static Bytes room(std::int64_t floats) { return round_up({floats * 4}, buffer_alignment); }
+};
 
 }  // namespace
 
@@ -387,21 +347,26 @@ bool FewRowsProduct::takes(const MatmulProblem& p, DType dtype) {
 }
 
 Bytes FewRowsProduct::workspace() const {
-  return rows_bytes(p_) + sums_bytes(p_) + partial_bytes(p_);
+  const Areas areas(p_);
+  return areas.x + areas.sums + areas.partial;
 }
 
 template <class T>
 void FewRowsProduct::run(const T* x, const T* matrix, const T* bias, T* out,
                          std::byte* workspace) const {
+  using How = typename Multiplying<T>::How;
   const std::int64_t rows = p_.a.rows, inner = p_.a.columns, columns = p_.b.columns;
-  float *wide = reinterpret_cast<float*>(workspace),
-        *sums = reinterpret_cast<float*>(workspace + rows_bytes(p_).count);
-  float* partial = sums + sums_bytes(p_).count / 4;
-  if (!products_of_pairs(p_, x, matrix, sums, partial)) {
-    for (std::int64_t m = 0; m < rows; ++m)
-      widen_all(x + m * p_.a.row_stride, wide + m * inner, inner);
-    multiply(Factors{wide, inner, inner, sums, columns}, rows, p_, matrix);
-  }
+  const Areas areas(p_);
+  auto* arranged = reinterpret_cast<typename How::Number*>(workspace);
+  float *sums = reinterpret_cast<float*>(workspace + areas.x.count),
+        *partial = reinterpret_cast<float*>(workspace + (areas.x + areas.sums).count);
+  arrange(x, p_.a.row_stride, rows, inner, p_.b.transposed() ? How::size : How::lines, arranged);
+  const Factors<How> f{arranged, inner, sums, columns};
+  if (p_.b.transposed())
+    by_scalar_products(f, rows, matrix, p_.b.column_stride,
+                       std::make_index_sequence<static_cast<std::size_t>(most_rows)>());
+  else
+    by_lines(f, rows, pieces_of(p_), matrix, p_.b.row_stride, partial);
   for (std::int64_t m = 0; m < rows; ++m) {
     float* from = sums + m * columns;
     if (bias)

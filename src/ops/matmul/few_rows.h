@@ -19,7 +19,7 @@ class FewRowsProduct {
   static bool takes(const MatmulProblem& problem, DType dtype);
 
   explicit FewRowsProduct(MatmulProblem problem) : p_(std::move(problem)) {}
-  // Rows and results as float32.
+  // x in the order in which it is read, and sums in float32.
   Bytes workspace() const;
 
   // T: float, MachineHalf or BFloat16. `bias` may be null.

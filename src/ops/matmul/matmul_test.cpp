@@ -171,10 +171,13 @@ TEST(Matmul, OtherRowsChangeNoBitOfARow) {
         const Tensor y = turned ? matmul(rows, t, Transpose::no, Transpose::yes) : matmul(rows, w);
         return values_of(y);
       };
-      const std::vector<double> all = product(x);
-      for (const std::int64_t row : {0, 5}) {
-        const std::vector<double> one = product(contiguous(slice(x, 0, row, row + 1)));
-        EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin() + row * 130)) << name(dtype);
+      for (const std::int64_t rows : {2, 3, 4, 5, 6, 7, 8}) {
+        const std::vector<double> all = product(contiguous(slice(x, 0, 0, rows)));
+        for (const std::int64_t row : {std::int64_t{0}, rows - 1}) {
+          const std::vector<double> one = product(contiguous(slice(x, 0, row, row + 1)));
+          EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin() + row * 130))
+              << name(dtype) << " row " << row << " of " << rows;
+        }
       }
     }
   }

@@ -1,7 +1,7 @@
 // Products in two ways. With few rows, the weight's kept values are spread over a register and used
 // at once (forward only): a weight of 9/16 of the bytes is read from memory. Otherwise tiles of the
-// weight are spread into the workspace and multiplied by BLAS. Which one, and the tiles, depend on
-// shapes only, so the number of threads changes no bit.
+// weight are spread (tiled_linear.h). Which one depends on shapes only, so the number of threads
+// changes no bit.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,6 +13,7 @@
 #include "ops/pairs/lanes.h"
 #include "ops/pairs/pairs.h"
 #include "ops/pointwise/convert.h"
+#include "ops/tiled_linear.h"
 #include "ops/workspace_areas.h"
 
 namespace ebb {
@@ -164,92 +165,6 @@ class Direct {
   Bytes x_at_, out_at_;
 };
 
-// --- Tiles ---
-
-// S is the type of x and the result, C the one that is computed in.
-template <class S, class C = Compute<S>>
-class Tiled {
- public:
-  Tiled(const Sizes& w, bool back, std::int64_t rows)
-      : w_(w),
-        back_(back),
-        rows_(rows),
-        inner_(back ? w.rows : w.columns),
-        outer_(back ? w.columns : w.rows),
-        width_(back ? outer_ : std::min(outer_, tile_rows(w.columns))),
-        depth_(back ? std::min(inner_, tile_rows(w.columns)) : inner_),
-        height_(same ? rows : std::min<std::int64_t>(rows, most_height)) {
-    weight_at_ = areas_.add<C>(width_ * depth_);
-    if (same) return;
-    x_at_ = areas_.add<C>(height_ * depth_);
-    out_at_ = areas_.add<C>(height_ * width_);
-  }
-  Bytes workspace() const { return areas_.total(); }
-
-  void operator()(const KernelArgs& args) const {
-    if (rows_ == 0 || outer_ == 0) return;
-    if (inner_ == 0) {
-      std::fill_n(args.out<S>(), rows_ * outer_, S(0.0f));
-      return;
-    }
-    for (std::int64_t row = 0; row < rows_; row += height_)
-      for (std::int64_t column = 0; column < outer_; column += width_)
-        tile(args, row, std::min(height_, rows_ - row), column, std::min(width_, outer_ - column));
-  }
-
- private:
-  static constexpr bool same = std::is_same_v<S, C>;
-  static constexpr std::int64_t most_height = 512;  // of tiles that are widened
-
-  // Rows [row, row + rows), columns [column, column + columns) of the weight.
-  void spread(const KernelArgs& args, std::int64_t row, std::int64_t rows, std::int64_t column,
-              std::int64_t columns, C* to) const {
-    const S* values = args.in<S>(1);
-    const auto* positions = args.in<std::uint8_t>(2);
-    each_row(rows, columns, [&](std::int64_t r) {
-      spread_row(values + (row + r) * (w_.columns / 2), positions + (row + r) * w_.bytes, column,
-                 columns, to + r * columns);
-    });
-  }
-
-  void tile(const KernelArgs& args, std::int64_t row, std::int64_t rows, std::int64_t column,
-            std::int64_t columns) const {
-    C* weight = args.scratch<C>(weight_at_);
-    S* to = args.out<S>() + row * outer_ + column;
-    for (std::int64_t k = 0; k < inner_; k += depth_) {
-      const std::int64_t depth = std::min(depth_, inner_ - k);
-      if (back_)
-        spread(args, k, depth, column, columns, weight);
-      else
-        spread(args, column, columns, k, depth, weight);
-      const MatrixLayout b =
-          back_ ? MatrixLayout::plain(depth, columns) : MatrixLayout::swapped(depth, columns);
-      const C beta = k == 0 ? C(0) : C(1);
-      const S* from = args.in<S>(0) + row * inner_ + k;
-      if constexpr (same) {
-        gemm({rows, depth, inner_, 1}, from, b, weight, beta, to, outer_);
-      } else {
-        C* x = args.scratch<C>(x_at_);
-        each_row(rows, depth,
-                 [&](std::int64_t r) { widen(from + r * inner_, x + r * depth, depth); });
-        gemm(MatrixLayout::plain(rows, depth), x, b, weight, beta, args.scratch<C>(out_at_),
-             columns);
-      }
-    }
-    if constexpr (!same) {
-      const C* out = args.scratch<C>(out_at_);
-      each_row(rows, columns,
-               [&](std::int64_t r) { narrow(out + r * columns, to + r * outer_, columns); });
-    }
-  }
-
-  Sizes w_;
-  bool back_;
-  std::int64_t rows_, inner_, outer_, width_, depth_, height_;
-  WorkspaceAreas areas_;
-  Bytes weight_at_, x_at_, out_at_;
-};
-
 }  // namespace
 
 Kernel bind_choose_pairs_cpu(const KernelRequest& request, const NoAttributes&) {
@@ -305,8 +220,23 @@ Kernel bind_pair_linear_cpu(const KernelRequest& request, const PairLinearAttrib
         const Direct<S> direct(w, rows);
         return Kernel{direct, direct.workspace()};
       }
-    const Tiled<S> tiled(w, a.back, rows);
-    return Kernel{tiled, tiled.workspace()};
+    const TiledLinear<S> tiled({.back = a.back,
+                                .rows = rows,
+                                .inner = inner,
+                                .outer = outer,
+                                .tile_rows = tile_rows(w.columns),
+                                .tile_columns = w.columns});
+    return Kernel{[tiled, w](const KernelArgs& args) {
+                    tiled(args, [&](std::int64_t row, std::int64_t count, std::int64_t column,
+                                    std::int64_t columns, Compute<S>* to) {
+                      each_row(count, columns, [&](std::int64_t r) {
+                        spread_row(args.in<S>(1) + (row + r) * (w.columns / 2),
+                                   args.in<std::uint8_t>(2) + (row + r) * w.bytes, column, columns,
+                                   to + r * columns);
+                      });
+                    });
+                  },
+                  tiled.workspace()};
   });
 }
 

@@ -13,6 +13,10 @@
 #include "ops/quantised_linear/code_lanes.h"
 #include "ops/quantised_linear/codec.h"
 
+#if defined(__AVX512BF16__) && defined(__AVX512BW__)
+#define EBB_PAIR_PRODUCTS 1
+#endif
+
 namespace ebb {
 namespace {
 
@@ -20,20 +24,14 @@ using simd::Floats;
 using simd::Ints;
 using simd::lanes;
 
-constexpr std::int64_t work_grain = 32768;  // elements of the matrix that are worth a thread
-// Columns whose scales are made at a time, and the room they take in each row: blocks have 16
-// elements or more, and whole vectors of scales are read.
-constexpr std::int64_t segment = 8192, segment_scales = segment / 16 + lanes;
-
-// Codes of 4 bits are taken from a register of 32-bit words, eight to a word: the k-th of all words
-// by a shift. So x is stored with the elements 8 · lane + k of a chunk next to each other.
-constexpr std::int64_t chunk4 = 8 * lanes;
-
-std::int64_t chunk_of(const Encoding& e) { return e.bits() == 8 ? lanes : chunk4; }
-std::int64_t padded_columns(const Encoding& e) {
-  const std::int64_t chunk = chunk_of(e);
-  return (e.columns + chunk - 1) / chunk * chunk;
-}
+constexpr std::int64_t work_grain = 32768;     // elements of the matrix that are worth a thread
+constexpr std::int64_t fetched_ahead = 32768;  // bytes, at least
+// Codes are read a register of 32-bit words at a time: a chunk. A word has 4 or 8 of them, all in
+// one block.
+constexpr std::int64_t chunk_bytes = 4 * lanes;
+// Rows of the matrix and columns whose scales are made at a time, and the room they take in each
+// row: blocks have 16 elements or more, and whole vectors of scales are read.
+constexpr std::int64_t group = 8, segment = 8192, segment_scales = segment / 16 + lanes;
 
 Floats permuted(const Floats& x, const Ints& index) {
 #if defined(__AVX512F__)
@@ -59,193 +57,361 @@ float total(const Floats& v) {
   return (fours[0][0] + fours[0][2]) + (fours[0][1] + fours[0][3]);
 }
 
-struct Factors {
-  PackedMatrix w;
-  const float* x;  // prepared rows, `stride` apart
-  std::int64_t stride;
-  float* out;  // rows of w.encoding().rows elements
-};
+// The first `count` bytes of a register, at least one, and zeros.
+template <class Register>
+Register first_bytes(const void* from, std::int64_t count) {
+#if defined(__AVX512BW__)
+  return reinterpret_cast<Register>(_mm512_maskz_loadu_epi8(~__mmask64{0} >> (64 - count), from));
+#else
+  Register result = {};
+  std::memcpy(&result, from, static_cast<std::size_t>(count));
+  return result;
+#endif
+}
 
-// The sums of M rows of x with a row of the matrix. They are to stay in registers, so whatever
-// takes them is inlined.
-template <int M>
-using Sums = Floats[M];
+// Inlined, so that sums and levels stay in registers.
 #define EBB_INLINE inline __attribute__((always_inline))
 
-template <int M>
-EBB_INLINE void add_scaled(Sums<M>& sums, const Sums<M>& parts, const Floats& scale) {
-  for (int m = 0; m < M; ++m) sums[m] += parts[m] * scale;
+// How a chunk becomes numbers: `registers` of them, one after the other, the k-th from the same
+// bits of all words. x has `x_registers` for a chunk: of number j of register k the column is
+// j · x_registers + k. The matrix is read `most_rows` rows at a time at most, with one row of x
+// `rows_with_one`.
+
+// Codes of 4 bits as float32 numbers.
+struct FourBits {
+  using Number = float;
+  using Register = Floats;
+  static constexpr int registers = 8, x_registers = 8, rows_with_one = 4, most_rows = 4;
+  static constexpr std::int64_t columns = 8 * lanes;  // of a chunk
+
+  explicit FourBits(LowBits kind) {
+    std::copy_n(four_bit_levels(kind).begin(), 16, levels_.values);
+  }
+  EBB_INLINE Register level(const Ints& words, int k) const {
+    return simd::lookup(levels_, words >> (4 * k));
+  }
+  static constexpr int x_register(int k) { return k; }
+  EBB_INLINE static Register load(const float* from) { return simd::load(from); }
+  EBB_INLINE static Floats add(const Floats& sum, const Register& w, const Register& x) {
+    return sum + w * x;
+  }
+
+ private:
+  simd::Table16 levels_;
+};
+
+// Codes of 8 bits as float32 numbers.
+struct EightBits {
+  using Number = float;
+  using Register = Floats;
+  static constexpr int registers = 4, x_registers = 4, rows_with_one = 1, most_rows = 2;
+  static constexpr std::int64_t columns = 4 * lanes;
+
+  explicit EightBits(LowBits) {}
+  EBB_INLINE Register level(const Ints& words, int k) const {
+    constexpr std::int32_t bits = 0x4b000000;  // of 2²³, whose last place is 1
+#if defined(__AVX512BW__)
+    // Byte k of each word comes to the last place, and the others stay those of `bits`.
+    const __m512i from = _mm512_set4_epi32(12 + k, 8 + k, 4 + k, k);
+    const Ints number = reinterpret_cast<Ints>(_mm512_mask_shuffle_epi8(
+        _mm512_set1_epi32(bits), 0x1111'1111'1111'1111, reinterpret_cast<__m512i>(words), from));
+#else
+    const Ints number = ((words >> (8 * k)) & 255) | bits;
+#endif
+    return simd::floats_of(number) - (0x1p23f + int8_zero);
+  }
+  static constexpr int x_register(int k) { return k; }
+  EBB_INLINE static Register load(const float* from) { return simd::load(from); }
+  EBB_INLINE static Floats add(const Floats& sum, const Register& w, const Register& x) {
+    return sum + w * x;
+  }
+};
+
+#ifdef EBB_PAIR_PRODUCTS
+// For rows of x in bfloat16, by the processor's products of pairs. Levels are whole numbers that
+// bfloat16 holds exactly, and so the products are exact.
+struct PairProducts {
+  using Number = BFloat16;
+  using Register = __m512bh;
+  static constexpr int registers = 4;
+
+  EBB_INLINE static Register load(const BFloat16* from) {
+    return reinterpret_cast<Register>(_mm512_loadu_si512(from));
+  }
+  EBB_INLINE static Floats add(const Floats& sum, const Register& w, const Register& x) {
+    return reinterpret_cast<Floats>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum), w, x));
+  }
+
+ protected:
+  // Of words of 16 bits.
+  EBB_INLINE static __m512i shifted(const Ints& words, int bits) {
+    return _mm512_maskz_srli_epi16(~__mmask32{0}, reinterpret_cast<__m512i>(words),
+                                   static_cast<unsigned>(bits));
+  }
+};
+
+struct FourBitPairs : PairProducts {
+  static constexpr int x_registers = 4, rows_with_one = 4, most_rows = 4;
+  static constexpr std::int64_t columns = 8 * lanes;
+
+  explicit FourBitPairs(LowBits kind) {
+    // A lookup takes five bits of a code and its neighbour: the fifth makes no difference.
+    std::array<BFloat16, 32> levels;
+    for (std::size_t i = 0; i < 32; ++i) levels[i] = BFloat16(four_bit_levels(kind)[i % 16]);
+    levels_ = _mm512_loadu_si512(levels.data());
+  }
+  EBB_INLINE Register level(const Ints& words, int k) const {
+    return reinterpret_cast<Register>(
+        _mm512_maskz_permutexvar_epi16(~__mmask32{0}, shifted(words, 4 * k), levels_));
+  }
+  static constexpr int x_register(int k) { return k; }
+
+ private:
+  __m512i levels_;
+};
+
+// A level is the sum of two numbers that bits of the code become parts of: of bits 0 to 6 comes 128
+// and more, in steps of 1; of bit 7 comes -128 if it is set and -256 otherwise.
+struct EightBitPairs : PairProducts {
+  static constexpr int x_registers = 2, rows_with_one = 1, most_rows = 2;
+  static constexpr std::int64_t columns = 4 * lanes;
+
+  explicit EightBitPairs(LowBits) {}
+  EBB_INLINE Register level(const Ints& words, int k) const {
+    constexpr int chosen_or = 0xea, others_or = 0xae;  // (a & b) | c, (~a & b) | c
+    const __m512i code = shifted(words, 8 * (k / 2));
+    return reinterpret_cast<Register>(
+        k % 2 == 0
+            ? _mm512_ternarylogic_epi32(code, _mm512_set1_epi16(0x7f), _mm512_set1_epi16(0x4300),
+                                        chosen_or)
+            : _mm512_ternarylogic_epi32(code, _mm512_set1_epi16(0x80),
+                                        _mm512_set1_epi16(static_cast<short>(0xc300)), others_or));
+  }
+  static constexpr int x_register(int k) { return k / 2; }
+};
+#endif
+
+std::int64_t chunks_in_row(const Encoding& e) {
+  return (e.row_bytes() + chunk_bytes - 1) / chunk_bytes;
 }
 
-// `size` bytes, of which only `count` are there: a copy with zeros behind them.
-void fill_up(const std::uint8_t* from, std::int64_t count, std::int64_t size, std::uint8_t* copy) {
-  std::memcpy(copy, from, static_cast<std::size_t>(count));
-  std::memset(copy + count, 0, static_cast<std::size_t>(size - count));
-}
+template <class How>
+struct Factors {
+  PackedMatrix w;
+  const typename How::Number* x;  // as `arrange` stores it, `pass` rows at a time
+  std::int64_t rows, pass;        // of x
+  float* out;                     // rows of w.encoding().rows elements
+  How how;
+  Ints block_of_lane;
+};
 
-// One vector of each row of x with codes of 8 bits.
-template <int M>
-EBB_INLINE void add_bytes(const Factors& f, const std::uint8_t* codes, std::int64_t at,
-                          Sums<M>& parts) {
-  const Floats w = simd::to_floats(simd::load_bytes(codes) - int8_zero);
-  for (int m = 0; m < M; ++m) parts[m] += w * simd::load(f.x + m * f.stride + at);
-}
+template <class How>
+constexpr std::int64_t x_size = How::columns / How::x_registers;  // numbers of a register
 
-template <int M>
-EBB_INLINE void add_byte_blocks(const Factors& f, std::int64_t row, std::int64_t first,
-                                std::int64_t last, const float* scales, Sums<M>& sums) {
-  const Encoding& e = f.w.encoding();
-  const std::uint8_t* codes = f.w.codes(row);
-  for (std::int64_t at = first; at < last; at += e.block) {
-    const std::int64_t end = std::min(at + e.block, last);
-    Sums<M> parts = {};
-    std::int64_t i = at;
-    for (; i + lanes <= end; i += lanes) add_bytes<M>(f, codes + i, i, parts);
-    if (i < end) {
-      std::uint8_t copy[lanes];
-      fill_up(codes + i, end - i, lanes, copy);
-      add_bytes<M>(f, copy, i, parts);
+// The registers of some rows for the first chunk, then theirs for the next; zeros behind the last
+// column.
+template <class How, class S>
+void arrange(const Encoding& e, const S* x, std::int64_t rows, typename How::Number* to) {
+  using Number = typename How::Number;
+  for (std::int64_t at = 0; at < e.columns; at += How::columns)
+    for (std::int64_t m = 0; m < rows; ++m, to += How::columns) {
+      const S* from = x + m * e.columns + at;
+      const std::int64_t there = std::min(How::columns, e.columns - at);
+      if (there < How::columns) std::fill_n(to, How::columns, Number{});
+      for (std::int64_t i = 0; i < there; ++i)
+        to[i % How::x_registers * x_size<How> + i / How::x_registers] =
+            static_cast<Number>(from[i]);
     }
-    add_scaled<M>(sums, parts, simd::all(*scales++));
-  }
 }
 
-// One chunk with codes of 4 bits, whose words have been read.
-template <int M>
-EBB_INLINE void add_words(const Factors& f, const Ints& words, std::int64_t at, const float* scales,
-                          const simd::Table16& levels, const Ints& block_of_lane, Sums<M>& sums) {
-  Sums<M> parts = {};
-  for (int k = 0; k < 8; ++k) {
-    const Floats w = simd::lookup(levels, words >> (4 * k));
-    for (int m = 0; m < M; ++m) parts[m] += w * simd::load(f.x + m * f.stride + at + k * lanes);
+// Rows of the matrix at a time with M rows of x: sums of a chunk and of all chunks stay in
+// registers.
+#if defined(__AVX512F__)
+constexpr int free_registers = 28;
+#else
+constexpr int free_registers = 12;
+#endif
+template <class How, int M>
+constexpr int rows_with = static_cast<int>(std::bit_floor(static_cast<unsigned>(
+    std::clamp(free_registers / (2 * M + 2), 1, M == 1 ? How::rows_with_one : How::most_rows))));
+
+// Rows of x in a pass over some rows of the matrix: with more of them only one row of the matrix
+// would fit.
+constexpr std::int64_t most_in_pass = 6;
+
+// N rows of the matrix from `row` on with M rows of x from `x_row` on.
+template <class How, int M, int N>
+class Products {
+ public:
+  Products(const Factors<How>& f, std::int64_t x_row, std::int64_t row)
+      : f_(f), x_row_(x_row), row_(row) {}
+
+  // Columns [first, last). Scales of the rows are `stride` apart.
+  EBB_INLINE void add(std::int64_t first, std::int64_t last, const float* scales,
+                      std::int64_t stride) {
+    const Encoding& e = f_.w.encoding();
+    const std::int64_t row_bytes = e.row_bytes();
+    const int shift = std::countr_zero(static_cast<std::uint64_t>(e.block));
+    const std::uint8_t* codes = f_.w.codes(row_) + first / How::columns * chunk_bytes;
+    // Rows ahead are fetched in the order in which they lie: a memory gives one stream faster than
+    // several.
+    const std::uint8_t* next = f_.w.codes(row_) + std::max(N * row_bytes, fetched_ahead) +
+                               first / How::columns * chunk_bytes * N;
+    const typename How::Number* x = f_.x + x_row_ * chunks_in_row(e) * How::columns + first * M;
+    Ints words[N];
+    Floats own[N];
+    std::int64_t at = first;
+    for (; at + How::columns <= last; at += How::columns, codes += chunk_bytes) {
+      for (int n = 0; n < N; ++n) {
+        std::memcpy(&words[n], codes + n * row_bytes, chunk_bytes);
+        asm("" : "+v"(words[n]));  // read once: each shift would read them again
+        own[n] =
+            permuted(simd::load(scales + n * stride + ((at - first) >> shift)), f_.block_of_lane);
+        __builtin_prefetch(next, 0, 2);  // into the second-level cache
+        next += chunk_bytes;
+      }
+      add_chunk(words, own, x);
+      x += How::columns * M;
+    }
+    if (at == last) return;
+    const std::int64_t there = row_bytes - at / How::columns * chunk_bytes,
+                       block = (at - first) >> shift,
+                       blocks = ((last - first - 1) >> shift) + 1 - block;
+    for (int n = 0; n < N; ++n) {
+      words[n] = first_bytes<Ints>(codes + n * row_bytes, there);
+      // Zero for lanes behind the last column.
+      own[n] =
+          permuted(first_bytes<Floats>(scales + n * stride + block, 4 * blocks), f_.block_of_lane);
+    }
+    add_chunk(words, own, x);
   }
-  add_scaled<M>(sums, parts, permuted(simd::load(scales), block_of_lane));
-}
 
-template <int M>
-EBB_INLINE void add_word_chunks(const Factors& f, std::int64_t row, std::int64_t first,
-                                std::int64_t last, const float* scales, const simd::Table16& levels,
-                                const Ints& block_of_lane, Sums<M>& sums) {
-  const Encoding& e = f.w.encoding();
-  constexpr std::int64_t bytes = chunk4 / 2;
-  const std::uint8_t* codes = f.w.codes(row);
-  const int shift = std::countr_zero(static_cast<std::uint64_t>(e.block));
-  Ints words;
-  std::int64_t at = first;
-  for (; at + chunk4 <= last; at += chunk4) {
-    std::memcpy(&words, codes + at / 2, bytes);
-    add_words<M>(f, words, at, scales + ((at - first) >> shift), levels, block_of_lane, sums);
+  EBB_INLINE void store() const {
+    for (int m = 0; m < M; ++m)
+      for (int n = 0; n < N; ++n)
+        f_.out[(x_row_ + m) * f_.w.encoding().rows + row_ + n] = total(sums_[m][n]);
   }
-  if (at == last) return;
-  float last_scales[lanes] = {};  // zero for lanes behind the last column
-  std::copy(scales + ((at - first) >> shift), scales + ((last - first - 1) >> shift) + 1,
-            last_scales);
-  std::uint8_t copy[bytes];
-  fill_up(codes + at / 2, (last + 1) / 2 - at / 2, bytes, copy);
-  std::memcpy(&words, copy, bytes);
-  add_words<M>(f, words, at, last_scales, levels, block_of_lane, sums);
-}
 
-// Rows of the matrix whose scales are made at a time.
-constexpr std::int64_t group = 4;
+ private:
+  EBB_INLINE void add_chunk(const Ints (&words)[N], const Floats (&scales)[N],
+                            const typename How::Number* x) {
+    Floats parts[M][N] = {};
+#pragma GCC unroll 8
+    for (int k = 0; k < How::registers; ++k) {
+      typename How::Register w[N];
+      for (int n = 0; n < N; ++n) w[n] = f_.how.level(words[n], k);
+      for (int m = 0; m < M; ++m) {
+        const auto own = How::load(x + m * How::columns + How::x_register(k) * x_size<How>);
+        for (int n = 0; n < N; ++n) parts[m][n] = How::add(parts[m][n], w[n], own);
+      }
+    }
+    for (int m = 0; m < M; ++m)
+      for (int n = 0; n < N; ++n) sums_[m][n] += parts[m][n] * scales[n];
+  }
 
-// Rows [row, row + count) of the matrix, one after the other: a memory gives one stream faster than
-// several.
-template <int M>
-void products(const Factors& f, const simd::Table16& levels, const Ints& block_of_lane,
-              std::int64_t row, std::int64_t count) {
+  const Factors<How>& f_;
+  std::int64_t x_row_, row_;
+  Floats sums_[M][N] = {};
+};
+
+// Rows [row, row + count) of the matrix.
+template <class How, int M>
+void products(const Factors<How>& f, std::int64_t x_row, std::int64_t row, std::int64_t count) {
   const Encoding& e = f.w.encoding();
   const std::int64_t blocks = e.blocks_in_row();
   const bool together = e.columns <= segment;
   float scales[group * segment_scales];
   if (together) f.w.scales(row, 0, count * blocks, scales);
-  for (std::int64_t n = 0; n < count; ++n) {
-    Sums<M> sums = {};
+  const auto some = [&]<int N>(std::integral_constant<int, N>, std::int64_t from) {
+    Products<How, M, N> products(f, x_row, row + from);
     for (std::int64_t first = 0; first < e.columns; first += segment) {
       const std::int64_t last = std::min(first + segment, e.columns);
       if (!together)
-        f.w.scales(row + n, first / e.block, (last - first + e.block - 1) / e.block, scales);
-      const float* own = together ? scales + n * blocks : scales;
-      if (e.bits() == 8)
-        add_byte_blocks<M>(f, row + n, first, last, own, sums);
-      else
-        add_word_chunks<M>(f, row + n, first, last, own, levels, block_of_lane, sums);
+        for (int n = 0; n < N; ++n)
+          f.w.scales(row + from + n, first / e.block, (last - first + e.block - 1) / e.block,
+                     scales + n * segment_scales);
+      products.add(first, last, together ? scales + from * blocks : scales,
+                   together ? blocks : segment_scales);
     }
-    for (int m = 0; m < M; ++m) f.out[m * e.rows + row + n] = total(sums[m]);
-  }
+    products.store();
+  };
+  constexpr int N = rows_with<How, M>;
+  std::int64_t from = 0;
+  for (; from + N <= count; from += N) some(std::integral_constant<int, N>{}, from);
+  for (; from < count; ++from) some(std::integral_constant<int, 1>{}, from);
 }
 
-template <int M>
-void all_products(const Factors& f) {
+template <class How, std::size_t... M>
+void all_products(const Factors<How>& f, std::index_sequence<M...>) {
+  static constexpr std::array<
+      void (*)(const Factors<How>&, std::int64_t, std::int64_t, std::int64_t), sizeof...(M)>
+      with{products<How, static_cast<int>(M) + 1>...};
   const Encoding& e = f.w.encoding();
-  simd::Table16 levels;
-  std::copy_n(four_bit_levels(e.kind).begin(), 16, levels.values);
-  Ints block_of_lane;
-  for (int i = 0; i < lanes; ++i) block_of_lane[i] = static_cast<std::int32_t>(8 * i / e.block);
   parallel_take(
       (e.rows + group - 1) / group,
       std::max<std::int64_t>(1, work_grain / (group * std::max<std::int64_t>(e.columns, 1))),
       [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = group * begin; row < std::min(group * end, e.rows); row += group)
-          products<M>(f, levels, block_of_lane, row, std::min(group, e.rows - row));
+          for (std::int64_t m = 0; m < f.rows; m += f.pass)
+            with[static_cast<std::size_t>(std::min(f.pass, f.rows - m) - 1)](
+                f, m, row, std::min(group, e.rows - row));
       });
 }
 
-template <std::size_t... M>
-void for_rows(const Factors& f, std::int64_t rows, std::index_sequence<M...>) {
-  static constexpr std::array<void (*)(const Factors&), sizeof...(M)> all{
-      all_products<static_cast<int>(M) + 1>...};
-  all[static_cast<std::size_t>(rows - 1)](f);
-}
-
-// In the order in which codes are read, and zeros up to a whole chunk.
-void prepare(const Encoding& e, float* row, const float* from) {
-  const std::int64_t padded = padded_columns(e);
-  if (e.bits() == 8) {
-    std::copy_n(from, e.columns, row);
-    std::fill(row + e.columns, row + padded, 0.0f);
-    return;
+// Calls use(how) with one of the structs above. x of type S.
+template <class S, class Use>
+void with_decoder(LowBits kind, const Use& use) {
+#ifdef EBB_PAIR_PRODUCTS
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    if (kind == LowBits::int8) return use(EightBitPairs(kind));
+    if (kind == LowBits::int4) return use(FourBitPairs(kind));
   }
-  for (std::int64_t at = 0; at < padded; at += chunk4) {
-    float last[chunk4] = {};
-    const float* chunk = from + at;
-    if (at + chunk4 > e.columns) {
-      std::copy_n(chunk, e.columns - at, last);
-      chunk = last;
-    }
-    for (std::int64_t k = 0; k < 8; ++k)
-      for (std::int64_t lane = 0; lane < lanes; ++lane)
-        row[at + k * lanes + lane] = chunk[8 * lane + k];
-  }
+#endif
+  if (kind == LowBits::int8) return use(EightBits(kind));
+  use(FourBits(kind));
 }
 
 }  // namespace
 
+std::int64_t FewRowsOfCodes::most_rows([[maybe_unused]] LowBits kind,
+                                       [[maybe_unused]] DType dtype) {
+#ifdef EBB_PAIR_PRODUCTS
+  if (dtype == bf16 && kind == LowBits::int4) return 128;
+  if (dtype == bf16 && kind == LowBits::int8) return 64;
+#endif
+#if defined(__AVX512F__)
+  return 32;
+#else
+  return 8;
+#endif
+}
+
 FewRowsOfCodes::FewRowsOfCodes(const Encoding& encoding, std::int64_t rows, DType dtype)
     : e_(encoding), rows_(rows) {
-  x_at_ = areas_.add<float>(rows * padded_columns(e_));
-  // Rows of half types are widened here first, and the result is narrowed from here.
-  if (is_half(dtype)) out_at_ = areas_.add<float>(std::max(rows * e_.rows, e_.columns));
+  const std::int64_t chunk = e_.bits() == 8 ? EightBits::columns : FourBits::columns;
+  x_at_ = areas_.add<float>(rows * chunks_in_row(e_) * chunk);
+  if (is_half(dtype)) out_at_ = areas_.add<float>(rows * e_.rows);  // narrowed from here
 }
 
 template <class S>
 void FewRowsOfCodes::run(const S* x, const std::uint8_t* packed, S* out,
                          std::byte* workspace) const {
-  float* prepared = reinterpret_cast<float*>(workspace + x_at_.count);
   float* wide = reinterpret_cast<float*>(workspace + out_at_.count);
-  const std::int64_t stride = padded_columns(e_);
-  for (std::int64_t m = 0; m < rows_; ++m) {
-    const float* row = wide;
-    if constexpr (std::is_same_v<S, float>)
-      row = x + m * e_.columns;
-    else
-      widen(x + m * e_.columns, wide, e_.columns);
-    prepare(e_, prepared + m * stride, row);
-  }
-  float* to = wide;
-  if constexpr (std::is_same_v<S, float>) to = out;
-  for_rows(Factors{PackedMatrix(e_, packed), prepared, stride, to}, rows_,
-           std::make_index_sequence<static_cast<std::size_t>(most_rows)>());
+  if constexpr (std::is_same_v<S, float>) wide = out;
+  with_decoder<S>(e_.kind, [&]<class How>(const How& how) {
+    auto* arranged = reinterpret_cast<typename How::Number*>(workspace + x_at_.count);
+    const std::int64_t passes = (rows_ + most_in_pass - 1) / most_in_pass,
+                       pass = (rows_ + passes - 1) / passes;
+    for (std::int64_t m = 0; m < rows_; m += pass)
+      arrange<How>(e_, x + m * e_.columns, std::min(pass, rows_ - m),
+                   arranged + m * chunks_in_row(e_) * How::columns);
+    Ints block_of_lane;
+    for (int i = 0; i < lanes; ++i)
+      block_of_lane[i] = static_cast<std::int32_t>(How::columns / lanes * i / e_.block);
+    all_products(
+        Factors<How>{PackedMatrix(e_, packed), arranged, rows_, pass, wide, how, block_of_lane},
+        std::make_index_sequence<static_cast<std::size_t>(most_in_pass)>());
+  });
   if constexpr (!std::is_same_v<S, float>) narrow(wide, out, rows_ * e_.rows);
 }
 

@@ -12,7 +12,8 @@ namespace ebb {
 
 class FewRowsOfCodes {
  public:
-  static constexpr std::int64_t most_rows = 8;
+  // Of x, at least 8: up to there it is faster than products of unpacked tiles.
+  static std::int64_t most_rows(LowBits kind, DType dtype);
 
   FewRowsOfCodes(const Encoding& encoding, std::int64_t rows, DType dtype);
   Bytes workspace() const { return areas_.total(); }

@@ -1,7 +1,6 @@
 // Two ways to multiply. With few rows, every code is turned into a number in a register and used at
-// once (forward only). Otherwise tiles of the weight are unpacked into the workspace and multiplied
-// by BLAS. Which one, and the tiles, depend on shapes only, so the number of threads changes no
-// bit.
+// once (forward only). Otherwise tiles of the weight are unpacked (tiled_linear.h). Which one
+// depends on shapes only, so the number of threads changes no bit.
 #include <algorithm>
 #include <type_traits>
 
@@ -13,6 +12,7 @@
 #include "ops/quantised_linear/codec.h"
 #include "ops/quantised_linear/few_rows_of_codes.h"
 #include "ops/quantised_linear/quantised_linear.h"
+#include "ops/tiled_linear.h"
 #include "ops/workspace_areas.h"
 
 namespace ebb {
@@ -20,96 +20,6 @@ namespace {
 
 // Of a weight's tile: 2 MiB in float32. Columns are a multiple of every block.
 constexpr std::int64_t tile_rows = 512, tile_columns = 1024;
-
-template <class S, class C>
-void widen_rows(const S* from, std::int64_t stride, std::int64_t rows, std::int64_t columns,
-                C* to) {
-  parallel_for(rows, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(columns, 1)),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t r = begin; r < end; ++r)
-                   widen(from + r * stride, to + r * columns, columns);
-               });
-}
-
-// --- Tiles ---
-
-// S is the type of x and the result, C the one that is computed in. Where they differ, tiles of x
-// are widened and tiles of the result narrowed.
-template <class S, class C = Compute<S>>
-class Tiled {
- public:
-  Tiled(const QuantisedLinearAttributes& a, std::int64_t rows)
-      : a_(a),
-        rows_(rows),
-        width_(std::min(a.outer(), a.back ? tile_columns : tile_rows)),
-        depth_(std::min(a.inner(), a.back ? tile_rows : tile_columns)),
-        height_(same ? rows : std::min<std::int64_t>(rows, most_height)) {
-    weight_at_ = areas_.add<C>(width_ * depth_);
-    if (same) return;
-    x_at_ = areas_.add<C>(height_ * depth_);
-    out_at_ = areas_.add<C>(height_ * width_);
-  }
-  Bytes workspace() const { return areas_.total(); }
-
-  void operator()(const KernelArgs& args) const {
-    const std::int64_t inner = a_.inner(), outer = a_.outer();
-    if (rows_ == 0 || outer == 0) return;
-    if (inner == 0) {
-      std::fill_n(args.out<S>(), rows_ * outer, S(0.0f));
-      return;
-    }
-    const PackedMatrix w(a_.encoding, args.in<std::uint8_t>(1));
-    for (std::int64_t row = 0; row < rows_; row += height_)
-      for (std::int64_t column = 0; column < outer; column += width_)
-        tile(args, w, row, std::min(height_, rows_ - row), column,
-             std::min(width_, outer - column));
-  }
-
- private:
-  static constexpr bool same = std::is_same_v<S, C>;
-  static constexpr std::int64_t most_height = 512;  // of tiles that are widened
-
-  void tile(const KernelArgs& args, const PackedMatrix& w, std::int64_t row, std::int64_t rows,
-            std::int64_t column, std::int64_t columns) const {
-    const std::int64_t inner = a_.inner(), outer = a_.outer();
-    C* weight = args.scratch<C>(weight_at_);
-    S* to = args.out<S>() + row * outer + column;
-    for (std::int64_t k = 0; k < inner; k += depth_) {
-      const std::int64_t depth = std::min(depth_, inner - k);
-      if (a_.back)
-        w.unpack(k, depth, column, columns, weight);
-      else
-        w.unpack(column, columns, k, depth, weight);
-      const MatrixLayout b =
-          a_.back ? MatrixLayout::plain(depth, columns) : MatrixLayout::swapped(depth, columns);
-      const C beta = k == 0 ? C(0) : C(1);
-      const S* from = args.in<S>(0) + row * inner + k;
-      if constexpr (same) {
-        gemm({rows, depth, inner, 1}, from, b, weight, beta, to, outer);
-      } else {
-        C* x = args.scratch<C>(x_at_);
-        widen_rows(from, inner, rows, depth, x);
-        gemm(MatrixLayout::plain(rows, depth), x, b, weight, beta, args.scratch<C>(out_at_),
-             columns);
-      }
-    }
-    if constexpr (!same) {
-      const C* out = args.scratch<C>(out_at_);
-      parallel_for(rows, std::max<std::int64_t>(1, 16384 / columns),
-                   [&](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t r = begin; r < end; ++r)
-                       narrow(out + r * columns, to + r * outer, columns);
-                   });
-    }
-  }
-
-  QuantisedLinearAttributes a_;
-  std::int64_t rows_, width_, depth_, height_;
-  WorkspaceAreas areas_;
-  Bytes weight_at_, x_at_, out_at_;
-};
-
-// --- The whole matrix ---
 
 template <class S>
 void unpack_all(const Encoding& e, const KernelArgs& args) {
@@ -183,16 +93,26 @@ Kernel bind_quantised_linear_cpu(const KernelRequest& request, const QuantisedLi
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     if constexpr (!std::is_same_v<S, double>)
-      if (rows >= 1 && rows <= FewRowsOfCodes::most_rows && !a.back) {
-        const FewRowsOfCodes product(a.encoding, rows, request.out().dtype());
+      if (const DType dtype = request.out().dtype();
+          rows >= 1 && rows <= FewRowsOfCodes::most_rows(a.encoding.kind, dtype) && !a.back) {
+        const FewRowsOfCodes product(a.encoding, rows, dtype);
         return Kernel{[product](const KernelArgs& args) {
                         product.run(args.in<S>(0), args.in<std::uint8_t>(1), args.out<S>(),
                                     args.scratch<std::byte>());
                       },
                       product.workspace()};
       }
-    const Tiled<S> tiled(a, rows);
-    return Kernel{tiled, tiled.workspace()};
+    const TiledLinear<S> tiled({.back = a.back,
+                                .rows = rows,
+                                .inner = a.inner(),
+                                .outer = a.outer(),
+                                .tile_rows = tile_rows,
+                                .tile_columns = tile_columns});
+    return Kernel{[tiled, e = a.encoding](const KernelArgs& args) {
+                    const PackedMatrix w(e, args.in<std::uint8_t>(1));
+                    tiled(args, [&](auto... part_and_to) { w.unpack(part_and_to...); });
+                  },
+                  tiled.workspace()};
   });
 }
 

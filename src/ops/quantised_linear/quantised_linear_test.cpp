@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/quantised_linear/few_rows_of_codes.h"
 #include "ops/quantised_linear/levels.h"
 #include "support/op_check.h"
 
@@ -56,7 +57,8 @@ TEST(QuantisedLinear, Samples) {
 // Sizes beyond one tile in both axes, against float64.
 TEST(QuantisedLinear, TilesAgreeWithFloat64) {
   const Encoding e = Encoding::usual(LowBits::nf4, 530, 1100);
-  const Tensor w = packed(e), x = random_matrix(21, 1100), g = random_matrix(21, 530);
+  const std::int64_t rows = FewRowsOfCodes::most_rows(e.kind, f32) + 1;
+  const Tensor w = packed(e), x = random_matrix(rows, 1100), g = random_matrix(rows, 530);
   const Tensor wide = dequantise(w, e, f64);
   const auto compare = [](const Tensor& got, const Tensor& expected, double tolerance) {
     const std::vector<double> a = values_of(got), b = values_of(expected);
@@ -93,13 +95,44 @@ TEST(QuantisedLinear, PartsOnAGpu) {
 TEST(QuantisedLinear, FewRowsGiveTheSameBitsInEveryBatch) {
   for (const LowBits kind : all_kinds) {
     const Encoding e = Encoding::usual(kind, 37, 300);
-    const Tensor w = packed(e), x = random_matrix(7, 300);
-    const auto all = quantised_linear(x, w, e).to_vector<float>();
-    for (std::int64_t row = 0; row < 7; ++row) {
-      const auto one = quantised_linear(slice(x, 0, row, row + 1), w, e).to_vector<float>();
-      EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin() + row * 37)) << name(kind);
+    for (const DType dtype : {f32, bf16}) {
+      const std::int64_t most = FewRowsOfCodes::most_rows(kind, dtype);
+      const Tensor w = packed(e), x = random_matrix(most, 300, dtype);
+      for (const std::int64_t rows :
+           {std::int64_t{2}, std::int64_t{3}, std::int64_t{4}, std::int64_t{5}, std::int64_t{6},
+            std::int64_t{7}, std::int64_t{8}, most - 1, most}) {
+        const auto all = values_of(quantised_linear(slice(x, 0, 0, rows), w, e));
+        for (const std::int64_t row : {std::int64_t{0}, rows / 2, rows - 1}) {
+          const auto one = values_of(quantised_linear(slice(x, 0, row, row + 1), w, e));
+          EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin() + row * 37))
+              << name(kind) << " " << name(dtype) << " row " << row << " of " << rows;
+        }
+      }
     }
   }
+}
+
+// Rows that end in each part of a register of codes, and rows longer than the scales that are made
+// at a time, against float64.
+TEST(QuantisedLinear, FewRowsOfAllLengthsAgreeWithFloat64) {
+  for (const LowBits kind : all_kinds)
+    for (const std::int64_t columns : {1, 63, 64, 65, 127, 128, 129, 8300})
+      for (const std::int64_t block : {16, 128})
+        for (const DType dtype : {f32, f16, bf16}) {
+          const Encoding e{kind, block, block == 16, 9, columns};
+          const Tensor w = packed(e), x = random_matrix(7, columns, dtype);
+          const auto expected =
+              values_of(matmul(cast(x, f64), dequantise(w, e, f64), Transpose::no, Transpose::yes));
+          const auto got = values_of(quantised_linear(x, w, e));
+          // Products are 0.25 in size. float32 keeps six digits of their sum, and a half type
+          // rounds the result.
+          const double size = 0.25 * std::sqrt(static_cast<double>(columns));
+          const double half = dtype == f32 ? 0.0 : dtype == f16 ? 5e-4 : 4e-3;
+          for (std::size_t i = 0; i < got.size(); ++i)
+            ASSERT_NEAR(got[i], expected[i], 1e-5 * (1.0 + size) + half * std::abs(expected[i]))
+                << name(kind) << " " << columns << " columns, blocks of " << block << ", "
+                << name(dtype) << " " << i;
+        }
 }
 
 TEST(QuantisedLinear, TheNumberOfThreadsChangesNoBit) {
