@@ -2,6 +2,7 @@
 // defaults, completion, evaluation on the way, early stopping, and runs side by side.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -52,8 +53,11 @@ TEST(Everyday, NumbersAreToldInWords) {
   expect_usage_error("train --workload reweight --classifier.accumulate 0", "at least 1");
   // What was typed is not repeated in full.
   const std::string digits(309, '9');
-  for (const char* option : {"--steps ", "--lr 0", "--budget ", "--recompute ", "--workload "}) {
-    const Outcome outcome = run("train " + (option + digits));
+  for (const char* option :
+       {"train --steps ", "train --lr 0", "train --budget ", "train --recompute ",
+        "train --workload ", "train --seed ", "ablate --budget ", "generate --budget ",
+        "plan --classifier.budget ", "plan --method ", "plan --reweight.recompute "}) {
+    const Outcome outcome = run(option + digits);
     EXPECT_EQ(outcome.code, 2);
     EXPECT_LT(outcome.output.size(), 330u) << outcome.output;
   }
@@ -134,6 +138,8 @@ TEST(Everyday, HelpTellsTheDefaultsOfAWorkload) {
   EXPECT_EQ(run("train --workload gpt2 --help").output, help);
   const std::string levels = run("help plan --workload reweight").output;
   EXPECT_NE(levels.find("--classifier.lr"), std::string::npos) << levels;
+  // Each level has an optimizer of its own.
+  EXPECT_EQ(levels.find("--optimizer  "), std::string::npos) << levels;
   EXPECT_EQ(run("help info").output.find("Defaults"), std::string::npos);
 }
 
@@ -156,6 +162,10 @@ TEST(Everyday, CompletionKnowsVerbsOptionsAndValues) {
   EXPECT_EQ(completed("ebb train --optimizer adamw8"), "adamw8bit\n");
   EXPECT_EQ(completed("ebb train --workload reweight --classifier.method n"), "neumann\n");
   EXPECT_EQ(completed("ebb fit --budget l"), "\n");
+  // As bash splits `--workload=gp` and `--workload=`.
+  EXPECT_EQ(completed("ebb train --workload = gp"), "gpt2\n");
+  EXPECT_NE(completed("ebb train --workload =").find("resnet"), std::string::npos);
+  EXPECT_EQ(completed("ebb help train --workload rew"), "reweight\n");
   for (const char* shell : {"zsh", "fish"})
     EXPECT_NE(run(std::string("completion ") + shell).output.find("eval-every"), std::string::npos);
   // A flag takes no value.
@@ -169,7 +179,14 @@ TEST(Everyday, TheManualHasEveryVerb) {
   const std::string manual = run("man").output;
   for (const char* verb : {"ablate", "train", "compare", "completion"})
     EXPECT_NE(manual.find(std::string("\n.B ") + verb + "\n"), std::string::npos) << verb;
-  EXPECT_NE(manual.find("\\-\\-eval\\-every"), std::string::npos);
+  // Every option of a verb begins a paragraph.
+  for (const char* option : {"\n.TP\n.B \\-\\-eval\\-every ", "\n.TP\n.B \\-h, \\-\\-help\n",
+                             "\n.TP\n.B \\-\\-keep\\-best\n",
+                             "\n.TP\n.B \\-\\-classifier.method, \\-\\-method ", "\n.TP\n.B runs "})
+    EXPECT_NE(manual.find(option), std::string::npos) << option;
+  EXPECT_NE(manual.find("; default: gpt2\n"), std::string::npos);
+  EXPECT_EQ(manual.find(".B \n"), std::string::npos);
+  EXPECT_EQ(manual.find(".B  "), std::string::npos);
 }
 
 // --- The training loop
@@ -278,6 +295,18 @@ TEST(Everyday, RunsSideBySide) {
   EXPECT_EQ(compared[0]["planned_peak_bytes"], a["planned_peak_bytes"]);
   const std::string table = run("compare " + both).output;
   EXPECT_NE(table.find("last loss"), std::string::npos) << table;
+  EXPECT_NE(run(tiny + "--steps 2 --eval-batches 1 2>/dev/null")
+                .output.find(", over the first 16 of 2000 items\n"),
+            std::string::npos);
+  // Bytes that are read side by side have one unit.
+  fs::copy(folder / "a", folder / "larger");
+  Json facts = Json::parse(contents(folder / "a/run.json"));
+  facts["planned_peak_bytes"] = std::int64_t{3} << 30;
+  folder.write("larger/run.json", facts.dump());
+  const std::string sizes =
+      run("compare " + (folder / "a").string() + " " + (folder / "larger").string()).output;
+  EXPECT_NE(sizes.find("3072.00 MiB"), std::string::npos) << sizes;
+  EXPECT_EQ(sizes.find("KiB"), std::string::npos) << sizes;
   // The rate is all that differs.
   EXPECT_EQ(compared[1]["differing_options"], Json({{"lr", 0.01}}));
   EXPECT_NE(table.find("--lr"), std::string::npos) << table;
@@ -342,6 +371,19 @@ TEST(Everyday, FitFindsTheLargestBatchOfSeveralLevels) {
   const Outcome more = plan(largest + 1);
   EXPECT_EQ(more.code, 1);
   EXPECT_NE(more.output.find("cannot be kept"), std::string::npos) << more.output;
+}
+
+TEST(Everyday, AProfileOfSeveralLevelsKnowsItsBudget) {
+  const TemporaryFolder folder;
+  const Json profile = result_of(
+      "profile --workload reweight --hidden 8 --batch 20 --meta 100 --threads 1 --steps 1 --budget "
+      "3MiB --out " +
+      folder.path().string());
+  EXPECT_EQ(profile.at("rows").at(0).at("budget_bytes"), 3 << 20);  // the line of the page
+  // What no module makes is named by its level.
+  const Json names = page_data(folder / "report.html").at("timelines").at("reweight").at("names");
+  for (const char* name : {"classifier, input 0", "reweight, input 0", "layers.0"})
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name << names;
 }
 
 TEST(Everyday, TheVocabularyIsKeptBesideCheckpoints) {

@@ -134,7 +134,8 @@ TEST_F(CliGenerate, Errors) {
   for (int i = 0; i < 23; ++i) ids += ",1";
   expect_failure(start + "--prompt-ids " + ids + " --max-tokens 3", 1, "24 tokens");
   for (const char* seed : {"-1", "18446744073709551616", "1.5"})
-    expect_usage_error(start + "--prompt-ids 1 --max-tokens 3 --seed " + seed, "a seed is");
+    expect_usage_error(start + "--prompt-ids 1 --max-tokens 3 --seed " + seed,
+                       "a whole number from 0 to 2^64 - 1");
   const std::string bad = folder.write("bad.jsonl", "{\"prompt\": 3}\n").string();
   expect_failure(start + "--batch " + bad + " --max-tokens 3", 1, "line 1");
 }

@@ -5,6 +5,7 @@
 #include <png.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 
@@ -350,6 +351,23 @@ TEST(ImageFolders, TrainAClassifier) {
   EXPECT_EQ(task->train->types(1)[0].shape, (Shape{1, 3, 8, 8}));
   EXPECT_NE(task->train_part.source.find("2 classes (dark, light), scaled to 8 × 8"),
             std::string::npos);
+  // Tests judge the first batches: these have all classes, though files come class by class.
+  for (int i = 0; i < 40; ++i)
+    for (const char* name : {"dark", "light"}) {
+      if (*name == 'l' && i % 2 == 1) continue;
+      fs::create_directories(folder / "parts/train" / name);
+      fs::create_directories(folder / "parts/test" / name);
+      const auto pixels = std::vector<std::uint8_t>(16, *name == 'd' ? 10 : 240);
+      for (const char* part : {"parts/train", "parts/test"})
+        write_png(folder / part / name / (std::to_string(i) + ".png"), 2, 2, pixels);
+    }
+  Options parted = options;
+  parted.data = folder / "parts";
+  const std::vector<std::int64_t> first{0, 1, 2, 3, 4, 5};
+  const std::vector<std::int32_t> labels =
+      make_workload(parted)->test->batch(first, {}).y().to_vector<std::int32_t>();
+  EXPECT_EQ(std::count(labels.begin(), labels.end(), 1), 2);  // a third, as of all
+  fs::remove_all(folder / "parts");
   fs::remove(folder / "dark/9.png"), fs::remove(folder / "light/9.png");
   expect_error([&] { make_workload(options); }, {"one image in ten", "test/"});
   options.data.reset();

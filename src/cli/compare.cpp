@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cli/bytes_in_unit.h"
 #include "cli/measure.h"
 #include "cli/options.h"
 #include "cli/page_data.h"
@@ -167,7 +168,8 @@ const std::vector<Figure>& figures() {
   return all;
 }
 
-std::string shown(const Json& value, Figure::Form form) {
+// `most`: the largest number of bytes beside it, whose unit it has.
+std::string shown(const Json& value, Figure::Form form, double most) {
   if (value.is_null()) return "–";
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
@@ -175,8 +177,9 @@ std::string shown(const Json& value, Figure::Form form) {
   const double number = value.get<double>();
   switch (form) {
     case Figure::Form::bytes:
-      return number >= 0.0 && number < 9e18 ? to_string(Bytes{static_cast<std::int64_t>(number)})
-                                            : json_text(value);
+      return number >= 0.0 && most < 9e18 ? in_unit_of(Bytes{static_cast<std::int64_t>(most)},
+                                                       Bytes{static_cast<std::int64_t>(number)})
+                                          : json_text(value);
     case Figure::Form::share:
       return fmt::format("{:.2f}%", 100.0 * number);
     case Figure::Form::ms:
@@ -266,22 +269,22 @@ class Compare : public Verb {
 }  // namespace
 
 SummaryRows summary_rows(const std::vector<LoggedSummary>& runs) {
+  double most_bytes = 0.0;  // all bytes are told in one unit
+  for (const Figure& figure : figures())
+    for (const LoggedSummary& run : runs)
+      if (const Json value = figure.of(run);
+          figure.form == Figure::Form::bytes && value.is_number())
+        most_bytes = std::max(most_bytes, value.get<double>());
   SummaryRows rows;
-  for (const Figure& figure : figures()) {
-    std::vector<std::string> cells;
-    bool any = false;
-    for (const LoggedSummary& run : runs) {
-      const Json value = figure.of(run);
-      any = any || !value.is_null();
-      cells.push_back(shown(value, figure.form));
-    }
-    if (any) rows.emplace_back(figure.name, std::move(cells));
-  }
   const auto add = [&](const std::string& name, Figure::Form form, const auto& of) {
     std::vector<std::string> cells;
-    for (const LoggedSummary& run : runs) cells.push_back(shown(of(run), form));
+    for (const LoggedSummary& run : runs) cells.push_back(shown(of(run), form, most_bytes));
     rows.emplace_back(name, std::move(cells));
   };
+  for (const Figure& figure : figures())
+    if (std::any_of(runs.begin(), runs.end(),
+                    [&](const LoggedSummary& run) { return !figure.of(run).is_null(); }))
+      add(figure.name, figure.form, figure.of);
   const std::size_t classes = classes_of(runs);
   for (std::size_t c = 0; c < classes; ++c)
     add(fmt::format("accuracy, class {}", c), Figure::Form::share,

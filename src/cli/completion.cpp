@@ -8,6 +8,7 @@
 
 #include "cli/accepted_by.h"
 #include "cli/verb.h"
+#include "cli/workload_options.h"
 #include "ebb/mlo/config.h"
 #include "ebb/optim/by_name.h"
 #include "ebb/passes.h"
@@ -63,6 +64,7 @@ std::vector<std::string> known_values(const std::string& verb, const std::string
   if (last == "method") return texts(mlo::method_names());
   if (last == "without") return texts(all_pass_names());
   if (last == "device") return {"cpu", "cuda"};
+  if (last == "workload") return all_workload_names();
   if (last == "budget" && name == last && verb != "fit" && verb != "generate") return {"least"};
   if (last == "accumulate" && name == last) return {"auto"};
   if (last == "resume" && verb == "train") return {"auto"};
@@ -111,6 +113,8 @@ std::string bash(const std::vector<VerbChoices>& verbs) {
 _ebb() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} verb=${{COMP_WORDS[1]}} words=
   COMPREPLY=()
+  # bash makes three words of --workload=gpt2.
+  if [[ $current == '=' ]]; then current=; elif [[ $previous == '=' ]]; then previous=${{COMP_WORDS[COMP_CWORD-2]}}; fi
   if ((COMP_CWORD == 1)) || [[ $verb == help && COMP_CWORD -eq 2 ]]; then
     COMPREPLY=($(compgen -W '{} --help --version' -- "$current"))
     return

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "cli/bytes_in_unit.h"
+
 namespace ebb::cli {
 
 namespace {
@@ -49,7 +51,11 @@ Recompute budget_rule(const std::optional<Bytes>& budget) {
   return {budget ? Recompute::Mode::automatic : Recompute::Mode::none};
 }
 
-std::vector<CurvePlan> frontier_plans(const Plannable& plannable, int points) {
+std::vector<CurvePlan> frontier_plans(const Plannable& plannable, int points,
+                                      const BeforePlan& before) {
+  std::vector<CurvePlan> plans;
+  const auto goes_on = [&] { return !before || before(static_cast<int>(plans.size())); };
+  if (!goes_on()) return plans;
   const std::int64_t most = plannable.plan({}).peak.count, least = plannable.least().count;
   const auto make = [&](std::int64_t bytes) -> CurvePlan {
     Plan plan = plannable.plan(Bytes{bytes});
@@ -58,10 +64,11 @@ std::vector<CurvePlan> frontier_plans(const Plannable& plannable, int points) {
         plan.held,    plan.moved};
     return {point, std::move(plan)};
   };
-  std::vector<CurvePlan> plans;
-  plans.push_back(make(least));
-  plans.push_back(make(most));
-  while (static_cast<int>(plans.size()) < points) {
+  for (const std::int64_t bytes : {least, most}) {
+    if (!goes_on()) return plans;
+    plans.push_back(make(bytes));
+  }
+  while (static_cast<int>(plans.size()) < points && goes_on()) {
     const std::size_t at = least_known(plans);
     if (at + 1 == plans.size()) break;
     const std::int64_t low = plans[at].point.budget.count, high = plans[at + 1].point.budget.count;
@@ -70,18 +77,22 @@ std::vector<CurvePlan> frontier_plans(const Plannable& plannable, int points) {
   return plans;
 }
 
-std::vector<CurvePoint> frontier_curve(const Plannable& plannable, int points) {
+std::vector<CurvePoint> frontier_curve(const Plannable& plannable, int points,
+                                       const BeforePlan& before) {
   std::vector<CurvePoint> curve;
-  for (const CurvePlan& plan : frontier_plans(plannable, points)) curve.push_back(plan.point);
+  for (const CurvePlan& plan : frontier_plans(plannable, points, before))
+    curve.push_back(plan.point);
   return curve;
 }
 
-std::vector<CurvePlan> frontier_plans(const Graph& graph, CompileOptions compile, int points) {
-  return frontier_plans(plannable(graph, std::move(compile)), points);
+std::vector<CurvePlan> frontier_plans(const Graph& graph, CompileOptions compile, int points,
+                                      const BeforePlan& before) {
+  return frontier_plans(plannable(graph, std::move(compile)), points, before);
 }
 
-std::vector<CurvePoint> frontier_curve(const Graph& graph, CompileOptions compile, int points) {
-  return frontier_curve(plannable(graph, std::move(compile)), points);
+std::vector<CurvePoint> frontier_curve(const Graph& graph, CompileOptions compile, int points,
+                                       const BeforePlan& before) {
+  return frontier_curve(plannable(graph, std::move(compile)), points, before);
 }
 
 namespace {
@@ -122,9 +133,13 @@ std::string to_table(const std::vector<CurvePoint>& curve) {
   for (const Tier tier : tiers)
     text += fmt::format("  {:>12}  {:>12}", fmt::format("on {}", name(tier)), "moved a step");
   text += '\n';
+  // In one unit, so that budgets can be compared at a glance.
+  Bytes most;
+  for (const CurvePoint& p : curve) most = std::max({most, p.budget, p.peak});
+  const auto shown = [&](Bytes bytes) { return in_unit_of(most, bytes); };
   for (const CurvePoint& p : curve) {
-    text += fmt::format("  {:>12}  {:>12}  {:>10.2f}  {:>8.3f}  {:>9}", to_string(p.budget),
-                        to_string(p.peak), p.ms, p.overhead, p.recomputed);
+    text += fmt::format("  {:>12}  {:>12}  {:>10.2f}  {:>8.3f}  {:>9}", shown(p.budget),
+                        shown(p.peak), p.ms, p.overhead, p.recomputed);
     for (const Tier tier : tiers)
       text += fmt::format("  {:>12}  {:>12}", to_string(p.held[tier]),
                           to_string(p.moved[tier].fetched + p.moved[tier].stored));

@@ -33,14 +33,22 @@ struct Plannable {
   std::function<Bytes()> least;                    // the smallest budget that can be kept
 };
 
+// Called before each plan with the number of points that are made. Where it gives false, the points
+// until then are all there are.
+using BeforePlan = std::function<bool(int)>;
+
 // Automatic plans at no more than `points` budgets, from the smallest that can be kept to the one
 // that keeps all. The intervals in which most is unknown are halved: budgets are closer together
 // where time rises fast.
-std::vector<CurvePlan> frontier_plans(const Plannable& plannable, int points);
-std::vector<CurvePoint> frontier_curve(const Plannable& plannable, int points);
+std::vector<CurvePlan> frontier_plans(const Plannable& plannable, int points,
+                                      const BeforePlan& before = {});
+std::vector<CurvePoint> frontier_curve(const Plannable& plannable, int points,
+                                       const BeforePlan& before = {});
 // Of a program. What `compile` says of budget and recomputation does not count.
-std::vector<CurvePoint> frontier_curve(const Graph& graph, CompileOptions compile, int points);
-std::vector<CurvePlan> frontier_plans(const Graph& graph, CompileOptions compile, int points);
+std::vector<CurvePoint> frontier_curve(const Graph& graph, CompileOptions compile, int points,
+                                       const BeforePlan& before = {});
+std::vector<CurvePlan> frontier_plans(const Graph& graph, CompileOptions compile, int points,
+                                      const BeforePlan& before = {});
 
 nlohmann::ordered_json to_json(const std::vector<CurvePoint>& curve);
 std::string to_table(const std::vector<CurvePoint>& curve);

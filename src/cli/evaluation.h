@@ -51,6 +51,7 @@ class Evaluation {
   Bytes peak() const { return peak_; }           // of training and evaluation
   std::int64_t part() const { return part_; }    // items at a time
   std::int64_t items() const { return items_; }  // in all
+  std::int64_t of_items() const { return test_->size(); }
   std::vector<double> run();  // the mean of every metric over all items, or targets
 
  private:

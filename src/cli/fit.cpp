@@ -82,8 +82,8 @@ class Fit : public Verb {
                                evaluation_keeps(workload_, planning_));
     std::optional<Waiting> waiting(std::in_place, "planning");
     const std::int64_t largest = find_largest(*waiting);
-    waiting->say("the curve");
-    const std::vector<CurvePoint> curve = frontier_curve(graph_of(largest), compile_, points_);
+    const std::vector<CurvePoint> curve =
+        frontier_curve(graph_of(largest), compile_, points_, telling(*waiting));
     const Plan plan = plan_program(graph_of(largest), compile_);
     waiting.reset();
     if (json())
@@ -123,13 +123,16 @@ class Fit : public Verb {
 
   bool several() const { return workloads::is_multilevel(workload_.name); }
 
+  BeforePlan telling(Waiting& waiting) const {
+    return [&waiting, of = points_](int made) { return waiting.say_points(made, of), true; };
+  }
+
   int run_levels() {
     fixed_ = fixed_cost(multilevel_, planning_) + kept_by_evaluation(multilevel_, planning_);
     std::optional<Waiting> waiting(std::in_place, "planning");
     const std::int64_t largest = find_largest(*waiting);
-    waiting->say("the curve");
-    const std::vector<CurvePoint> curve =
-        frontier_curve(plannable_levels(sized_levels(largest), planning_, rates_), points_);
+    const std::vector<CurvePoint> curve = frontier_curve(
+        plannable_levels(sized_levels(largest), planning_, rates_), points_, telling(*waiting));
     const mlo::Engine::WholePlan plan =
         plan_levels(sized_levels(largest), planning_, rates_, fixed_);
     waiting.reset();

@@ -77,8 +77,10 @@ class Frontier : public Verb {
     const Rates rates = rates_for(planning_);
     std::vector<CurvePlan> plans;
     {
-      const Waiting waiting("planning");
-      plans = is_multilevel(workload_.name) ? plans_of_levels(rates) : plans_of_step(rates);
+      Waiting waiting("planning");
+      const BeforePlan before = [&](int made) { return waiting.say_points(made, points_), true; };
+      plans = is_multilevel(workload_.name) ? plans_of_levels(rates, before)
+                                            : plans_of_step(rates, before);
     }
     std::vector<CurvePoint> curve;
     PageData page("frontier", run_facts(rates.name),
@@ -140,7 +142,7 @@ class Frontier : public Verb {
     return success;
   }
 
-  std::vector<CurvePlan> plans_of_step(const Rates& rates) {
+  std::vector<CurvePlan> plans_of_step(const Rates& rates, const BeforePlan& before) {
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
     const CompileOptions compile = compile_options(planning_, workload_.seed, rates, {});
@@ -148,21 +150,21 @@ class Frontier : public Verb {
     const TracedWorkload traced = trace_workload(workload_, planning_, parts_);
     sources_.add(traced.task->model());
     parameters_ = traced.task->model().parameter_count(), batch_ = traced.batch;
-    std::vector<CurvePlan> plans = frontier_plans(traced.graph, compile, points_);
+    std::vector<CurvePlan> plans = frontier_plans(traced.graph, compile, points_, before);
     // Evaluation keeps its results beside the step, within the same budget.
     const Bytes beside = evaluation_keeps(workload_, planning_);
     for (CurvePlan& p : plans) p.point.budget += beside;
     return plans;
   }
 
-  std::vector<CurvePlan> plans_of_levels(const Rates& rates) {
+  std::vector<CurvePlan> plans_of_levels(const Rates& rates, const BeforePlan& before) {
     multilevel_.common = workload_;
     check_workload_options(multilevel_);
     const auto task = workloads::make_multilevel(resolved(multilevel_, planning_, {}));
     sources_ = sources_of(*task);
     parameters_ = parameters_of(*task), batch_ = task->batch_size;
     std::vector<CurvePlan> plans =
-        frontier_plans(plannable_levels(multilevel_, planning_, rates), points_);
+        frontier_plans(plannable_levels(multilevel_, planning_, rates), points_, before);
     const Bytes beside = kept_by_evaluation(multilevel_, planning_);
     for (CurvePlan& p : plans) p.point.budget += beside;
     return plans;

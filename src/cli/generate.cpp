@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/accepted_by.h"
 #include "cli/generation.h"
 #include "cli/interrupt.h"
 #include "cli/memory_check.h"
@@ -97,13 +98,7 @@ class Generate : public Verb {
              "Go on after the model's token that ends a text (eos_token_id)");
     add_option(app, "--budget", budget_text_,
                "Bytes that weights, keys and values and workspace may take, such as 2GiB")
-        .check([](const std::string& text) -> std::string {
-          try {
-            return parse_bytes(text), "";
-          } catch (const Error& error) {
-            return error.what();
-          }
-        })
+        .check(accepted_by([](const std::string& text) { parse_bytes(text); }))
         .type_name("SIZE");
     add_option(
         app, "--sequences", sequences_,

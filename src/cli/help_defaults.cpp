@@ -36,7 +36,7 @@ std::string shown(const Json& value) {
 void add_lines(const CLI::App& verb, const Json& fields, const std::string& prefix,
                std::string& text) {
   for (const auto& [name, value] : fields.items()) {
-    if (name == "optimizer.rule" && !value.empty())
+    if (name == "optimizer.rule" && value.is_string() && !shown(value).empty())
       text += fmt::format("  {:<24} {}\n", "--" + prefix + "optimizer", shown(value));
     const CLI::Option* option = verb.get_option_no_throw("--" + prefix + name);
     // Options with a default of their own show it in their lines.
@@ -52,8 +52,7 @@ void add_lines(const CLI::App& verb, const Json& fields, const std::string& pref
 std::string defaults_text(const CLI::App& verb, const std::string& workload) {
   const CLI::Option* option = verb.get_option_no_throw("--workload");
   if (!option || verb.get_name() == "help") return {};
-  std::vector<std::string> known = workloads::workload_names();
-  for (const std::string& name : workloads::multilevel_names()) known.push_back(name);
+  const std::vector<std::string> known = all_workload_names();
   const std::string name = workload.empty() ? workloads::Options{}.name : workload;
   if (std::find(known.begin(), known.end(), name) == known.end())
     throw UsageError(fmt::format("there is no workload \"{}\"; there are: {}{}", name,

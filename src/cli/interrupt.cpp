@@ -1,8 +1,12 @@
 #include "cli/interrupt.h"
 
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <mutex>
+#include <string_view>
 
 namespace ebb::cli {
 namespace {
@@ -10,7 +14,18 @@ namespace {
 // Signal handlers can reach nothing but globals.
 volatile std::sig_atomic_t signalled = 0;
 
-void note(int signal) { signalled = signal; }
+volatile std::sig_atomic_t on_terminal = 0;
+
+void note(int signal) {
+  signalled = signal;
+  if (signal != SIGINT || !on_terminal) return;
+  // A step may take long: without a word, Ctrl-C would seem to do nothing.
+  constexpr std::string_view text =
+      "\r\x1b[Kebb: ending after this step; Ctrl-C again ends at once\n";
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+  errno = error;
+}
 
 constexpr std::array signals{SIGINT, SIGTERM, SIGUSR1};
 
@@ -26,6 +41,7 @@ Interrupt::Interrupt() {
   const std::lock_guard lock(mutex);
   if (alive++ > 0) return;
   signalled = 0;
+  on_terminal = isatty(STDERR_FILENO);
   struct sigaction action = {};
   action.sa_handler = note;
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);

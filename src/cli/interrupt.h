@@ -1,5 +1,6 @@
 // Ctrl-C as a request: while it lives, the first SIGINT, SIGTERM or SIGUSR1 only sets a flag, so
-// that work can end at a good place and keep what is done. A second one ends the process at once.
+// that work can end at a good place and keep what is done; on a terminal, Ctrl-C is answered by a
+// line that says so. A second one ends the process at once.
 // Slurm announces the end of a job's time by SIGUSR1 (sbatch --signal=USR1@60).
 #pragma once
 

@@ -35,7 +35,7 @@ std::string upper(std::string text) {
 }
 
 std::string option_text(const CLI::Option& option) {
-  std::string names = option.get_name(true);
+  std::string names = option.get_name(false, true);
   for (std::size_t at = names.find(','); at != std::string::npos; at = names.find(',', at + 2))
     names.replace(at, 1, ", ");
   const std::string type = option.get_type_size() > 0 || option.get_items_expected_max() > 0
@@ -45,7 +45,7 @@ std::string option_text(const CLI::Option& option) {
   return fmt::format(".TP\n.B {}{}\n{}{}\n", roff(names),
                      type.empty() ? "" : " \\fR" + roff(type) + "\\fP",
                      roff(option.get_description()),
-                     value.empty() ? "" : fmt::format(" Default: {}.", roff(value)));
+                     value.empty() ? "" : fmt::format("; default: {}", roff(value)));
 }
 
 class Man : public Verb {

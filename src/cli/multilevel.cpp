@@ -17,6 +17,7 @@
 #include "cli/run_loop.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
+#include "cli/waiting.h"
 #include "core/json.h"
 #include "ebb/train/non_finite.h"
 
@@ -198,7 +199,10 @@ int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>&
               beside =
                   command.eval_batches > 0 ? kept_by_evaluation(command.task, planning) : Bytes{};
   workloads::MultilevelOptions all = resolved(command.task, planning, fixed + beside);
-  settle_budget(all, planning, rates);
+  {
+    const Waiting waiting("planning");
+    settle_budget(all, planning, rates);
+  }
   return train_run(command, saved, output,
                    [&] { return std::make_unique<SeveralLevels>(command, all, rates, beside); });
 }
@@ -206,6 +210,7 @@ int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>&
 int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningOptions& planning,
                     Output output) {
   const Rates rates = rates_for(planning);
+  std::optional<Waiting> waiting(std::in_place, "planning");
   const Bytes fixed = fixed_cost(options, planning), beside = kept_by_evaluation(options, planning);
   workloads::MultilevelOptions all = resolved(options, planning, fixed + beside);
   settle_budget(all, planning, rates);
@@ -218,6 +223,7 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
                               TrainingMemory{plan.arena, plan.persistent, plan.together,
                                              whole_budget(all, planning, beside)});
   const Bytes peak = std::max(plan.peak, evaluation.peak());
+  waiting.reset();
   Json memory;
   warn_if_too_large(peak + fixed, planning, rates, memory);
   if (output == Output::json) {

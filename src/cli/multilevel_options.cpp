@@ -27,7 +27,7 @@ CLI::Option* add_read(CLI::App& app, const std::string& name, const std::string&
         try {
           read(text);
         } catch (const Error& error) {
-          throw CLI::ValidationError(name, error.what() + did_you_mean(text, known));
+          throw CLI::ValidationError(name, quoting(error.what(), text) + did_you_mean(text, known));
         }
       },
       help);

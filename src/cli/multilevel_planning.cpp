@@ -8,6 +8,7 @@
 
 #include "cli/evaluation.h"
 #include "cli/level_rules.h"
+#include "cli/page_data.h"
 #include "cli/ranks.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
@@ -35,10 +36,11 @@ workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
     if (planning.budget && planning.budget != "least" && !level.budget) {
       const Bytes budget = parse_bytes(*planning.budget);
       if (budget <= fixed)
-        throw MemoryError(
-            fmt::format("a budget of {} for the whole process cannot be kept: its "
-                        "fixed cost alone is {}",
-                        to_string(budget), to_string(fixed)));
+        throw MemoryError(fmt::format(
+            "a budget of {}{} cannot be kept: {} {}", to_string(budget),
+            planning.whole_process ? " for the whole process" : "",
+            planning.whole_process ? "its fixed cost alone is" : "evaluation alone keeps",
+            to_string(fixed)));
       level.budget = budget - fixed;
     }
   }
@@ -153,6 +155,7 @@ Json plan_fields(const mlo::Engine::WholePlan& plan) {
   return {{"planned_peak_bytes", plan.peak.count},
           {"arena_bytes", plan.arena.count},
           {"persistent_bytes", plan.persistent.count},
+          {"peak_by_category", by_category(plan.together.at_peak)},
           {"predicted_step_ms", plan.together.predicted_ms},
           {"levels", std::move(levels)}};
 }

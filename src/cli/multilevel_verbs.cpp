@@ -3,6 +3,7 @@
 #include "cli/measure.h"
 #include "cli/memory_check.h"
 #include "cli/run_loop.h"
+#include "cli/waiting.h"
 #include "ebb/workloads/multilevel.h"
 
 namespace ebb::cli {
@@ -51,6 +52,7 @@ mlo::Engine::WholePlan plan_levels(const workloads::MultilevelOptions& options,
 LevelsProfile profile_levels(const workloads::MultilevelOptions& options,
                              const PlanningOptions& planning, const Rates& rates, int warm_up,
                              int steps, bool overcommit) {
+  std::optional<Waiting> waiting(std::in_place, "planning");
   const Bytes fixed = fixed_cost(options, planning);
   workloads::MultilevelOptions all = resolved(options, planning, fixed);
   settle_budget(all, planning, rates);
@@ -58,6 +60,8 @@ LevelsProfile profile_levels(const workloads::MultilevelOptions& options,
   Running running(all, planning, rates);
   LevelsProfile result;
   result.plan = running.engine.plan();
+  result.budget = whole_budget(all, planning, {});
+  waiting.reset();
   require_memory(result.plan.peak, device_of(planning), overcommit);
   for (int i = 0; i < warm_up + steps; ++i) {
     const Stopwatch watch;

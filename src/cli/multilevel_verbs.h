@@ -30,6 +30,7 @@ struct LevelsProfile {
   std::vector<double> step_ms;
   Bytes measured, transient;
   CategoryBytes staying;
+  std::optional<Bytes> budget;  // of all levels together
   std::int64_t parameters = 0, batch = 0;
   report::SourceLines sources;
 };

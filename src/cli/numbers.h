@@ -83,8 +83,8 @@ inline std::string seed_problem(const std::string& text) {
   std::uint64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
   if (error == std::errc{} && end == text.data() + text.size()) return {};
-  return fmt::format("a seed is a whole number of 0 to {}, but \"{}\" came",
-                     std::numeric_limits<std::uint64_t>::max(), text);
+  return fmt::format("a whole number from 0 to 2^64 - 1 is expected, but \"{}\" came",
+                     shortened(text));
 }
 
 }  // namespace ebb::cli

@@ -67,13 +67,13 @@ class Profile : public Verb {
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
     const Rates rates = rates_for(planning_);
+    std::optional<Waiting> waiting(std::in_place, "planning");
     const Bytes fixed = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
     TrainOptions train = step_options(planning_);
     train.compile = compile_options(planning_, workload_.seed, rates, fixed);
     train.accumulate = accumulation(workload_, planning_, train.compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, train.accumulate);
     settle_budget(planning_, traced.graph, train.compile);
-    std::optional<Waiting> waiting(std::in_place, "planning");
     // Both refuse before anything is allocated: a budget that cannot be kept, and a plan larger
     // than the machine.
     const Plan plan = plan_or_explain(workload_, planning_, traced.graph, train.compile);
@@ -122,6 +122,7 @@ class Profile : public Verb {
     row["measured_staying_by_category"] = by_category(levels.staying);
     row["measured_transient_bytes"] = levels.transient.count;
     row["step_ms"] = step_times();
+    if (levels.budget) row["budget_bytes"] = levels.budget->count;
     page.add_row(std::move(row), report::timeline_json(plan, levels.sources));
     write_files(page, report::chrome_trace(plan));
     if (json())

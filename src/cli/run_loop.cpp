@@ -54,7 +54,6 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
   report::Progress progress(steps,
                             {.label = command.workload().name,
                              .descriptor = leads(command.planning) ? standard_error : nowhere});
-  const Bytes peak = trainee.memory().peak();
   LoopResult result;
   std::vector<double> times, processor_times;
   double ms = 0.0, processor_ms = 0.0;  // since the last update
@@ -82,7 +81,7 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
         result.losses.push_back(*taken.loss);
         outputs.log("step_ms", trainee.step(), times.back());
         if (taken.rate) progress.set_rate(*taken.rate);
-        progress.update(trainee.step(), *taken.loss, peak);
+        progress.update(trainee.step(), *taken.loss, judging.peak);
       }
       if (judging.every > 0 && trainee.step() % judging.every == 0)
         judge(judging, trainee, outputs, progress, result);

@@ -38,6 +38,7 @@ struct Judging {
   bool keeps_best = false;
   std::function<std::vector<double>()> evaluate = {};
   EarlyStopping stopping = EarlyStopping();
+  Bytes peak = {};  // of training and evaluation
 };
 
 // Takes steps until there are as many as the command says, evaluation sees no progress, or a signal

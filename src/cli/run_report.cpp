@@ -25,6 +25,13 @@ std::vector<std::optional<double>> by_class(const std::vector<double>& metrics) 
   return classes;
 }
 
+// Of --eval-batches, or of whole batches, where that is not all.
+std::string tested_part(const RunResult& result) {
+  if (!result.evaluation || result.evaluation->items() == result.evaluation->of_items()) return {};
+  return fmt::format(", over the first {} of {} items", result.evaluation->items(),
+                     result.evaluation->of_items());
+}
+
 bool is_of_loss(const workloads::Limit& limit) {
   return limit.kind == workloads::Limit::Kind::loss;
 }
@@ -48,8 +55,9 @@ void print_run(const TrainCommand& command, const Trainee& trainee, const RunRes
                    ? fmt::format("; best.safetensors in {} is of it", command.checkpoint->string())
                    : "");
   if (!metrics.empty())
-    fmt::print("test loss {:.6g}{}\n", metrics[0],
-               metrics.size() > 1 ? fmt::format(", accuracy {:.2f}%", 100.0 * metrics[1]) : "");
+    fmt::print("test loss {:.6g}{}{}\n", metrics[0],
+               metrics.size() > 1 ? fmt::format(", accuracy {:.2f}%", 100.0 * metrics[1]) : "",
+               tested_part(result));
   if (const auto classes = by_class(metrics); !classes.empty()) {
     std::string text;
     for (std::size_t c = 0; c < classes.size(); ++c)

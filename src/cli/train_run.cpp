@@ -225,6 +225,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
     write_file(*command.checkpoint / "tokenizer.json", trainee.tokenizer_json());
 
   Judging judging = judging_of(command, saved, result);
+  judging.peak = result.peak;
   if (command.eval_every) outputs.add_note("evaluations", judging.stopping.note());
   const RankClock clock(planning);
   result.loop = run_loop(trainee, command, outputs, judging);

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
@@ -37,6 +38,7 @@ struct Waiting::State {
   std::mutex mutex;
   std::condition_variable ended;
   struct sigaction before = {};
+  CtrlC ctrl_c = CtrlC::ends_the_process;
   std::thread thread;
 
   void draw() {
@@ -54,15 +56,18 @@ struct Waiting::State {
   }
 };
 
-Waiting::Waiting(std::string what) {
+Waiting::Waiting(std::string what, CtrlC ctrl_c) {
   const char* kind = std::getenv("TERM");
   if (isatty(STDERR_FILENO) != 1 || (kind && std::string_view(kind) == "dumb")) return;
   state_ = std::make_unique<State>();
   state_->what = std::move(what);
-  struct sigaction action = {};
-  action.sa_handler = interrupted;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
-  sigaction(SIGINT, &action, &state_->before);
+  state_->ctrl_c = ctrl_c;
+  if (ctrl_c == CtrlC::ends_the_process) {
+    struct sigaction action = {};
+    action.sa_handler = interrupted;
+    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+    sigaction(SIGINT, &action, &state_->before);
+  }
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
 
@@ -74,13 +79,17 @@ Waiting::~Waiting() {
   }
   state_->ended.notify_one();
   state_->thread.join();
-  sigaction(SIGINT, &state_->before, nullptr);
+  if (state_->ctrl_c == CtrlC::ends_the_process) sigaction(SIGINT, &state_->before, nullptr);
 }
 
 void Waiting::say(std::string detail) {
   if (!state_) return;
   const std::lock_guard lock(state_->mutex);
   state_->detail = std::move(detail);
+}
+
+void Waiting::say_points(int made, int of) {
+  say(fmt::format("the curve, {} of {} budgets", made, of));
 }
 
 }  // namespace ebb::cli

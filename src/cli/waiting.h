@@ -1,9 +1,10 @@
 // Says on a terminal that something takes long, such as planning: one line on standard error, from
 // the first second on, that disappears when it is over. Ctrl-C ends the process meanwhile, with a
-// line that says so. Where standard error is no terminal it writes nothing.
+// line that says so, unless it is left to an Interrupt. Where standard error is no terminal it
+// writes nothing.
 #pragma once
 
-#include <csignal>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -11,13 +12,17 @@ namespace ebb::cli {
 
 class Waiting {
  public:
-  explicit Waiting(std::string what);
+  enum class CtrlC : std::uint8_t { ends_the_process, is_left_alone };
+
+  explicit Waiting(std::string what, CtrlC ctrl_c = CtrlC::ends_the_process);
   ~Waiting();
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
   // What is done now, after the name of the whole: "batch 128".
   void say(std::string detail);
+  // The same for points of a curve: "the curve, 3 of 8 budgets".
+  void say_points(int made, int of);
 
  private:
   struct State;

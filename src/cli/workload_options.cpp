@@ -55,10 +55,15 @@ void add_adapter_options(CLI::App& app, workloads::Options& options) {
 
 }  // namespace
 
-void add_workload_options(CLI::App& app, workloads::Options& options, Levels levels) {
+std::vector<std::string> all_workload_names() {
   std::vector<std::string> names = workloads::workload_names();
-  if (levels == Levels::several)
-    for (const std::string& name : workloads::multilevel_names()) names.push_back(name);
+  for (const std::string& name : workloads::multilevel_names()) names.push_back(name);
+  return names;
+}
+
+void add_workload_options(CLI::App& app, workloads::Options& options, Levels levels) {
+  const std::vector<std::string> names =
+      levels == Levels::several ? all_workload_names() : workloads::workload_names();
   add_option(app, "--workload", options.name, "What to train").one_of(names).show_default();
   add_option(
       app, "--model",

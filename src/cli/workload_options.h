@@ -11,6 +11,9 @@ namespace ebb::cli {
 enum class Levels : bool { one, several };
 void add_workload_options(CLI::App& app, workloads::Options& options, Levels levels = Levels::one);
 
+// Of one level, then of several.
+std::vector<std::string> all_workload_names();
+
 // The option that sets it, such as "--kv-heads".
 std::string option_of(workloads::Setting setting);
 

@@ -1,4 +1,6 @@
 // Memory of all levels together: planned, minimal and measured.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <unordered_set>
@@ -9,6 +11,7 @@
 #include "ebb/node.h"
 #include "ebb/storage.h"
 #include "mlo/engine_state.h"
+#include "report/tensor_names.h"
 
 namespace ebb::mlo {
 namespace {
@@ -21,8 +24,13 @@ class Joining {
     space_ = whole_.spaces.add({});
   }
 
-  // `share`: how often it runs per step of the engine.
-  void add(const Plan& plan, double share) {
+  // `level` is what names tensors and instructions of no module: "reweight, input 0". `share`: how
+  // often the plan runs per step of the engine.
+  void add(const Plan& plan, const std::string& level, double share) {
+    const report::TensorNames names = report::tensor_names(plan);
+    const auto named = [&](std::string& path, const std::string& name) {
+      if (path.empty()) path = name.empty() ? level : fmt::format("{}, {}", level, name);
+    };
     const std::int32_t from = static_cast<std::int32_t>(whole_.instructions.size());
     const std::int32_t values = static_cast<std::int32_t>(whole_.values.size());
     if (plan.lanes.size() > whole_.lanes.size()) whole_.lanes = plan.lanes;
@@ -31,7 +39,12 @@ class Joining {
       whole_.values.add(std::move(value));
     }
     const std::vector<BufferId> places = add_buffers(plan, from);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      if (Buffer& buffer = whole_.buffers[places[i]]; !buffer.place.leaf)
+        named(buffer.path, names.buffers[i]);
     for (Instruction instruction : plan.instructions) {
+      named(instruction.path,
+            names.instructions[whole_.instructions.size() - static_cast<std::size_t>(from)]);
       for (auto* operands : {&instruction.inputs, &instruction.outputs})
         for (Operand& operand : *operands) {
           operand.buffer = places[operand.buffer.index()];
@@ -161,7 +174,7 @@ Engine::WholePlan Engine::plan() {
   for (const auto& level : state_->levels) {
     const Plan& plan = level->plan(StepKind::update);
     whole.levels.push_back({level->name(), plan, level->runs_for_each()});
-    joining.add(plan, level->runs_for_each());
+    joining.add(plan, level->name(), level->runs_for_each());
     if (level->accumulates()) joining.add_bytes_of(level->plan(StepKind::accumulate));
     level->trace_once();
   }

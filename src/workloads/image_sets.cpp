@@ -24,6 +24,29 @@ data::ImageSetPtr part_of(const data::ImageSet& whole, std::int64_t begin, std::
   return part;
 }
 
+// The same images in an order whose every beginning has about the shares of classes of the whole.
+// Folders come class by class, and a test judges the first batches.
+data::ImageSetPtr spread(const data::ImageSet& whole) {
+  std::vector<std::int64_t> count(static_cast<std::size_t>(whole.classes)), seen(count);
+  for (const std::uint8_t label : whole.labels) ++count[label];
+  std::vector<std::pair<double, std::int64_t>> places;  // from 0 to 1 within its class; image
+  for (std::int64_t i = 0; i < whole.size(); ++i) {
+    const std::uint8_t label = whole.labels[static_cast<std::size_t>(i)];
+    places.emplace_back(
+        (static_cast<double>(seen[label]++) + 0.5) / static_cast<double>(count[label]), i);
+  }
+  std::sort(places.begin(), places.end());
+  auto result = std::make_shared<data::ImageSet>(
+      data::ImageSet{whole.channels, whole.height, whole.width, whole.classes, {}, {}});
+  const std::int64_t each = whole.image_bytes();
+  for (const auto& [place, i] : places) {
+    result->pixels.insert(result->pixels.end(), whole.pixels.begin() + i * each,
+                          whole.pixels.begin() + (i + 1) * each);
+    result->labels.push_back(whole.labels[static_cast<std::size_t>(i)]);
+  }
+  return result;
+}
+
 // One image in ten of each class is held out: images are in order of class.
 void hold_out(const data::ImageSet& whole, const std::string& name, data::ImageSetPtr& train,
               data::ImageSetPtr& test) {
@@ -70,6 +93,7 @@ ImageSets pictures(const fs::path& folder, std::int64_t size) {
     sets.train_source = fmt::format("{}, {}", parts.train.string(), read_as);
     sets.test_source = parts.test.string();
   }
+  sets.test = spread(*sets.test);
   return sets;
 }
 

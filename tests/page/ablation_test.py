@@ -31,6 +31,8 @@ class Ablation(PageTest):
         self.assertEqual(self.count(".bars tbody tr .measured"), len(self.rows))
         self.assertEqual(self.count(".bars tbody tr rect.time"), len(self.rows))
         self.assertEqual(self.count(".bars tbody tr line.predicted"), len(self.rows))
+        # The mark of the largest measured memory is at the bar's end, and not cut off there.
+        self.assertEqual(self.page.evaluate("getComputedStyle(document.querySelector('.bars .bar svg')).overflow"), "visible")
 
     def test_pointing_tells_the_tensor(self):
         self.pick("baseline")
@@ -250,6 +252,22 @@ class Ablation(PageTest):
         self.assertIn("results.csv is neither", self.text(".other-title"))
         self.assertEqual(self.count(".frontier .point"), points)
 
+    # The buttons around another study, and both lists of rows, by mouse, keyboard and finger.
+    def test_controls_of_comparing(self):
+        self.pick("baseline")
+        for use in (self.page.click, self.page.press_on, self.page.touch):
+            self.page.answer_chooser(use, "#other-open", made.folder / "ablation" / "report.html")
+            self.page.wait_for("document.querySelectorAll('.point-other').length > 0", 3)
+            use("#other-remove")
+            self.page.wait_for("document.querySelectorAll('.point-other').length === 0", 3)
+        names = [r["name"] for r in self.rows]
+        self.page.press_on("#row", "ArrowDown")
+        self.page.wait_for(f"decodeURIComponent(location.hash.slice(1)) === {json.dumps(names[1])}", 3)
+        self.page.press_on("#compare", "ArrowDown")
+        self.page.wait_for("document.querySelectorAll('.timeline .over').length === 1", 3)
+        self.page.press_on("#compare", "ArrowUp")
+        self.page.wait_for("document.querySelectorAll('.timeline .over').length === 0", 3)
+
     def test_losses(self):
         self.pick("blocks")
         lines = [row for row in self.rows if len(row["losses"]) > 1]
@@ -267,6 +285,11 @@ class Ablation(PageTest):
         self.assertEqual(tip(self.page), "")
         self.page.touch(".losses")
         self.assertIn("step", tip(self.page))
+        left, top, width, height = self.page.box(".losses")
+        self.page.move(left + width - 20, top + height / 2)
+        self.assertIn(f"step {len(lines[0]['losses'])}\n", tip(self.page))
+        self.page.move(5, 5)
+        self.assertEqual(tip(self.page), "")
 
     def test_touch(self):
         self.pick("baseline")

@@ -107,6 +107,7 @@ class Page:
     def __init__(self, browser, session):
         self.browser, self.session = browser, session
         self.errors, self.requests = [], []
+        self.choosers = []  # input elements that asked for a file
 
     def send(self, method, **parameters):
         return self.browser.send(method, self.session, **parameters)
@@ -120,6 +121,8 @@ class Page:
             self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in parameters["args"]))
         elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
             self.errors.append(parameters["entry"]["text"])
+        elif method == "Page.fileChooserOpened":
+            self.choosers.append(parameters["backendNodeId"])
         elif method == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
 
@@ -184,6 +187,21 @@ class Page:
         root = self.send("DOM.getDocument")["root"]["nodeId"]
         node = self.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.send("DOM.setFileInputFiles", nodeId=node, files=[str(pathlib.Path(path).resolve())])
+
+    def answer_chooser(self, use, selector, path):
+        """Uses a control that opens the system's dialog for files, and chooses one there."""
+        self.send("Page.setInterceptFileChooserDialog", enabled=True)
+        use(selector)
+        end = time.monotonic() + 5
+        while not self.choosers and time.monotonic() < end:
+            self.evaluate("new Promise((done) => setTimeout(done, 50))")
+        self.send("DOM.setFileInputFiles", backendNodeId=self.choosers.pop(), files=[str(pathlib.Path(path).resolve())])
+        self.send("Page.setInterceptFileChooserDialog", enabled=False)
+
+    def press_on(self, selector, key=" "):
+        """A key on an element that has the focus."""
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).focus()")
+        self.press(key)
 
     def type(self, selector, text):
         self.evaluate(f"(() => {{ const n = document.querySelector({json.dumps(selector)}); n.focus(); n.select(); }})()")

@@ -20,6 +20,9 @@ class Frontier(PageTest):
         self.page.press("Enter")
         self.page.wait_for(f"decodeURIComponent(location.hash.slice(1)) === {json.dumps(self.data['study']['rows'][1]['name'])}", 3)
         self.assertEqual(self.count(".timeline .budget"), 1)
+        for k, use in ((1, self.page.click), (2, self.page.touch)):
+            use(f".curve-point:nth-child({k + 1})")  # after the line
+            self.page.wait_for(f"decodeURIComponent(location.hash.slice(1)) === {json.dumps(self.data['study']['rows'][k - 1]['name'])}", 3)
         self.check_contrast()
         for width in (390, 500):
             self.check_no_overflow(width)

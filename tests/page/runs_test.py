@@ -105,6 +105,9 @@ class Runs(PageTest):
             self.page.wait_for(f"document.querySelector('.run-chart').getAttribute('width') < {width}", 3)
             for chart in self.page.evaluate("[...document.querySelectorAll('section:has(.run-chart)')].map((n) => n.id)"):
                 self.check_labels_apart(f"#{chart} .run-chart text")
+                for anchor in ("end", "middle"):  # of values and of places
+                    labels = self.texts(f"#{chart} .axis text[text-anchor={anchor}]:not(.axis-title)")
+                    self.assertGreaterEqual(len(labels), 3, (width, chart, labels))
         self.pictures()
 
 
@@ -130,6 +133,8 @@ class Levels(Runs):
         self.assertEqual(self.curves("alike"), 2)
         self.assertEqual(self.count("#classes circle"), 20)
         self.assertIn("Loss of the level reweight", self.texts("h2"))
+        self.assertIn("Learning rate of the level reweight", self.texts("h2"))
+        self.assertEqual(self.count("#memory .run-memory rect.time"), 0)  # by category
         self.assertIn("--unweighted", self.text("#table tbody"))
         self.page.evaluate("document.querySelector('#classes .run-chart').focus()")
         self.page.press("Home")

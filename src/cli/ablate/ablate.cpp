@@ -12,6 +12,7 @@
 #include "cli/ablate/published.h"
 #include "cli/ablate/results.h"
 #include "cli/ablate/study.h"
+#include "cli/accepted_by.h"
 #include "cli/curve.h"
 #include "cli/did_you_mean.h"
 #include "cli/interrupt.h"
@@ -21,6 +22,7 @@
 #include "cli/options.h"
 #include "cli/run_facts.h"
 #include "cli/verb.h"
+#include "cli/waiting.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
 #include "ebb/report/progress.h"
@@ -76,13 +78,7 @@ class Ablate : public Verb {
         .positive();
     add_option(app, "--budget", budget_,
                "Bytes for the row \"auto\"; default: what the row \"blocks\" takes")
-        .check([](const std::string& text) -> std::string {
-          try {
-            return parse_bytes(text), "";
-          } catch (const Error& error) {
-            return error.what();
-          }
-        })
+        .check(accepted_by([](const std::string& text) { parse_bytes(text); }))
         .type_name("SIZE");
     add_option(app, "--points", points_, "Budgets on the curves of peak against time; 0: no curves")
         .between(0, 100)
@@ -98,8 +94,8 @@ class Ablate : public Verb {
     prepare();
     const Interrupt interrupt;
     measure(interrupt);
+    if (points_ > 1) add_curves(interrupt);
     const bool ended_early = interrupt.asked();
-    if (!ended_early && points_ > 1) add_curves();
     save(results_, out_);
     if (json())
       std::cout << json_text(to_json(results_)) << "\n";
@@ -243,12 +239,18 @@ class Ablate : public Verb {
 
   // Automatic plans for ebb's defaults and for everything together, at several budgets. Predicted
   // times are scaled to what the row itself took.
-  void add_curves() {
+  void add_curves(const Interrupt& interrupt) {
+    Waiting waiting("planning", Waiting::CtrlC::is_left_alone);
+    const auto before = [&](int made) {
+      waiting.say_points(made, points_);
+      return !interrupt.asked();
+    };
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const Row& row = results_.rows[i];
       if ((row.name != "defaults" && row.name != "all") || !row.done()) continue;
       const double scale = row.median_ms() / row.planned.predicted_ms;
-      Json points = cli::to_json(study_->curve(rows_[i], points_));
+      Json points = cli::to_json(study_->curve(rows_[i], points_, before));
+      if (interrupt.asked()) return;
       for (Json& point : points)
         point["step_ms"] = point["predicted_step_ms"].get<double>() * scale;
       results_.curves.push_back({row.name, points});

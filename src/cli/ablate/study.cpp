@@ -89,7 +89,8 @@ Bytes Study::budget_for(const RowSpec& row, const Setup& setup) {
   return budgets_[row.name] = budget;
 }
 
-std::vector<CurvePoint> Study::curve(const RowSpec& row, int points) const {
+std::vector<CurvePoint> Study::curve(const RowSpec& row, int points,
+                                     const BeforePlan& before) const {
   Setup setup = setup_of(row);
   const auto start_with = [&](std::optional<Bytes> budget, const Recompute& recompute) {
     setup.compile.plan.budget = budget;
@@ -99,7 +100,7 @@ std::vector<CurvePoint> Study::curve(const RowSpec& row, int points) const {
   return frontier_curve(
       {[&](std::optional<Bytes> budget) { return start_with(budget, budget_rule(budget))->plan(); },
        [&] { return start_with({}, {Recompute::Mode::automatic})->least_budget(); }},
-      points);
+      points, before);
 }
 
 std::optional<Run> Study::run(const RowSpec& row,

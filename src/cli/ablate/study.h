@@ -75,7 +75,7 @@ class Study {
   std::optional<Run> run(const RowSpec& row, const std::function<bool(double, Bytes)>& after_step);
 
   // Automatic plans of a row at several budgets.
-  std::vector<CurvePoint> curve(const RowSpec& row, int points) const;
+  std::vector<CurvePoint> curve(const RowSpec& row, int points, const BeforePlan& before) const;
 
  private:
   Setup setup_of(const RowSpec& row) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/did_you_mean.h"
+#include "cli/numbers.h"
 #include "cli/verb.h"
 #include "core/backend.h"
 
@@ -150,7 +151,7 @@ const Technique& technique_named(std::string_view name) {
   throw UsageError(fmt::format(
       "there is no technique \"{}\"; there are {}defaults, all and passes, and any of them joined "
       "by +{}",
-      name, names, did_you_mean(name, known)));
+      shortened(std::string(name)), names, did_you_mean(name, known)));
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {

@@ -50,15 +50,21 @@ const formatCount = (count) => count.toLocaleString("en");
 const formatRatio = (ratio) => `${ratio.toFixed(2)}×`;
 const formatShare = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`;
 
-// Round numbers from `low` to `high`, about `count` of them.
-function ticks(low, high, count) {
-  const raw = (high - low) / Math.max(1, count);
+// Round numbers from `low` to `high`, about `count` of them. With `whole`, only whole ones.
+function ticks(low, high, count, whole = false) {
+  const raw = Math.max((high - low) / Math.max(1, count), whole && high > low ? 1 : 0);
   if (!(raw > 0)) return [low];
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw * 0.999) * power;
+  const step = [1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw * 0.999 && (!whole || Number.isInteger(factor * power))) * power;
   const result = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-9); ++i) result.push(i === 0 ? 0 : i * step);
   return result;
+}
+
+// The same, but closer where round numbers are so far apart that fewer than three lie in the range.
+function axisTicks(low, high, count, whole = false) {
+  const found = ticks(low, high, count, whole);
+  return found.length < 3 ? ticks(low, high, 2 * count, whole) : found;
 }
 
 // The same for bytes: round in the page's unit.

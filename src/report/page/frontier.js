@@ -43,11 +43,12 @@ class FrontierChart {
     this.budget = svg("g", { class: "budget-mark" });
     const boxes = points.map((p) => ({ x0: x(p.bytes) - 7, x1: x(p.bytes) + 7, y0: y(p.ms) - 7, y1: y(p.ms) + 7 }));
     for (const curve of curves) for (const p of curve.points) boxes.push({ x0: x(p.bytes) - 3, x1: x(p.bytes) + 3, y0: y(p.ms) - 3, y1: y(p.ms) + 3 });
+    const bars = points.filter((p) => p.high > p.low).map((p) => ({ x0: x(p.bytes) - 5, x1: x(p.bytes) + 5, y0: y(p.high) - 1, y1: y(p.low) + 1 }));
     this.node.replaceChildren(
       this.axes(x, y, { left, right: width - right, top, bottom: height - bottom }),
       this.budget, ...points.filter((p) => p.high > p.low).map((p) => this.bar(p, x, y)),
       ...curves.map((curve) => this.curve(curve, x, y)),
-      ...this.labels(points.filter((p) => !p.other), x, y, boxes, { left, right: width - right, top, bottom: height - bottom }, phone ? 40 : 90),
+      ...this.labels(points.filter((p) => !p.other), x, y, boxes, bars, { left, right: width - right, top, bottom: height - bottom }, phone ? 40 : 90),
       ...points.map((p) => this.point(p, x, y)));
     this.select(this.selected);
   }
@@ -98,25 +99,30 @@ class FrontierChart {
         svg("circle", { class: "dot", cx: round(x(p.bytes)), cy: round(y(p.ms)), r: 3 }))));
   }
 
-  // Beside each point where no other label, point or border is; a line leads to those further away.
-  labels(points, x, y, boxes, frame, furthest) {
+  // Beside each point where no other label, point or border is, and no error bar if that is possible; a line leads to
+  // those further away.
+  labels(points, x, y, boxes, bars, frame, furthest) {
     const taken = [...boxes];
-    const free = (box) => box.x0 >= frame.left && box.x1 <= frame.right && box.y0 >= frame.top - 8 && box.y1 <= frame.bottom &&
-      taken.every((other) => box.x1 < other.x0 || box.x0 > other.x1 || box.y1 < other.y0 || box.y0 > other.y1);
+    const apart = (box, others) => others.every((other) => box.x1 < other.x0 || box.x0 > other.x1 || box.y1 < other.y0 || box.y0 > other.y1);
+    const free = (box) => box.x0 >= frame.left && box.x1 <= frame.right && box.y0 >= frame.top - 8 && box.y1 <= frame.bottom && apart(box, taken);
     const important = (p) => ["baseline", "all", "defaults"].indexOf(p.row.name);
     return [...points].sort((a, b) => important(b) - important(a)).map((p) => {
-      const text = title(p.row), w = textWidth(text) + 4, px = x(p.bytes), py = y(p.ms);
-      for (let distance = 10; distance <= furthest; distance += 10)
+      const text = title(p.row), w = textWidth(text, "650 12px system-ui, sans-serif") + 4, px = x(p.bytes), py = y(p.ms);
+      for (let k = 0; k < 2 * Math.floor(furthest / 10); ++k) {
+        // First all places that no error bar crosses, then the others.
+        const distance = 10 * (1 + (k % Math.floor(furthest / 10))), crossing = k >= Math.floor(furthest / 10);
         for (const angle of [0, 180, -90, 90, -45, 45, -135, 135]) {
           const cx = px + distance * Math.cos((angle * Math.PI) / 180), cy = py + distance * Math.sin((angle * Math.PI) / 180);
-          const x0 = Math.abs(angle) < 90 ? cx : Math.abs(angle) > 90 ? cx - w : cx - w / 2;
+          const above = Math.max(frame.left, Math.min(cx - w / 2, frame.right - w)); // or below; near a border not centred
+          const x0 = Math.abs(angle) < 90 ? cx : Math.abs(angle) > 90 ? cx - w : above;
           const box = { x0, x1: x0 + w, y0: cy - 8, y1: cy + 8 };
-          if (!free(box)) continue;
+          if (!free(box) || (!crossing && !apart(box, bars))) continue;
           taken.push(box);
           return svg("g", { class: "point-label", "data-row": p.row.name },
             distance > 20 ? svg("line", { x1: round(px), y1: round(py), x2: round(cx), y2: round(cy) }) : null,
             svg("text", { x: round(x0 + 2), y: round(cy + 4) }, text));
         }
+      }
       return null; // the tooltip still tells
     }).filter(Boolean);
   }

@@ -43,10 +43,10 @@ class LossChart {
     this.cursor = svg("g");
     this.node.replaceChildren(
       svg("g", { class: "axis" },
-        ticks(y.invert(height - bottom), y.invert(top), 4).map((loss) => [
+        axisTicks(y.invert(height - bottom), y.invert(top), 4).map((loss) => [
           svg("line", { x1: left, x2: this.width - right, y1: round(y(loss)), y2: round(y(loss)) }),
           svg("text", { x: left - 8, y: round(y(loss)) + 4, "text-anchor": "end" }, String(Number(loss.toPrecision(5))))]),
-        ticks(1, this.steps, Math.min(this.steps - 1, Math.max(2, this.width / 110))).filter((step) => Number.isInteger(step) && step >= 1).map((step) =>
+        axisTicks(1, this.steps, Math.max(2, this.width / 110), true).map((step) =>
           svg("text", { x: round(this.x(step)), y: height - bottom + 18, "text-anchor": "middle" }, formatCount(step))),
         svg("text", { class: "axis-title", x: (left + this.width - right) / 2, y: height - 6, "text-anchor": "middle" }, "step")),
       ...lines.sort((a, b) => order.indexOf(kind(a.name)) - order.indexOf(kind(b.name))).map((line) =>

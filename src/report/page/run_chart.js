@@ -55,14 +55,14 @@ class RunChart {
     this.x = linear(first, last > first ? last : first + 1, left, width - right);
     const path = (curve) => curve.values.map((value, k) => (drawable(value)
       ? `${k && drawable(curve.values[k - 1]) ? "L" : "M"}${round(this.x(this.places(curve)[k]))} ${round(this.y(value))}` : "")).join("");
-    const rises = this.log ? logTicks(low - pad, high + pad) : ticks(floor, high + pad, 4);
+    const rises = this.log ? logTicks(low - pad, high + pad) : axisTicks(floor, high + pad, 4);
     this.cursor = svg("g");
     this.node.replaceChildren(
       svg("g", { class: "axis" },
         rises.map((value) => [
           svg("line", { x1: left, x2: width - right, y1: round(this.y(value)), y2: round(this.y(value)) }),
           svg("text", { x: left - 8, y: round(this.y(value)) + 4, "text-anchor": "end" }, this.text(value, true))]),
-        ticks(first, last, Math.max(2, Math.min(8, width / 110))).filter((place) => this.byTime || Number.isInteger(place)).map((place) =>
+        axisTicks(first, last, Math.max(2, Math.min(8, width / 110)), !this.byTime).map((place) =>
           svg("text", { x: round(this.x(place)), y: height - bottom + 18, "text-anchor": "middle" }, this.placeText(place))),
         svg("text", { class: "axis-title", x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" },
           this.byTime ? "time in steps" : this.along)),

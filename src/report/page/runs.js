@@ -157,6 +157,7 @@ document.getElementById("main").append(...[
     ? "After the last step, the class that is most frequent in training first." : "After the last step, in the order of the classes' names.", classCurves(), { along: "class", text: percent }),
   ...levels.map((tag, k) => chartSection(`level-${k}`, `Loss of the level ${tag.slice(0, -5)}`, null, curvesOf(tag), { losses: true, text: (value, tick) => (tick ? short(value) : plain(value)) })),
   chartSection("rate", "Learning rate", null, curvesOf("rate"), { text: short }),
+  ...levels.map((tag, k) => chartSection(`rate-${k}`, `Learning rate of the level ${tag.slice(0, -5)}`, null, curvesOf(tag.replace(/loss$/, "rate")), { text: short })),
   chartSection("norm", "Norm of the gradients", "Before clipping.", curvesOf("gradient_norm"), { text: short }),
   chartSection("scale", "Loss scale", "By which fp16 losses are multiplied.", curvesOf("loss_scale"), { text: short }),
   chartSection("time", "Time of a step", "Without waiting for data. The few steps that took far longer than all others, as the first ones do, are drawn at the upper edge.", curvesOf("step_ms"), { text: milliseconds, cut: true }),

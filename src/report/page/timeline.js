@@ -214,8 +214,7 @@ class TimelineChart {
       const half = textWidth(label(value)) / 2, x = this.x(value);
       return x - half >= 0 && x + half <= this.width;
     };
-    const marks = ticks(this.range[0], this.range[1], Math.max(2, this.width / 130))
-      .filter((value) => (this.axis === "time" || Number.isInteger(value)) && inside(value));
+    const marks = axisTicks(this.range[0], this.range[1], Math.max(2, this.width / 130), this.axis !== "time").filter(inside);
     return svg("g", { class: "axis" },
       marks.map((value) => svg("text", { x: round(this.x(value)), y: y + 16, "text-anchor": "middle" }, label(value))),
       svg("text", { class: "axis-title", x: middle, y: y + 36, "text-anchor": "middle" },
