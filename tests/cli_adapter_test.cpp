@@ -85,6 +85,27 @@ TEST(CommandLineAdapters, ResumedRunsGiveTheSameBits) {
   EXPECT_EQ(whole["losses"].back(), rest["losses"].back());
 }
 
+// The settings of an adapter's folder, alpha among them, are not in the checkpoint's tensors.
+TEST(CommandLineAdapters, AnotherAdapterIsNoticedOnResuming) {
+  const TemporaryFolder folder;
+  fs::copy(adapters / "gpt2", folder / "own", fs::copy_options::recursive);
+  const std::string own = (folder / "own").string(), kept = (folder / "kept").string(),
+                    resume = "train --resume " + kept;
+  (void)json_of("train --model " + (models / "gpt2").string() + " --data " +
+                token_file(folder).string() +
+                " --sequence 8 --batch 2 --eval-batches 0 --steps 1 --adapter " + own +
+                " --checkpoint " + kept);
+  EXPECT_EQ(run(resume + " --steps 2").code, 0);
+  expect_usage_error(resume + " --steps 3 --adapter " + (adapters / "gpt2-after").string(),
+                     "adapter was (adapter adapter_model.safetensors)");
+  std::ifstream config(folder / "own/adapter_config.json");
+  nlohmann::json settings = nlohmann::json::parse(config);
+  settings["lora_alpha"] = 70;
+  folder.write("own/adapter_config.json", settings.dump());
+  expect_usage_error(resume + " --steps 3", "--change adapter");
+  EXPECT_EQ(run(resume + " --steps 3 --change adapter").code, 0);
+}
+
 // Planning needs no weights: config.json is enough.
 TEST(CommandLineAdapters, FoldersWithoutWeightsCanBePlanned) {
   const TemporaryFolder folder;
@@ -106,6 +127,10 @@ TEST(CommandLineAdapters, OptionsWithoutEffectAreErrors) {
   expect_usage_error("plan --workload mlp --lora 2", "--lora does not apply to mlp");
   expect_usage_error("plan --workload llama --merge --lora 2", "--merge");
   expect_usage_error(model + " --lora 2 --base int3", "int3");
+  for (const std::string& trained :
+       {std::string("--lora 2"), "--adapter " + (adapters / "llama").string()})
+    expect_usage_error(model + " --sparsity-pattern 2:4 --sparsity-until 5 " + trained,
+                       "--sparsity is of weights that are trained");
   expect_failure(model + " --lora 2 --lora-modules c_attn", 1, "no linear layer fits \"c_attn\"");
   const std::string tokens = " --data " + (models / "tokens.bin").string() + " --sequence 8";
   expect_usage_error("train --model " + (models / "llama").string() + tokens + " --lora 2 --merge",

@@ -48,7 +48,8 @@ TEST(Config, IsReadBackAsTheSameRun) {
         "--workload bert --layers 1 --width 8 --heads 2 --sequence 8 --vocabulary 50 --clip 1e-300 "
         "--clip-by last-norm --optimizer adamw8bit --schedule cosine --warmup 3",
         "--workload resnet --depth 18 --layout channels-last --accumulate auto --budget least",
-        "--workload mlp --width 9 --precision split-bf16 --master-bits 8 --keep 3 --threads 2",
+        "--workload mlp --width 9 --precision split-bf16 --master-bits 8 --keep 3 --checkpoint "
+        "nowhere --threads 2",
         "--workload mlp --layers 1 --checkpoint-every 7 --checkpoint nowhere --on-nan skip"})
     expect_same_when_read(printed(arguments));
   const std::string text = printed(std::string(small_reweight) +

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -328,6 +329,30 @@ TEST(Everyday, RunsSideBySide) {
   folder.write("b/log.jsonl", "{\"step\":1,\"tag\":\"loss\"}\n");
   expect_failure("compare " + both, 1, "log.jsonl: line 1");
   expect_failure("compare " + folder.path().string(), 1, "log.jsonl");
+}
+
+// A log folder that is used again tells the run that used it last, and nothing of the others.
+TEST(Everyday, ALogFolderTellsItsLastRun) {
+  const TemporaryFolder folder;
+  const std::string log = (folder / "log").string(), kept = (folder / "run").string();
+  (void)result_of(tiny + "--steps 6 --eval-every 2 --eval-batches 1 --log " + log);
+  const Json shorter = result_of(tiny + "--steps 3 --lr 0.01 --eval-batches 0 --log " + log +
+                                 " --checkpoint " + kept);
+  const Json curves = page_data(folder / "log/summary.html")["runs"][0]["curves"];
+  EXPECT_EQ(curves["loss"]["steps"], Json({1, 2, 3}));
+  EXPECT_EQ(curves["loss"]["values"], shorter["losses"]);
+  EXPECT_FALSE(curves.contains("test_loss"));
+  // One that goes on keeps what was logged up to its checkpoint.
+  (void)result_of("train --steps 5 --resume " + kept);
+  EXPECT_EQ(page_data(folder / "log/summary.html")["runs"][0]["curves"]["loss"]["steps"],
+            Json({1, 2, 3, 4, 5}));
+  // run.json is of a run that is over, not of one that has begun since.
+  EXPECT_EQ(result_of("compare " + log + " " + log)[0]["over"], true);
+  std::ofstream(folder / "log/log.jsonl", std::ios::app)
+      << "{\"step\":0,\"tag\":\"begin\",\"text\":\"another\"}\n"
+      << "{\"step\":1,\"tag\":\"loss\",\"value\":4}\n";
+  const Json begun = result_of("compare " + log + " " + log)[0];
+  EXPECT_EQ(begun["over"], false);
 }
 
 TEST(Everyday, ReweightTellsEveryClassAndItsBaseline) {

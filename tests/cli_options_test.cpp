@@ -31,6 +31,10 @@ TEST(CommandLineOptions, NumbersThatAreNone) {
       expect_usage_error("train --workload reweight --steps 1 " + (option + text),
                          std::string(option).substr(0, 10));
   }
+  // No norm is no limit.
+  expect_usage_error("train --workload lm --steps 1 --clip 0", "--clip");
+  expect_usage_error("train --workload reweight --steps 1 --classifier.clip 0",
+                     "--classifier.clip");
 }
 
 TEST(CommandLineOptions, ThatDoNotApplyToTheWorkload) {
@@ -83,6 +87,7 @@ TEST(CommandLineOptions, ThatHaveNoEffectWithOthers) {
   expect_usage_error("plan --workload lm --budget least --whole-process", "--whole-process");
   expect_usage_error("plan --workload lm --pin-threads", "--pin-threads");
   expect_usage_error("plan --workload lm --clip-by last-norm", "--clip");
+  expect_usage_error("train --workload lm --steps 1 --keep 3", "--keep needs --checkpoint");
   expect_usage_error("ablate --workload mlp --techniques bf16 --budget 1MiB", "auto");
   expect_usage_error("ablate --workload mlp --techniques bf16 --accumulate 2", "accumulate");
   for (const char* verb : {"train --steps 1 ", "plan "})

@@ -2,6 +2,7 @@
 // the middle, losses that are not finite.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -62,6 +63,38 @@ TEST(CommandLineOutputs, AreTriedBeforeTheFirstStep) {
   EXPECT_NE(wide.output.find("are free, but the model needs"), std::string::npos) << wide.output;
 }
 
+// What is in the way of the file itself would be found when all steps are done.
+TEST(CommandLineOutputs, FilesThatCannotBeReplacedAreToldBeforeTheFirstStep) {
+  const TemporaryFolder folder;
+  const std::string gpt2 =
+      "train --workload gpt2 --layers 1 --width 16 --heads 2 --sequence 8 --vocabulary 30 --steps "
+      "1 ";
+  fs::create_directories(folder / "model" / "model.safetensors");
+  expect_failure(gpt2 + "--save " + (folder / "model").string(), 1, "this is a folder");
+  fs::create_directories(folder / "pipe");
+  ASSERT_EQ(mkfifo((folder / "pipe" / "config.json").c_str(), 0600), 0);
+  expect_failure(gpt2 + "--save " + (folder / "pipe").string(), 1, "this is a pipe");
+  fs::create_directories(folder / "run");
+  fs::create_symlink(folder / "nowhere" / "x", folder / "run" / "checkpoint.safetensors");
+  expect_failure(gpt2 + "--checkpoint " + (folder / "run").string(), 1, "checkpoint.safetensors");
+}
+
+// Each of these commands would fail for another reason once its work begins.
+TEST(CommandLineOutputs, OfOtherVerbsAreTriedFirstToo) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("file", "").string(), made = (folder / "made").string(),
+                    eval = "eval --model " EBB_GOLDEN_FOLDER "/models/gpt2 --base int8 --tokens " +
+                           file + " --save ";
+  for (const std::string& command :
+       {std::string("profile --workload lm --budget 1KiB --out "),
+        std::string("frontier --workload lm --batch 8 --accumulate 64 --out "),
+        std::string("ablate --workload lm --techniques none --out "), eval}) {
+    expect_failure(command + file + "/inside", 1, file + "/inside");
+    EXPECT_NE(run(command + made).code, 0);
+    EXPECT_FALSE(fs::exists(made)) << command;
+  }
+}
+
 // `ulimit -f` is a full disk to the program: a checkpoint that fails does not end training.
 TEST(CommandLineOutputs, ALimitOfFileSizesIsAnError) {
   const TemporaryFolder folder;
@@ -103,6 +136,21 @@ TEST(CommandLineOutputs, AFailingCheckpointIsTriedAgain) {
   EXPECT_EQ(lines_with(outcome.output, "a checkpoint failed"), 1) << outcome.output;
   EXPECT_EQ(step_of(folder / "run"), 5);
   EXPECT_EQ(io::read_summary(folder / "run" / "step-00000004.safetensors").step, 4);
+}
+
+// A checkpoint that is to be on another disk stays there, also where several are kept.
+TEST(CommandLineOutputs, SymbolicLinksToCheckpointsStay) {
+  for (const char* keep : {"1", "2"}) {
+    const TemporaryFolder folder;
+    fs::create_directories(folder / "run");
+    fs::create_symlink(folder / "elsewhere", folder / "run" / "checkpoint.safetensors");
+    const Outcome outcome = run(tiny + "--steps 3 --checkpoint-every 1 --keep " + keep +
+                                " --checkpoint " + (folder / "run").string());
+    EXPECT_EQ(outcome.code, 0) << outcome.output;
+    EXPECT_TRUE(fs::is_symlink(folder / "run" / "checkpoint.safetensors")) << keep;
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(folder / "elsewhere"))) << keep;
+    EXPECT_EQ(step_of(folder / "run"), 3);
+  }
 }
 
 // Starts a long run, waits for its first checkpoint, sends a signal, and goes on afterwards.

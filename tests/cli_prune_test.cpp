@@ -124,6 +124,7 @@ TEST(CommandLinePrune, BadInput) {
   expect_usage_error(gpt2 + " --keep 0.5 --structure heads,toes", "\"toes\" came");
   expect_usage_error(gpt2 + " --keep 0.5 --method wanda", "--method is for --sparsity");
   expect_usage_error(gpt2 + " --sparsity 0.5 --score taylor", "--score is for --keep");
+  expect_usage_error(gpt2 + " --sparsity 0.5 --sequence 4", "--sequence is of the windows of");
   expect_failure(gpt2 + " --keep 0.5 --structure channels", 1, "has no channels");
   expect_failure("prune" + model("bert") + save + " --keep 0.5 --structure heads", 1,
                  "heads of a BERT model cannot be removed");

@@ -58,7 +58,7 @@ TEST_P(PruneInTraining, ShrinksAndResumes) {
 INSTANTIATE_TEST_SUITE_P(
     Workloads, PruneInTraining,
     testing::Values(
-        Case{"gpt2", gpt2, ""},
+        Case{"gpt2", gpt2, ""}, Case{"one_head_left", small_gpt2(2, 32, 2, 2), ""},
         Case{"llama",
              "train --workload llama --layers 2 --width 32 --heads 8 --kv-heads 4 --hidden 40 "
              "--sequence 16 --vocabulary 61 --batch 2 --eval-batches 2",

@@ -7,6 +7,7 @@
 #include "ebb/ops.h"
 #include "ebb/program.h"
 #include "ebb/train/train_step.h"
+#include "ebb/workloads/multilevel.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "support/op_check.h"
 #include "support/other_device.h"
@@ -105,6 +106,45 @@ TEST_P(CudaBits, BudgetsChangeNone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Workloads, CudaBits, testing::ValuesIn(workloads::workload_names()),
+                         [](const auto& name) { return name.param; });
+
+// The losses of all levels, with one budget for each of them.
+Training train_levels(const std::string& name, mlo::Method method, Precision precision,
+                      std::optional<Bytes> budget) {
+  workloads::MultilevelOptions options;
+  options.common.name = name, options.common.device = device;
+  options.common.batch = 6, options.classifier = "resnet32", options.meta = 100;
+  for (const std::string& level : workloads::level_names(name))
+    options.levels[level].precision = precision, options.levels[level].budget = budget;
+  options.levels[workloads::level_names(name).front()].method = method;
+  const auto task = workloads::make_multilevel(options);
+  mlo::Engine engine(task->problems(), task->dependencies(), {.train_iters = 6, .seed = 5});
+  Training run;
+  run.peak = engine.plan().peak;
+  if (!budget) run.least = engine.least_budget();
+  for (int i = 0; i < 6; ++i) {
+    engine.train_step();
+    for (const mlo::Problem* problem : task->problems())
+      run.losses.push_back(problem->last().at("loss"));
+  }
+  return run;
+}
+
+class CudaLevelBits : public testing::TestWithParam<std::string> {};
+
+TEST_P(CudaLevelBits, BudgetsChangeNone) {
+  if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
+  for (mlo::Method method : {mlo::Method::darts, mlo::Method::cg})
+    for (Precision precision : {Precision::fp32, Precision::mixed_fp16}) {
+      const Training free = train_levels(GetParam(), method, precision, {});
+      EXPECT_LE(free.least, free.peak);
+      const Training kept = train_levels(GetParam(), method, precision, free.least);
+      EXPECT_LE(kept.peak, free.least);
+      EXPECT_EQ(kept.losses, free.losses) << mlo::name(method) << " " << ebb::name(precision);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Workloads, CudaLevelBits, testing::ValuesIn(workloads::multilevel_names()),
                          [](const auto& name) { return name.param; });
 
 }  // namespace

@@ -1,11 +1,13 @@
 // Files as people have them: compressed text, nanoGPT's tokens, folders of images, labels that
 // count from 0 or 1, and vocabularies that are saved with the model.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <jpeglib.h>
 #include <png.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <ctime>
 #include <fstream>
 #include <functional>
 
@@ -111,6 +113,20 @@ TEST(DataFormats, TheVocabularyTurnsTokensBackIntoText) {
     ASSERT_TRUE(task->save(folder / kind));
     EXPECT_EQ(contents(folder / kind / "tokenizer.json"), task->tokenizer_json);
   }
+}
+
+// Time that grows with the square of the vocabulary would be minutes here.
+TEST(DataFormats, LargeVocabulariesAreSavedInTime) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 60'000; ++i) text += fmt::format("w{} ", i);
+  Options options;
+  options.name = "lm", options.data = folder.write("words.txt", text), options.tokens = "words";
+  const std::clock_t begin = std::clock();
+  const auto task = make_workload(options);
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 30.0);
+  EXPECT_EQ(task->settings.tokens, "words");
+  EXPECT_NE(task->tokenizer_json.find("\"w53999\""), std::string::npos);
 }
 
 TEST(DataFormats, TokensOfTwoBytesAreKnownByTheirValues) {

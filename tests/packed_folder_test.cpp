@@ -109,6 +109,9 @@ TEST(PackedFolder, CommandLineWritesWhatGptqFound) {
         "another folder");
   fails("eval --tokens " + tokens + " --save " + packed + " --model " + plain, "--base");
   fails("prune --keep 0.5 --save " + plain + "2 --model " + packed, "few bits already");
+  const std::string onnx = "export --onnx " + (folder / "x.onnx").string() + " --model " + packed;
+  fails(onnx + " --bits int8", "is stored in int4 already and cannot become int8");
+  EXPECT_EQ(run(onnx + " --bits int4").code, 0);
   const std::string train =
       "train --steps 1 --sequence 8 --batch 1 --eval-batches 0 --tokens int32 --data " + tokens +
       " --model " + packed;

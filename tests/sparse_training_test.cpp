@@ -262,6 +262,19 @@ TEST(SparseTraining, RigLExchangesWeightsAndKeepsTheirNumber) {
   EXPECT_EQ(masks_of(run), last);
 }
 
+// Gradients that overflow say nothing about which weights to grow.
+TEST(SparseTraining, StepsThatAreSkippedExchangeNoWeights) {
+  TrainOptions o;
+  o.precision = Precision::mixed_fp16, o.loss_scale.initial = 0x1p100;
+  SparseRun run(by(MaskMethod::rigl, 0.7), o);
+  ASSERT_TRUE(run.step(tokens(0)).skipped);
+  const auto masks = masks_of(run);
+  const auto weights = run.weights();
+  ASSERT_TRUE(run.step(tokens(1)).skipped);  // an exchange would be due
+  EXPECT_EQ(masks_of(run), masks);
+  EXPECT_EQ(run.weights(), weights);
+}
+
 TEST(SparseTraining, PatternsHoldAlongTheInputs) {
   SparseTraining sparse = by(MaskMethod::magnitude, 0.0);
   sparse.pattern = Pattern{2, 4};

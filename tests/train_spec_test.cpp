@@ -1,6 +1,7 @@
 // A run's specification: every field comes back, and every field that matters is compared.
 #include "ebb/workloads/train_spec.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -200,6 +201,25 @@ TEST(DataFingerprint, TellsDataApart) {
   folder.write("train.txt", std::string((3 << 20) - 1, 'a') + "b");
   EXPECT_NE(data_fingerprint(folder.path(), one), before);
   EXPECT_EQ(data_fingerprint(folder / "train.txt", one), data_fingerprint(folder.path(), one));
+}
+
+// Each of a thousand images counts, in its class and under its name.
+TEST(DataFingerprint, TellsImagesApart) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "train" / "cats");
+  std::filesystem::create_directories(folder / "train" / "dogs");
+  for (int i = 0; i < 1000; ++i)
+    folder.write(fmt::format("train/{}/{}.png", i % 2 ? "cats" : "dogs", i), "pixels");
+  const auto print = [&] { return workloads::files_fingerprint(folder.path()); };
+  const auto before = print();
+  ASSERT_FALSE(before.empty());
+  EXPECT_EQ(print(), before);
+  folder.write("train/cats/501.png", "pixelz");
+  EXPECT_NE(print(), before);
+  folder.write("train/cats/501.png", "pixels");
+  EXPECT_EQ(print(), before);
+  std::filesystem::rename(folder / "train/cats/501.png", folder / "train/dogs/501.png");
+  EXPECT_NE(print(), before);
 }
 
 }  // namespace

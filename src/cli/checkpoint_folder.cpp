@@ -29,11 +29,14 @@ bool is_step(const std::string& name) {
   return digits.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// A second name for a file, in place of what had that name; false where there are no such links.
+// A second name for a file, in place of a file that had that name; false where there are no such
+// links, or where the name is of something else: a symbolic link is followed by writing to it.
 bool link_in_place(const fs::path& file, const fs::path& name) {
   fs::path beside = name;
   beside += ".link";
   std::error_code error;
+  const fs::file_type there = fs::symlink_status(name, error).type();
+  if (there != fs::file_type::not_found && there != fs::file_type::regular) return false;
   fs::remove(beside, error);
   fs::create_hard_link(file, beside, error);
   if (error) return false;

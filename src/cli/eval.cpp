@@ -11,6 +11,7 @@
 #include "cli/calibration.h"
 #include "cli/memory_check.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/verb.h"
 #include "core/json.h"
 #include "ebb/data/sequences.h"
@@ -94,6 +95,8 @@ class Eval : public Verb {
       throw UsageError("--save writes weights without adapters: leave out --adapter");
     if (text_.empty() && tokens_.empty())
       throw UsageError("eval needs --text FILE or --tokens FILE");
+    std::optional<TriedFolder> tried;
+    if (save_) tried.emplace(*save_);
     const bool labelled = text_.empty() || workloads::has_labels(text_);
     folder_ = io::open_folder(model_, device::cpu, f32,
                               labelled ? io::EncoderHead::classifier : io::EncoderHead::masked_lm);
@@ -125,11 +128,11 @@ class Eval : public Verb {
       judge_documents(window);
     else
       judge_running_text(window);
+    report();
     if (save_) {
       io::save_packed(*folder_.module, *save_);
       io::copy_tokenizer(model_, *save_);
     }
-    report();
     return success;
   }
 

@@ -13,6 +13,7 @@
 #include "cli/multilevel_verbs.h"
 #include "cli/numbers.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/page_data.h"
 #include "cli/planning.h"
 #include "cli/prune_curve.h"
@@ -72,6 +73,7 @@ class Frontier : public Verb {
   }
 
   int run() override {
+    const TriedFolder tried(out_);
     if (!prune_.shares.empty()) return run_prune();
     planning_.only_plans = planning_.tries_budgets = true;
     const Rates rates = rates_for(planning_);

@@ -60,7 +60,9 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
   count("iterations", o.iterations, "Of neumann and cg", 0);
   number("alpha", o.alpha, "Of the method");
   number("lr", o.rate, "Learning rate");
-  number("clip", o.clip, "Scale gradients down to this norm");
+  app.add_option(prefix + "clip", o.clip, "Scale gradients down to this norm")
+      ->check(FiniteNumber::positive())
+      ->group(group);
   add_read(
       app, prefix + "optimizer", fmt::format("{}", fmt::join(optim::names(), ", ")),
       [&o](const std::string& text) { optim::by_name(text), o.optimizer = text; },

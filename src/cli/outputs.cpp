@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <limits>
@@ -11,6 +13,8 @@
 #include "cli/ranks.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
+#include "ebb/report/log_reader.h"
+#include "io/write_target.h"
 
 namespace ebb::cli {
 namespace {
@@ -32,6 +36,37 @@ void try_folder(const fs::path& folder) {
     file.commit();
   }
   fs::remove(probe, error);
+}
+
+namespace {
+
+// Whether a file of that name can be put into the folder, which is there.
+void try_file(const fs::path& file) {
+  if (const io::WriteTarget target = io::write_target(file); !target.is_regular())
+    throw FileError(
+        fmt::format("{}: a file is to be written, but this is a pipe or a device", file.string()));
+  const io::AtomicFile beside(file);  // gone again, as it is not committed
+}
+
+}  // namespace
+
+TriedFolder::TriedFolder(fs::path folder)
+    : folder_(std::move(folder)), was_there_(fs::exists(folder_)) {
+  try_folder(folder_);
+}
+TriedFolder::~TriedFolder() {
+  std::error_code ignored;
+  if (!was_there_) fs::remove(folder_, ignored);  // unless something was written to it
+}
+
+std::optional<std::string> PersistentLog::begin(std::int64_t step, std::string_view run) {
+  try {
+    log_->text(report::begin_tag, step, run);
+    return {};
+  } catch (const FileError& error) {
+    log_.reset();
+    return error.what();
+  }
 }
 
 std::optional<std::string> PersistentLog::scalar(std::string_view tag, std::int64_t step,
@@ -61,9 +96,17 @@ Outputs::Outputs(const TrainCommand& command)
     : leads_(leads(command.planning)),
       steps_(command.steps),
       every_(command.checkpoint_every.value_or(0)) {
-  if (command.save && leads_) try_folder(*command.save);
+  if (command.save && leads_) {
+    try_folder(*command.save);
+    for (const char* file :
+         {"config.json", "model.safetensors", "adapter_config.json", "adapter_model.safetensors"})
+      try_file(*command.save / file);
+  }
   if (command.checkpoint) {
-    if (leads_) try_folder(*command.checkpoint);
+    if (leads_) {
+      try_folder(*command.checkpoint);
+      try_file(CheckpointFolder(*command.checkpoint, 1).newest());
+    }
     folder_.emplace(
         *command.checkpoint, command.keep,
         command.keep_best ? CheckpointFolder::Best::of_test : CheckpointFolder::Best::of_training);
@@ -88,6 +131,17 @@ void Outputs::say(const std::string& line) const {
 void Outputs::log(std::string_view tag, std::int64_t step, double value) {
   for (PersistentLog& log : logs_)
     if (const auto failure = log.scalar(tag, step, value)) note("a log", *failure);
+}
+
+void Outputs::begin_log(std::int64_t step) {
+  if (logs_.empty()) return;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  run_ = fmt::format("{}.{}", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(),
+                     getpid());
+  if (const auto failure = logs_.front().begin(step, run_)) {
+    note("a log", *failure);
+    run_.clear();
+  }
 }
 
 void Outputs::keep_by(Write write, io::Notes notes, Bytes size, std::int64_t first_step) {

@@ -23,6 +23,20 @@ namespace ebb::cli {
 // Makes the folder and writes a file into it: nothing else shows whether it can be written to.
 void try_folder(const std::filesystem::path& folder);
 
+// A folder for results, tried before the work that leads to them. If it was not there and nothing
+// came of the work, it is gone with this object.
+class TriedFolder {
+ public:
+  explicit TriedFolder(std::filesystem::path folder);
+  ~TriedFolder();
+  TriedFolder(const TriedFolder&) = delete;
+  TriedFolder& operator=(const TriedFolder&) = delete;
+
+ private:
+  const std::filesystem::path folder_;
+  const bool was_there_;
+};
+
 // A log that is opened again after it failed: at the next step, then after 2 more, 4 more, ...
 class PersistentLog {
  public:
@@ -30,6 +44,7 @@ class PersistentLog {
   explicit PersistentLog(Open open) : open_(std::move(open)), log_(open_()) {}
 
   // What failed, if anything did.
+  std::optional<std::string> begin(std::int64_t step, std::string_view run);
   std::optional<std::string> scalar(std::string_view tag, std::int64_t step, double value);
   std::optional<std::string> close();
 
@@ -45,6 +60,10 @@ class Outputs {
   explicit Outputs(const TrainCommand& command);
 
   void log(std::string_view tag, std::int64_t step, double value);
+  // Writes to the log that this run goes on from a step: what is there of later steps is of a run
+  // that was given up. `run` names this one.
+  void begin_log(std::int64_t step);
+  const std::string& run() const { return run_; }
 
   // Writes a checkpoint of the last whole step, with these notes beside its own.
   using Write = std::function<void(const std::filesystem::path&, const io::Notes&)>;
@@ -75,9 +94,10 @@ class Outputs {
  private:
   void write(std::int64_t step, double loss, const io::Notes& notes);
 
-  bool leads_;                  // of several ranks only the first writes and speaks
-  std::int64_t steps_, every_;  // every_: 0: none on the way
-  std::vector<PersistentLog> logs_;
+  bool leads_;                       // of several ranks only the first writes and speaks
+  std::int64_t steps_, every_;       // every_: 0: none on the way
+  std::vector<PersistentLog> logs_;  // the first is log.jsonl
+  std::string run_;                  // as no other run is called; empty if no log says it
   std::optional<CheckpointFolder> folder_;
   Write write_;
   io::Notes notes_;

@@ -233,9 +233,10 @@ workloads::Options placed(const workloads::Options& options, const PlanningOptio
   result.dtype = parameter_dtype(precision);
   if (!result.layout && uses(result, workloads::Setting::layout))
     result.layout = fastest_layout(result.device, precision, planning.tf32);
-  if (planning.sparsity.any() && result.lora)
-    throw UsageError(
-        "--sparsity is of weights that are trained, but --lora trains small matrices beside them");
+  if (planning.sparsity.any() && (result.lora || result.adapter))
+    throw UsageError(fmt::format(
+        "--sparsity is of weights that are trained, but {} trains small matrices beside them",
+        result.lora ? "--lora" : "--adapter"));
   if (planning.prune.share && (result.lora || result.adapter || result.base))
     throw UsageError(
         "--prune removes weights that are trained, but adapters leave the weights as they are");

@@ -14,6 +14,7 @@
 #include "cli/multilevel_options.h"
 #include "cli/multilevel_verbs.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/page_data.h"
 #include "cli/planning.h"
 #include "cli/run_facts.h"
@@ -61,6 +62,7 @@ class Profile : public Verb {
     if (!named_device(planning_.device))
       throw UsageError(
           "a profile runs the step: --device is cpu or cuda, not a file (see ebb plan)");
+    const TriedFolder tried(out_);
     std::optional<PinnedThreads> pinned;
     if (planning_.machine.pin_threads) pinned.emplace();
     if (is_multilevel(workload_.name)) return run_levels();

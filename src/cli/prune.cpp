@@ -125,15 +125,8 @@ class Prune : public Verb {
 
   int run() override {
     read_options();
-    const bool was_there = fs::exists(save_);
-    try_folder(save_);
-    try {
-      return write_pruned();
-    } catch (const Error&) {
-      std::error_code ignored;
-      if (!was_there) fs::remove(save_, ignored);  // unless something was written to it
-      throw;
-    }
+    const TriedFolder tried(save_);
+    return write_pruned();
   }
 
  private:
@@ -229,6 +222,8 @@ class Prune : public Verb {
     if (given(app(), "--multiple"))
       throw UsageError(
           "--multiple is of neurons that --keep removes; weights are set to zero here");
+    if (data_.empty() && given(app(), "--sequence"))
+      throw UsageError("--sequence is of the windows of --data, which is not given");
     if (!bits_text_.empty()) {
       bits_ = low_bits_by_name(bits_text_);
       if (!method_text_.empty())

@@ -25,6 +25,7 @@ void check_change_names(const TrainCommand& command) {
   std::vector<std::string> known = workloads::changeable_options(spec_of(command));
   known.emplace_back("data");
   if (command.workload().model) known.emplace_back("model");
+  if (command.workload().adapter) known.emplace_back("adapter");
   for (const std::string& name : command.change)
     if (!contains(known, name))
       throw UsageError(fmt::format("--change {}: it can name {}", name, fmt::join(known, ", ")));
@@ -72,7 +73,9 @@ std::vector<Difference> data_differences(const workloads::DataFingerprint& befor
   all.insert(now.begin(), now.end());
   for (const auto& [name, fact] : all)
     if (of(before, name) != of(now, name))
-      found.push_back({name.starts_with("model ") ? "model" : "data",
+      found.push_back({name.starts_with("model ")     ? "model"
+                       : name.starts_with("adapter ") ? "adapter"
+                                                      : "data",
                        fmt::format("({}) {}", name, of(before, name)), of(now, name)});
   return found;
 }
@@ -105,7 +108,7 @@ void check_files(const SavedRun& saved, const TrainCommand& command) {
   const std::optional<fs::path>& source = command.workload().data;
   if (source && !fs::exists(*source)) return;
   workloads::DataFingerprint before = saved_data(saved), now = workloads::files_fingerprint(source);
-  now.merge(workloads::model_fingerprint(command.workload().model));
+  now.merge(workloads::model_fingerprint(command.workload()));
   before.erase("items");
   std::vector<Difference> found = data_differences(before, now);
   std::erase_if(found, [&](const Difference& d) { return contains(command.change, d.option); });

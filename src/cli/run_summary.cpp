@@ -43,7 +43,8 @@ LoggedSummary read_summary(const fs::path& folder) {
   LoggedSummary summary;
   summary.name = folder.lexically_normal().string();
   if (summary.name.size() > 1 && summary.name.back() == '/') summary.name.pop_back();
-  summary.log = report::read_json_lines(log);
+  std::string begun;
+  summary.log = report::read_json_lines(log, &begun);
   summary.fields = Json::object();
   if (!fs::exists(facts, error)) return summary;
   constexpr std::int64_t most = std::int64_t{1} << 30;  // bytes
@@ -54,6 +55,9 @@ LoggedSummary read_summary(const fs::path& folder) {
   }
   if (!summary.fields.is_object())
     throw FileError(fmt::format("{}: the fields of a run are expected", facts.string()));
+  // Of a run whose log was in this folder before.
+  if (const auto run = summary.fields.find("log"); run != summary.fields.end() && *run != begun)
+    summary.fields = Json::object();
   return summary;
 }
 
@@ -72,6 +76,7 @@ void write_summary(const fs::path& folder, const Json& fields, const std::string
   Json facts{{"command", command_line()}, {"date", today()}, {"version", version()}};
   facts.update(fields);
   facts["options"] = parse_ordered_json(options);
+  if (!outputs.run().empty()) facts["log"] = outputs.run();
   try {
     write_file(folder / "run.json", json_text(facts, 1) + "\n");
   } catch (const FileError& error) {

@@ -122,7 +122,7 @@ class SingleLevel : public Trainee {
   workloads::DataFingerprint data_fingerprint() const override {
     workloads::DataFingerprint facts =
         workloads::data_fingerprint(command_.workload().data, *task_->train);
-    facts.merge(workloads::model_fingerprint(command_.workload().model));
+    facts.merge(workloads::model_fingerprint(command_.workload()));
     return facts;
   }
   void restore(const SavedRun& saved, const std::vector<std::string>& changed) override {

@@ -143,8 +143,10 @@ void check_evaluation_options(const TrainCommand& c) {
     throw UsageError("--patience counts evaluations: it needs --eval-every N");
   if (c.keep_best && !c.eval_every)
     throw UsageError("--keep-best is of the lowest test loss: it needs --eval-every N");
-  if (c.keep_best && !c.checkpoint)
-    throw UsageError("--keep-best needs --checkpoint DIR or --resume DIR");
+  for (const auto& [given, option] :
+       {std::pair{c.keep_best, "--keep-best"}, {c.keep > 1, "--keep"}})
+    if (given && !c.checkpoint)
+      throw UsageError(fmt::format("{} needs --checkpoint DIR or --resume DIR", option));
 }
 
 workloads::TrainSpec spec_of(const TrainCommand& command) {

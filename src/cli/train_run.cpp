@@ -200,6 +200,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   require_memory(result.peak, device, command.overcommit);
   trainee.load();
   Outputs outputs(command);
+  outputs.begin_log(trainee.step());
   if (command.save && leads(planning)) require_space(*command.save, trainee.saved_bytes());
   std::optional<std::pair<std::int64_t, std::filesystem::path>> written;  // step and file
   outputs.keep_by(

@@ -80,11 +80,10 @@ LabelledSequences::LabelledSequences(const LabelledSequenceOptions& options) : o
           fmt::format("1 to {} classes are expected, but {} came", most_classes, o.classes));
   require(o.sequence >= 2 && o.sequence <= longest, who,
           fmt::format("sequences of 2 to {} are expected, but {} came", longest, o.sequence));
-  require(o.vocabulary >= first_word + 2 * o.classes &&
-              o.vocabulary <= std::numeric_limits<std::int32_t>::max(),
-          who,
-          fmt::format("a vocabulary of at least {} is expected, but {} came",
-                      first_word + 2 * o.classes, o.vocabulary));
+  constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
+  require(o.vocabulary >= first_word + 2 * o.classes && o.vocabulary <= largest, who,
+          fmt::format("a vocabulary of {} to {} is expected, but {} came",
+                      first_word + 2 * o.classes, largest, o.vocabulary));
   require(o.signal >= 0 && o.signal <= 1 && o.loyalty >= 0 && o.loyalty <= 1, who,
           fmt::format("signal and loyalty lie between 0 and 1, but {} and {} came", o.signal,
                       o.loyalty));

@@ -34,6 +34,16 @@ void check_quantised(const ExportOptions& options) {
         first_quantised_opset, options.opset));
 }
 
+// Weights that are packed keep their codes.
+void check_packed(const nn::ModuleBase& model, const ExportOptions& options) {
+  if (!options.bits) return;
+  for (const nn::NamedVariable& p : model.parameters())
+    if (p.packed && p.packed->encoding.kind != *options.bits)
+      throw ValueError(fmt::format("[onnx] \"{}\" is stored in {} already and cannot become {}",
+                                   p.path, ebb::name(p.packed->encoding.kind),
+                                   ebb::name(*options.bits)));
+}
+
 // The dtype that all parameters have.
 DType common_dtype(const nn::ModuleBase& model, const io::Names& names, const Weights& weights) {
   std::vector<std::string> paths;  // of tensors in files
@@ -103,6 +113,7 @@ ExportSummary write(const Model& model, const Weights& own_weights, const fs::pa
   summary.family = Described::name(model), summary.opset = options.opset;
   summary.ir_version = ir_version(options.opset);
   if (!Described::predicts_next) refuse_cache(summary.family, options.cache);
+  check_packed(model, options);
   summary.weights = common_dtype(model, names, weights);
   summary.compute = options.compute == Compute::in_float32 ? f32 : summary.weights;
   Builder builder(weights, summary.compute, names, options.bits);

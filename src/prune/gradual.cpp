@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 
 #include "ebb/error.h"
 
@@ -73,19 +74,21 @@ Removal Shrinking::removal(const Structure& now, const Scores& scores, double sh
   Removal removal;
   removal.groups.resize(now.dimensions.size());
   const std::vector<std::string> names = names_of(now);
-  std::size_t found = 0;
   for (std::size_t d = 0; d < now.dimensions.size(); ++d) {
     const auto dense = sizes_.find(names[d]);
     if (dense == sizes_.end()) continue;
-    ++found;
     const auto size = static_cast<std::int64_t>(now.dimensions[d].groups.size());
     const std::int64_t multiple = now.dimensions[d].kind == Kind::heads ? 1 : options_.multiple;
     const std::int64_t kept = kept_of(dense->second, 1.0 - share, multiple);
     removal.groups[d] = lowest(scores.groups.at(d), std::max<std::int64_t>(0, size - kept));
   }
-  if (found != sizes_.size())
-    throw ValueError(fmt::format(
-        "prune: of {} dimensions of the dense model the smaller one has {}", sizes_.size(), found));
+  // A dimension with one group left has none to choose from: it is no dimension any more.
+  const std::set<std::string> there(names.begin(), names.end());
+  for (const auto& [name, size] : sizes_)
+    if (!there.contains(name) && kept_of(size, 1.0 - share, 1) > 1)
+      throw ValueError(
+          fmt::format("prune: the {} are not in the smaller model, where {} of {} are to stay",
+                      name, kept_of(size, 1.0 - share, 1), size));
   return removal;
 }
 

@@ -32,10 +32,11 @@ double number_of(const Json& record, const std::string& place) {
 
 }  // namespace
 
-LoggedRun read_json_lines(const std::filesystem::path& path) {
+LoggedRun read_json_lines(const std::filesystem::path& path, std::string* begun) {
   constexpr std::int64_t most = std::int64_t{1} << 31;  // bytes
   const std::string text = data::File(path).text(most);
   std::map<std::string, std::map<std::int64_t, double>> values;
+  if (begun) begun->clear();
   std::int64_t line = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = text.find('\n', at);
@@ -64,7 +65,13 @@ LoggedRun read_json_lines(const std::filesystem::path& path) {
     if (!tag.is_string())
       throw FileError(
           fmt::format("{}: \"tag\" must be a string, but is {}", place, json_excerpt(tag)));
-    if (record.contains("text")) continue;
+    if (const auto words = record.find("text"); words != record.end()) {
+      if (tag != begin_tag) continue;
+      for (auto& [name, steps] : values)
+        steps.erase(steps.upper_bound(step.get<std::int64_t>()), steps.end());
+      if (begun) *begun = words->is_string() ? words->get<std::string>() : "";
+      continue;
+    }
     values[tag.get<std::string>()][step.get<std::int64_t>()] = number_of(record, place);
   }
   LoggedRun run;

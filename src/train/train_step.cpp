@@ -207,7 +207,7 @@ struct TrainStep::State {
     };
     add(scaling.updates);
     if (in_step) {
-      add(in_step->updates);
+      add(WeightMasks::updates(*in_step, scaling.taken));
       add(masks->movement(parameters, traced.gradients, scaling.factor));
     }
     if (options.ranks.shards(Shard::state))

@@ -151,6 +151,16 @@ WeightMasks::InStep WeightMasks::in_step(const std::vector<nn::NamedVariable>& p
   return result;
 }
 
+std::vector<Update> WeightMasks::updates(const InStep& masks, const Tensor& taken) {
+  std::vector<Update> result = masks.updates;
+  if (!taken) return result;
+  for (Update& update : result) {
+    const PathScope scope(update.value.node()->path(), PathScope::Kind::absolute);
+    update.value = with_category(where(taken, update.value, update.target), Category::optimizer);
+  }
+  return result;
+}
+
 void WeightMasks::apply(const InStep& masks, std::vector<Tensor>& gradients) {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!masks.masks[i]) continue;

@@ -56,6 +56,9 @@ class WeightMasks {
   };
   InStep in_step(const std::vector<nn::NamedVariable>& parameters,
                  const std::vector<Tensor>& gradients, const Tensor& exchange);
+  // The updates of masks, without effect where the step is not taken: `taken` is a boolean, or
+  // empty if it always is.
+  static std::vector<Update> updates(const InStep& masks, const Tensor& taken);
   // Sets the gradients of dead weights to zero.
   static void apply(const InStep& masks, std::vector<Tensor>& gradients);
   // What movement adds up: -w · ∂loss/∂w, where gradients are to be multiplied by `factor`, a

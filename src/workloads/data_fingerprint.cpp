@@ -7,6 +7,7 @@
 
 #include "core/hash64.h"
 #include "core/utf8.h"
+#include "ebb/data/image_folder.h"
 #include "ebb/error.h"
 #include "ebb/storage.h"
 
@@ -34,7 +35,12 @@ std::string of_items(const data::Dataset& items) {
                      hex(hash.value()));
 }
 
-std::string of_file(const fs::path& path) {
+struct FileHash {
+  std::uint64_t size, value;
+  bool whole;  // or of samples
+};
+
+FileHash hash_of(const fs::path& path) {
   const std::uint64_t size = fs::file_size(path);
   std::ifstream file(path, std::ios::binary);
   const bool whole = size <= hashed_whole;
@@ -49,7 +55,33 @@ std::string of_file(const fs::path& path) {
       throw FileError(fmt::format("{}: cannot read the file", path.string()));
     hash.add(std::string_view(bytes.data(), length));
   }
-  return fmt::format("{} bytes, {} with the hash {}", size, whole ? "all" : "sampled",
+  return {size, hash.value(), whole};
+}
+
+std::string of_file(const fs::path& path) {
+  const FileHash file = hash_of(path);
+  return fmt::format("{} bytes, {} with the hash {}", file.size, file.whole ? "all" : "sampled",
+                     hex(file.value));
+}
+
+// Every file in the folders of the classes, and in those of train/ and test/.
+std::string of_images(const fs::path& folder) {
+  constexpr int deepest = 2;  // of train/cats/1.png, counted from 0
+  std::vector<fs::path> files;
+  fs::recursive_directory_iterator at(folder, fs::directory_options::follow_directory_symlink), end;
+  for (; at != end; ++at) {
+    if (at.depth() == deepest) at.disable_recursion_pending();
+    if (at.depth() > 0 && at->is_regular_file()) files.push_back(at->path());
+  }
+  std::sort(files.begin(), files.end());
+  Hash64 hash;
+  std::uint64_t bytes = 0;
+  for (const fs::path& path : files) {
+    const FileHash file = hash_of(path);
+    bytes += file.size;
+    hash.add(fmt::format("{} {}\n", path.lexically_relative(folder).string(), hex(file.value)));
+  }
+  return fmt::format("{} files of {} bytes with the hash {}", files.size(), bytes,
                      hex(hash.value()));
 }
 
@@ -70,6 +102,7 @@ DataFingerprint files_fingerprint(const std::optional<fs::path>& source) {
   if (source && fs::is_directory(*source)) {
     for (const fs::directory_entry& entry : fs::directory_iterator(*source))
       if (entry.is_regular_file() && is_data(entry.path())) add(entry.path());
+    if (data::is_image_folder(*source)) facts["images"] = of_images(*source);
   } else if (source && fs::is_regular_file(*source)) {
     add(*source);
     const fs::path meta = source->parent_path() / "meta.pkl";  // of nanoGPT's tokens
@@ -78,17 +111,24 @@ DataFingerprint files_fingerprint(const std::optional<fs::path>& source) {
   return facts;
 }
 
-DataFingerprint model_fingerprint(const std::optional<fs::path>& folder) {
+DataFingerprint model_fingerprint(const Options& options) {
   DataFingerprint facts;
-  if (!folder || !fs::is_directory(*folder)) return facts;
-  for (const fs::directory_entry& entry : fs::directory_iterator(*folder)) {
-    const std::string name = entry.path().filename().string();
-    const bool counts = name == "config.json" || name == "tokenizer.json" ||
-                        entry.path().extension() == ".safetensors" ||
-                        name == "model.safetensors.index.json";
-    if (counts && entry.is_regular_file())
-      facts["model " + valid_utf8(name)] = of_file(entry.path());
-  }
+  const auto add = [&](const std::optional<fs::path>& folder, const std::string& whose,
+                       const auto& counts) {
+    if (!folder || !fs::is_directory(*folder)) return;
+    for (const fs::directory_entry& entry : fs::directory_iterator(*folder)) {
+      const std::string name = entry.path().filename().string();
+      if (counts(name) && entry.is_regular_file())
+        facts[fmt::format("{} {}", whose, valid_utf8(name))] = of_file(entry.path());
+    }
+  };
+  add(options.model, "model", [](const std::string& name) {
+    return name == "config.json" || name == "tokenizer.json" || name.ends_with(".safetensors") ||
+           name == "model.safetensors.index.json";
+  });
+  add(options.adapter, "adapter", [](const std::string& name) {
+    return name == "adapter_config.json" || name == "adapter_model.safetensors";
+  });
   return facts;
 }
 

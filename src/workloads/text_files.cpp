@@ -183,7 +183,10 @@ std::string character_tokenizer_json(const std::vector<std::string>& characters)
 // together from others, as no token continues a word.
 std::string word_tokenizer_json(const data::Vocabulary& words) {
   nlohmann::ordered_json vocabulary = nlohmann::ordered_json::object();
-  for (std::int64_t token = 0; token < words.size(); ++token) vocabulary[words.word(token)] = token;
+  // Each word is there once. Looking for it among those before it would take minutes for 100,000.
+  auto& entries = vocabulary.get_ref<nlohmann::ordered_json::object_t&>();
+  for (std::int64_t token = 0; token < words.size(); ++token)
+    entries.emplace_back(words.word(token), token);
   const std::string no_continuation = "\x01";  // white space splits words, so that none has it
   return tokenizer_json(
       {{"type", "Replace"}, {"pattern", {{"String", "\n"}}}, {"content", " <eos> "}},

@@ -20,6 +20,7 @@
 #include "cli/memory_check.h"
 #include "cli/multilevel_options.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/run_facts.h"
 #include "cli/verb.h"
 #include "cli/waiting.h"
@@ -91,6 +92,7 @@ class Ablate : public Verb {
   }
 
   int run() override {
+    const TriedFolder tried(out_);
     prepare();
     const Interrupt interrupt;
     measure(interrupt);
