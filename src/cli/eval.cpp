@@ -62,15 +62,18 @@ class Eval : public Verb {
     add_option(app, "--batch", batch_, "Windows or texts at a time").positive().show_default();
     add_option(app, "--sequence", sequence_, "Tokens of a window; default: the model's context")
         .positive();
-    add_option(app, "--base", base_, "Bits in which weights of linear layers are stored")
-        .one_of({"int8", "int4", "nf4"});
+    add_option(app, "--base", base_,
+               "Form in which weights of linear layers are stored: in few bits, or without the "
+               "zeros of their pattern 2:4")
+        .one_of({"int8", "int4", "nf4", "2:4"});
     add_option(app, "--calibrate", calibrate_,
-               "With --base: choose the codes by GPTQ on this text, or int32 tokens as FILE.bin; "
+               "With --base in few bits: choose the codes by GPTQ on this text, or int32 tokens as "
+               "FILE.bin; "
                "default: plain rounding")
         .existing_file()
         .needs("--base");
     add_option(app, "--save", save_,
-               "With --base: write the packed model as a folder, which only ebb reads")
+               "With --base in few bits: write the packed model as a folder, which only ebb reads")
         .needs("--base")
         .type_name("DIR");
     add_option(app, "--cache-bits", cache_bits_,
@@ -93,6 +96,12 @@ class Eval : public Verb {
       throw UsageError("--save must name another folder than --model");
     if (save_ && adapter_)
       throw UsageError("--save writes weights without adapters: leave out --adapter");
+    if (base_ == "2:4" && calibrate_)
+      throw UsageError("--calibrate chooses codes of few bits; --base 2:4 has none");
+    if (base_ == "2:4" && save_)
+      throw UsageError(
+          "--save is for weights in few bits; ebb prune --pattern 2:4 --packed writes a folder "
+          "without zeros, in the folder's own dtype");
     if (text_.empty() && tokens_.empty())
       throw UsageError("eval needs --text FILE or --tokens FILE");
     std::optional<TriedFolder> tried;
@@ -105,7 +114,7 @@ class Eval : public Verb {
     if (calibrate_)
       pack_calibrated();
     else if (base_)
-      nn::adapt(*folder_.module, {.base = low_bits_by_name(*base_)});
+      nn::adapt(*folder_.module, {.base = nn::weight_form_by_name(*base_)});
     require_trained_head();
     if (adapter_) io::load_adapter(*adapter_, *folder_.module);
     if (!folder_.lm && !tokens_.empty())

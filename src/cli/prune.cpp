@@ -46,6 +46,11 @@ io::OpenFolder<Model> open_as_stored(Open<Model> open, const fs::path& folder) {
   if (nn::has_packed_weights(*shapes.model))
     throw FileError(fmt::format("{}: its weights are in few bits already; prune first, then pack",
                                 folder.string()));
+  if (nn::has_pairs(*shapes.model))
+    throw FileError(fmt::format(
+        "{}: its weights are stored without the zeros of their pattern 2:4 already; prune the "
+        "folder that it was made from",
+        folder.string()));
   if (shapes.weights.absent()) shapes.weights.load(*shapes.model);  // tells what is missing
   std::set<DType> stored;
   for (const nn::NamedVariable& p : shapes.model->parameters())
@@ -99,6 +104,10 @@ class Prune : public Verb {
                "Instead of --keep: stores the linear layers in int8, int4 or nf4, rounded by GPTQ "
                "on --data")
         .type_name("NAME");
+    add_flag(
+        app, "--packed", packed_,
+        "With --pattern 2:4: store the matrices without their zeros, in 9/16 of their bytes in "
+        "bfloat16; only ebb reads the folder");
     add_option(app, "--method", method_text_,
                "For --sparsity and --pattern: magnitude, wanda or sparsegpt; the last two need "
                "--data (default: magnitude)")
@@ -162,6 +171,9 @@ class Prune : public Verb {
                      !bits_text_.empty();
     if (ways != 1)
       throw UsageError("say how much goes by one of --keep, --sparsity, --pattern and --bits");
+    if (packed_ && pattern_text_ != "2:4")
+      throw UsageError(fmt::format("--packed stores the pattern 2:4 and needs --pattern 2:4{}",
+                                   pattern_text_.empty() ? "" : ", but it is " + pattern_text_));
     std::error_code ignored;
     if (fs::equivalent(model_, save_, ignored))
       throw UsageError("--save must name another folder than --model");
@@ -177,6 +189,9 @@ class Prune : public Verb {
       throw UsageError(error.what());
     }
   }
+
+  // Whether weights are written otherwise than they are read.
+  bool packs() const { return bits_ || packed_; }
 
   void read_structured() {
     structured_.keep = share("--keep", keep_text_, true);
@@ -295,13 +310,18 @@ class Prune : public Verb {
                     Json& result) {
     const Model& model = *folder.model;
     std::unique_ptr<Model> form;  // how weights are written, if otherwise than they are read
-    if (bits_) {
+    if (packs()) {
       form = open(model_, device::cpu, model.dtype()).model;
-      nn::adapt(*form, {.base = *bits_});
+      nn::pack_layers(*form, bits_ ? nn::WeightForm(*bits_) : nn::Pairs{});
     }
     add_sizes(size_of(model), size_of(form ? *form : model), result);
     add_transformers(model.config(), result);
-    if (bits_) result["loads_in_transformers"] = false, result["why_not"] = packed_why_;
+    if (packs()) {
+      result["loads_in_transformers"] = false;
+      result["why_not"] = bits_ ? "weights in few bits are in a form of ebb's own"
+                                : "weights without the zeros of their pattern are in a form of "
+                                  "ebb's own";
+    }
     OneShot one_shot{*folder.model, folder.weights, form ? *form : model, loss_of(*folder.model)};
     one_shot.method = method_, one_shot.sparsity = sparsity_, one_shot.bits = bits_;
     one_shot.save = save_, one_shot.overcommit = overcommit_;
@@ -310,8 +330,6 @@ class Prune : public Verb {
     if (!batches.empty()) result["loss"]["tokens"] = tokens_of(batches);
     return code;
   }
-
-  static constexpr const char* packed_why_ = "weights in few bits are in a form of ebb's own";
 
   static std::int64_t tokens_of(const std::vector<Batch>& batches) {
     return static_cast<std::int64_t>(batches.size()) *
@@ -333,7 +351,8 @@ class Prune : public Verb {
     Size size;
     for (const nn::NamedVariable& p : model.parameters()) {
       size.parameters += p.shape().elements();
-      size.bytes = size.bytes + p.variable.type().bytes();
+      size.bytes += p.variable.type().bytes();
+      if (p.pairs) size.bytes += p.pairs->positions.type().bytes();
     }
     return size;
   }
@@ -432,6 +451,7 @@ class Prune : public Verb {
       method_text_;
   std::optional<std::string> budget_text_;
   std::optional<Bytes> budget_;  // of the process
+  bool packed_ = false;
   std::optional<LowBits> bits_;
   prune::Score chosen_score_ = prune::Score::magnitude;
   prune::StructuredOptions structured_;

@@ -45,8 +45,10 @@ void add_adapter_options(CLI::App& app, workloads::Options& options) {
       .existing_folder()
       .type_name("DIR")
       .group(group);
-  add_option(app, "--base", options.base, "Bits in which frozen weights are stored")
-      .one_of({"int8", "int4", "nf4"})
+  add_option(app, "--base", options.base,
+             "Form in which frozen weights are stored: in few bits, or without the zeros of their "
+             "pattern 2:4")
+      .one_of({"int8", "int4", "nf4", "2:4"})
       .group(group);
   add_flag(app, "--merge", options.merge,
            "With --save: write the whole model, with adapters added to its weights (--model)")

@@ -63,7 +63,14 @@ OpenFolder<Model> open(FolderWeights weights, const Config& config, const std::s
     (void)weights.at(fmt::format(fmt::runtime(layer_path), config.layers - 1));
   const nn::MakeScope scope(device, dtype);
   auto model = std::make_unique<Model>(config);
-  if (const auto bits = packing_of(file)) nn::adapt(*model, {.base = *bits});
+  if (const auto form = packing_of(file)) {
+    if (std::holds_alternative<LowBits>(*form)) model->freeze();
+    try {
+      nn::pack_layers(*model, *form);
+    } catch (const Error& error) {
+      file.fail(fmt::format("its weights cannot be stored as {}: {}", name(*form), error.what()));
+    }
+  }
   models::Origin origin{.config = file.json().dump()};
   weights.check(*model, origin);
   model->set_origin(std::move(origin));
@@ -76,13 +83,14 @@ std::unique_ptr<Model> loaded(OpenFolder<Model> folder) {
   return std::move(folder.model);
 }
 
-// The parameters as they are, packed ones as bytes.
+// The parameters as they are, packed ones as bytes or as pairs with their positions.
 std::vector<NamedTensor> own_tensors(const nn::ModuleBase& model, const Names& names) {
   std::vector<NamedTensor> tensors;
-  for (const nn::NamedVariable& p : model.parameters()) {
-    if (!p.variable.has_value()) p.variable.materialise();
-    tensors.push_back({names.in_files(p.path), p.variable});
-  }
+  for (const auto& list : {model.parameters(), model.buffers()})
+    for (const nn::NamedVariable& v : list) {
+      if (!v.variable.has_value()) v.variable.materialise();
+      tensors.push_back({names.in_files(v.path), v.variable});
+    }
   return tensors;
 }
 
@@ -90,7 +98,7 @@ std::vector<NamedTensor> own_tensors(const nn::ModuleBase& model, const Names& n
 // a model created by ebb.
 template <class Model>
 FolderForm form(const Model& model, const nlohmann::json& fields, Names names,
-                std::optional<LowBits> packed) {
+                const std::optional<nn::WeightForm>& packed) {
   nlohmann::json config = fields;
   if (const std::string& read = model.origin().config; !read.empty()) {
     config = nlohmann::json::parse(read);
@@ -99,7 +107,7 @@ FolderForm form(const Model& model, const nlohmann::json& fields, Names names,
     config.erase("transformers_weights");
   }
   config.erase("quantization_config");
-  if (packed) config["quantization_config"] = {{"quant_method", "ebb"}, {"bits", name(*packed)}};
+  if (packed) config["quantization_config"] = packing_field(*packed);
   const char* dtype = config.contains("dtype") ? "dtype" : "torch_dtype";
   config.erase("torch_dtype");  // where both are there, "dtype" counts
   config[dtype] = name(model.dtype());
@@ -333,7 +341,7 @@ LoadedLm load_causal_lm(const fs::path& folder, Device device, DType dtype) {
                               folder.string(), type));
 }
 
-FolderForm form_of(const nn::ModuleBase& module, std::optional<LowBits> packed) {
+FolderForm form_of(const nn::ModuleBase& module, const std::optional<nn::WeightForm>& packed) {
   if (const auto* gpt2 = dynamic_cast<const models::Gpt2*>(&module))
     return form(*gpt2, write_gpt2(gpt2->config()), gpt2_names(gpt2->config()), packed);
   if (const auto* llama = dynamic_cast<const models::Llama*>(&module))
@@ -348,9 +356,11 @@ FolderForm form_of(const nn::ModuleBase& module, std::optional<LowBits> packed) 
   throw ValueError("the model has no Hugging Face form");
 }
 
-std::optional<LowBits> packed_bits(const nn::ModuleBase& model) {
-  for (const nn::NamedVariable& p : model.parameters())
+std::optional<nn::WeightForm> packed_form(const nn::ModuleBase& model) {
+  for (const nn::NamedVariable& p : model.parameters()) {
     if (p.packed) return p.packed->encoding.kind;
+    if (p.pairs) return nn::Pairs{};
+  }
   return {};
 }
 
@@ -368,25 +378,35 @@ void write_config(const FolderForm& form, const fs::path& folder) {
   file.commit();
 }
 
+namespace {
+
+// Pairs stay pairs: nothing is lost by it. With adapters that are added, no weight is zero.
+FolderForm saved_form(const nn::ModuleBase& model) {
+  const bool stay = nn::has_pairs(model) && nn::adapted_layers(model).empty();
+  return form_of(model, stay ? packed_form(model) : std::nullopt);
+}
+
+}  // namespace
+
 void save(const models::Gpt2& model, const fs::path& folder) {
-  write(model, form_of(model), folder);
+  write(model, saved_form(model), folder);
 }
 void save(const models::Llama& model, const fs::path& folder) {
-  write(model, form_of(model), folder);
+  write(model, saved_form(model), folder);
 }
 void save(const models::BertClassifier& model, const fs::path& folder) {
-  write(model, form_of(model), folder);
+  write(model, saved_form(model), folder);
 }
 void save(const models::BertMaskedLm& model, const fs::path& folder) {
-  write(model, form_of(model), folder);
+  write(model, saved_form(model), folder);
 }
 
 void save_packed(const nn::ModuleBase& module, const fs::path& folder) {
-  const std::optional<LowBits> bits = packed_bits(module);
-  if (!bits) throw ValueError("save_packed: no weight of the model is packed");
+  const std::optional<nn::WeightForm> packed = packed_form(module);
+  if (!packed) throw ValueError("save_packed: no weight of the model is packed");
   if (!nn::adapted_layers(module).empty())
     throw ValueError("save_packed: the model has adapters, which have a folder of their own");
-  write(module, form_of(module, bits), folder);
+  write(module, form_of(module, packed), folder);
 }
 
 }  // namespace ebb::io

@@ -14,6 +14,8 @@ namespace {
 constexpr std::string_view usual_modules[] = {"q_proj",          "v_proj", "c_attn",
                                               "query_key_value", "query",  "value"};
 
+constexpr std::string_view pairs_name = "2:4";
+
 std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
 // Layers that can have an adapter.
@@ -98,13 +100,43 @@ bool has_packed_weights(const ModuleBase& model) {
                      [](const NamedVariable& p) { return p.packed.has_value(); });
 }
 
+bool has_pairs(const ModuleBase& model) {
+  const std::vector<NamedVariable> parameters = model.parameters();
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const NamedVariable& p) { return p.pairs.has_value(); });
+}
+
+std::string_view name(const WeightForm& form) {
+  const LowBits* bits = std::get_if<LowBits>(&form);
+  return bits ? ebb::name(*bits) : pairs_name;
+}
+
+WeightForm weight_form_by_name(std::string_view name) {
+  if (name == pairs_name) return Pairs{};
+  for (const LowBits bits : {LowBits::int8, LowBits::int4, LowBits::nf4})
+    if (name == ebb::name(bits)) return bits;
+  throw ValueError(
+      fmt::format("weights are stored as int8, int4, nf4 or 2:4, but \"{}\" came", name));
+}
+
+void pack_layers(ModuleBase& model, const WeightForm& form) {
+  std::vector<Linear*> layers = free_layers(model);
+  if (const LowBits* bits = std::get_if<LowBits>(&form)) {
+    for (Linear* layer : layers) layer->pack_weight(*bits);
+    return;
+  }
+  std::erase_if(layers, [](const Linear* layer) { return !layer->in_block(); });
+  if (layers.empty())
+    throw ValueError("the pattern 2:4 is of linear layers inside blocks, and the model has none");
+  for (Linear* layer : layers) layer->pack_pairs();
+}
+
 void adapt(ModuleBase& model, const AdaptOptions& options) {
   if (!options.lora && !options.modules.empty())
     throw ValueError("adapters: modules are named, but there is no rank");
   model.freeze();
   if (options.lora) add_adapters(model, *options.lora, options.modules);
-  if (options.base)
-    for (Linear* layer : free_layers(model)) layer->pack_weight(*options.base);
+  if (options.base) pack_layers(model, *options.base);
 }
 
 std::vector<PlainParameter> merged_parameters(const ModuleBase& model) {
@@ -112,7 +144,7 @@ std::vector<PlainParameter> merged_parameters(const ModuleBase& model) {
   std::set<std::string> added;
   for (const ModuleBase* module : model.modules()) {
     const auto* layer = dynamic_cast<const Linear*>(module);
-    if (!layer || (!layer->has_adapter() && !layer->packed())) continue;
+    if (!layer || (!layer->has_adapter() && !layer->packed() && !layer->pairs())) continue;
     changed[layer->path() + ".weight"] = layer;
     if (!layer->has_adapter()) continue;
     for (const char* part : {".lora_A.weight", ".lora_B.weight"})

@@ -4,6 +4,7 @@
 
 #include "ebb/error.h"
 #include "ebb/nn/layers.h"
+#include "ebb/pairs.h"
 #include "nn/fan_in.h"
 
 namespace ebb::nn {
@@ -39,8 +40,9 @@ Linear::Linear(Place place, std::int64_t in, std::int64_t out, Bias with_bias,
 }
 
 Tensor Linear::forward(const Tensor& x) {
-  const Tensor y = packed_ ? quantised_linear(x, weight, packed_->encoding, bias)
-                           : linear(x, weight, bias, layout_);
+  const Tensor y = packed_  ? quantised_linear(x, weight, packed_->encoding, bias)
+                   : pairs_ ? pair_linear(x, weight, pairs_->positions, bias)
+                            : linear(x, weight, bias, layout_);
   if (!adapter_) return y;
   const LoraOptions& options = adapter_->options;
   const Tensor inner = adapter_->a(training() ? dropout(x, options.dropout) : x);
@@ -48,13 +50,27 @@ Tensor Linear::forward(const Tensor& x) {
   return y + adapter_->b(inner * adapter_->scale());
 }
 
-void Linear::pack_weight(LowBits kind) {
+void Linear::require_packable() const {
   if (plain_)
     throw ValueError(
         fmt::format("the weight of \"{}\" is read directly and cannot be packed", path()));
   if (packed_)
     throw ValueError(
         fmt::format("the weight of \"{}\" is already in {}", path(), name(packed_->encoding.kind)));
+  if (pairs_)
+    throw ValueError(fmt::format(
+        "the weight of \"{}\" is already stored without the zeros of its pattern 2:4", path()));
+}
+
+void Linear::pack_pairs() {
+  require_packable();
+  const NamedVariable made = pack("weight", PairWeight{layout_ == WeightLayout::in_out});
+  weight = made.variable;
+  pairs_ = made.pairs;
+}
+
+void Linear::pack_weight(LowBits kind) {
+  require_packable();
   const PackedWeight how{Encoding::usual(kind, out_, in_), layout_ == WeightLayout::in_out};
   weight = pack("weight", how);
   packed_ = how;
@@ -81,8 +97,11 @@ const LoraOptions& Linear::adapter_options() const {
 }
 
 Tensor Linear::merged_weight() const {
-  Tensor result = packed_ ? dequantise(weight, packed_->encoding, dtype()) : Tensor(weight);
-  if (packed_ && packed_->transposed) result = permute(result, {1, 0});
+  Tensor result = packed_  ? dequantise(weight, packed_->encoding, dtype())
+                  : pairs_ ? spread_pairs(weight, pairs_->positions)
+                           : Tensor(weight);
+  if ((packed_ && packed_->transposed) || (pairs_ && pairs_->transposed))
+    result = permute(result, {1, 0});
   if (!adapter_) return result;
   const auto wide = [](const Tensor& t) { return t.dtype() == f64 ? t : cast(t, f32); };
   const Tensor a = wide(adapter_->a.weight), b = wide(adapter_->b.weight);

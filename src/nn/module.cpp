@@ -8,12 +8,22 @@
 
 #include "ebb/error.h"
 #include "ebb/ops.h"
+#include "ebb/pairs.h"
+#include "ebb/storage.h"
+#include "ops/pairs/pattern.h"
 
 namespace ebb::nn {
 namespace {
 
 thread_local ForwardScope* current_forward = nullptr;
 thread_local Place current_place;
+
+// The value of a weight that is to be packed, as (outputs, inputs). Without a value of its own a
+// variable stands for its initial value, which need not be kept.
+Tensor matrix_of(const Variable& plain, bool transposed) {
+  const Tensor value = plain.has_value() ? Tensor(plain) : plain.node()->initial();
+  return transposed ? permute(value, {1, 0}) : value;
+}
 
 }  // namespace
 
@@ -93,24 +103,62 @@ Variable ModuleBase::buffer(std::string_view name, const TensorType& type, doubl
   return buffers_.back().variable;
 }
 
-Variable ModuleBase::pack(std::string_view name, const PackedWeight& packed) {
+NamedVariable& ModuleBase::to_pack(std::string_view name) {
   const std::string path = path_of(name);
   const auto found = std::find_if(parameters_.begin(), parameters_.end(),
                                   [&](const NamedVariable& p) { return p.path == path; });
-  if (found == parameters_.end() || found->packed)
+  if (found == parameters_.end() || found->packed || found->pairs)
     throw ValueError(fmt::format("module \"{}\" has no parameter \"{}\" to pack", path_, name));
-  if (found->shape() != packed.shape())
-    throw ShapeError(fmt::format("\"{}\" has shape {}, but is to be packed as {}", path,
-                                 to_string(found->shape()), to_string(packed.shape())));
-  const TraceScope scope(path);
-  // Without a value of its own a variable stands for its initial value, which need not be kept.
-  const Variable& plain = found->variable;
-  const Tensor value = plain.has_value() ? Tensor(plain) : plain.node()->initial();
-  found->variable =
-      Variable(quantise(packed.transposed ? permute(value, {1, 0}) : value, packed.encoding),
-               Category::weights);
-  found->packed = packed;
-  return found->variable;
+  return *found;
+}
+
+Variable ModuleBase::pack(std::string_view name, const PackedWeight& packed) {
+  NamedVariable& found = to_pack(name);
+  if (found.shape() != packed.shape())
+    throw ShapeError(fmt::format("\"{}\" has shape {}, but is to be packed as {}", found.path,
+                                 to_string(found.shape()), to_string(packed.shape())));
+  const TraceScope scope(found.path);
+  found.variable = Variable(quantise(matrix_of(found.variable, packed.transposed), packed.encoding),
+                            Category::weights);
+  found.packed = packed;
+  return found.variable;
+}
+
+NamedVariable ModuleBase::pack(std::string_view name, const PairWeight& pairs) {
+  NamedVariable& found = to_pack(name);
+  const Variable plain = found.variable;
+  if (const Shape& shape = plain.shape();
+      shape.rank() != 2 || shape[pairs.transposed ? 0 : 1] % 4 != 0)
+    throw ShapeError(fmt::format(
+        "\"{}\" cannot have the pattern 2:4: its inputs must be a multiple of 4, but its shape is "
+        "{}",
+        found.path, to_string(shape)));
+  if (plain.has_value()) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(plain.type().bytes().count));
+    plain.node()->storage()->read(bytes);
+    if (const auto fault = pattern_fault(bytes, plain.type(), pairs.transposed))
+      throw ValueError(fmt::format("\"{}\": {}", found.path, *fault));
+  }
+  const TraceScope scope(found.path);
+  const Tensor matrix = matrix_of(plain, pairs.transposed), positions = choose_pairs(matrix);
+  found.variable = Variable(take_pairs(matrix, positions), Category::weights);
+  found.pairs = pairs;
+  found.pairs->positions = Variable(positions, Category::weights);
+  buffers_.push_back({path_of("positions"), found.pairs->positions});
+  return found;
+}
+
+Shape NamedVariable::shape() const {
+  if (packed) return packed->shape();
+  if (!pairs) return variable.shape();
+  const std::int64_t rows = variable.shape()[0], columns = 2 * variable.shape()[1];
+  return pairs->transposed ? Shape{columns, rows} : Shape{rows, columns};
+}
+
+bool ModuleBase::in_block() const {
+  for (const ModuleBase* module = this; module; module = module->parent_)
+    if (module->block_) return true;
+  return false;
 }
 
 template <class Visit>

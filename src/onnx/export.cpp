@@ -9,6 +9,7 @@
 #include "ebb/error.h"
 #include "ebb/io/hugging_face.h"
 #include "io/checkpoint_file.h"
+#include "io/hugging_face/load_pairs.h"
 #include "io/hugging_face/open.h"
 #include "onnx/family.h"
 #include "onnx/model_file.h"
@@ -72,6 +73,8 @@ void check_complete(const nn::ModuleBase& model, const io::Names& names, const G
   std::set<std::string> used;
   for (const Initializer& i : graph.initializers)
     if (i.kind == Kind::weight) used.insert(i.name);
+  for (const nn::NamedVariable& p : model.parameters())
+    if (p.pairs) used.insert(names.in_files(io::positions_path(p.path)));  // read with the weight
   std::vector<std::string> forgotten;
   for (const auto& list : {model.parameters(), model.buffers()})
     for (const nn::NamedVariable& v : list) {
@@ -108,7 +111,8 @@ ExportSummary write(const Model& model, const Weights& own_weights, const fs::pa
                     const ExportOptions& options) {
   using Described = Family<Model>;
   const io::Names names = Described::names(model);
-  const JoinedWeights weights(own_weights, names);
+  const SpreadWeights whole(own_weights, model);
+  const JoinedWeights weights(whole, names);
   ExportSummary summary;
   summary.family = Described::name(model), summary.opset = options.opset;
   summary.ir_version = ir_version(options.opset);

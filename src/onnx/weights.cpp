@@ -3,7 +3,11 @@
 #include <fmt/core.h>
 
 #include "ebb/error.h"
+#include "ebb/ops.h"
+#include "ebb/pairs.h"
+#include "ebb/program.h"
 #include "ebb/storage.h"
+#include "io/hugging_face/load_pairs.h"
 
 namespace ebb::onnx {
 
@@ -42,6 +46,36 @@ void ModuleWeights::read(const std::string& name, const Sink& sink) const {
 std::string CheckpointWeights::stored(const std::string& name) const {
   const std::string buffer = "buffer." + name;
   return file_.entries().contains(buffer) ? buffer : "model." + name;
+}
+
+SpreadWeights::SpreadWeights(const Weights& weights, const nn::ModuleBase& model)
+    : weights_(weights) {
+  // A folder may hold the whole matrix.
+  for (const nn::NamedVariable& p : model.parameters())
+    if (p.pairs && weights.has(io::positions_path(p.path))) pairs_.emplace(p.path, p);
+}
+
+TensorType SpreadWeights::type(const std::string& name) const {
+  TensorType type = weights_.type(name);
+  if (const auto found = pairs_.find(name); found != pairs_.end())
+    type.shape = found->second.shape();
+  return type;
+}
+
+void SpreadWeights::read(const std::string& name, const Sink& sink) const {
+  const auto found = pairs_.find(name);
+  if (found == pairs_.end()) return weights_.read(name, sink);
+  const auto tensor = [&](const std::string& own) {
+    std::vector<std::byte> bytes;
+    weights_.read(own, [&](std::span<const std::byte> piece) {
+      bytes.insert(bytes.end(), piece.begin(), piece.end());
+    });
+    return Tensor::from_bytes(bytes, weights_.type(own));
+  };
+  const Tensor values = tensor(name), positions = tensor(io::positions_path(name)),
+               matrix = spread_pairs(values, positions);
+  const Tensor whole = eval(found->second.pairs->transposed ? transpose(matrix) : matrix);
+  sink({whole.node()->storage()->data(), static_cast<std::size_t>(whole.type().bytes().count)});
 }
 
 std::vector<std::string> JoinedWeights::parts(const std::string& name) const {

@@ -80,6 +80,24 @@ class CheckpointWeights : public Weights {
   const io::SafetensorsFile& file_;
 };
 
+// The same weights, of which those that are stored without the zeros of their pattern 2:4 are read
+// as whole matrices.
+class SpreadWeights : public Weights {
+ public:
+  // `model` tells which weights are stored so.
+  SpreadWeights(const Weights& weights, const nn::ModuleBase& model);
+  bool has(const std::string& name) const override { return weights_.has(name); }
+  TensorType type(const std::string& name) const override;
+  void read(const std::string& name, const Sink& sink) const override;
+  std::optional<PackedWeight> packed(const std::string& name) const override {
+    return weights_.packed(name);
+  }
+
+ private:
+  const Weights& weights_;
+  std::map<std::string, nn::NamedVariable> pairs_;
+};
+
 // The same weights, of which some are joined as a family's files hold them: a tensor that `weights`
 // has in parts is read as one.
 class JoinedWeights : public Weights {

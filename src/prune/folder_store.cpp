@@ -1,10 +1,14 @@
 #include "prune/folder_store.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "ebb/ops.h"
+#include "ebb/pairs.h"
 #include "ebb/program.h"
 #include "ebb/storage.h"
+#include "io/hugging_face/load_pairs.h"
 
 namespace ebb::prune {
 namespace {
@@ -20,7 +24,17 @@ void FolderStore::fetch(const nn::NamedVariable& variable) { weights_.load(varia
 
 void FolderStore::keep(const nn::NamedVariable& variable) {
   if (writer_.has(variable.path)) return;
-  const auto& packed = writer_.form(variable.path).packed;
+  const nn::NamedVariable& form = writer_.form(variable.path);
+  if (form.pairs) {
+    const std::string what = fmt::format("\"{}\"", variable.path);
+    io::assign_pairs(variable.variable, form, what);
+    writer_.write(variable.path, bytes_of(form.variable));
+    writer_.write(io::positions_path(variable.path), bytes_of(form.pairs->positions));
+    form.variable.node()->set_storage(nullptr);
+    form.pairs->positions.node()->set_storage(nullptr);
+    return;
+  }
+  const auto& packed = form.packed;
   if (!packed) return writer_.write(variable.path, bytes_of(variable.variable));
   const Tensor matrix =
       packed->transposed ? transpose(variable.variable) : Tensor(variable.variable);
@@ -32,15 +46,24 @@ void FolderStore::release(const nn::NamedVariable& variable) {
 }
 
 Bytes FolderStore::extra_bytes(const nn::NamedVariable& variable) const {
-  const auto& packed = writer_.form(variable.path).packed;
+  const nn::NamedVariable& form = writer_.form(variable.path);
   Bytes packing;
-  if (packed) {
-    const Encoding& e = packed->encoding;
-    const Tensor matrix = input({{e.rows, e.columns}, dtype_}, "weight");
+  if (form.packed || form.pairs) {
+    const Tensor weight = input({form.shape(), dtype_}, "weight");
     Graph graph;
-    graph.inputs = {matrix};
-    graph.outputs = {quantise(matrix, e)};
-    packing = plan_program(graph).peak;
+    graph.inputs = {weight};
+    if (form.packed) {
+      graph.outputs = {
+          quantise(form.packed->transposed ? transpose(weight) : weight, form.packed->encoding)};
+    } else {
+      const Tensor matrix = form.pairs->transposed ? transpose(weight) : weight,
+                   chosen = choose_pairs(matrix);
+      graph.outputs = {take_pairs(matrix, chosen), chosen};
+      // The bytes that are written lie beside the program's results.
+      for (const TensorType& type : {form.variable.type(), form.pairs->positions.type()})
+        packing += Storage::reservation(type.bytes());
+    }
+    packing += plan_program(graph).peak;
   }
   return std::max(packing, weights_.loading_bytes(variable));
 }

@@ -10,7 +10,7 @@ namespace ebb::prune {
 class FolderStore : public WeightStore {
  public:
   // `dtype` of the model that the weights are read into. Weights that the writer's model has packed
-  // are packed by plain rounding, unless they have been written before.
+  // are packed by plain rounding, or as pairs, unless they have been written before.
   FolderStore(const io::FolderWeights& weights, DType dtype, io::FolderWriter& writer)
       : weights_(weights), dtype_(dtype), writer_(writer) {}
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ebb/error.h"
+#include "ebb/nn/adapt.h"
 #include "prune/axis_trace.h"
 #include "prune/blocks.h"
 #include "train/programs_by_shape.h"
@@ -106,6 +107,10 @@ std::string_view name(Kind kind) {
 
 Structure trace_blocks(nn::ModuleBase& model, const LossFunction& loss,
                        const std::vector<TensorType>& types) {
+  if (nn::has_pairs(model))
+    throw ValueError(
+        "prune: weights that are stored without the zeros of their pattern 2:4 cannot be pruned "
+        "further; prune the model that they were made from");
   Structure s;
   s.variables = model.parameters();
   for (const nn::NamedVariable& buffer : model.buffers()) s.variables.push_back(buffer);

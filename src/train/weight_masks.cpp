@@ -74,6 +74,11 @@ std::vector<MaskedWeight> masked_weights(const Tensor& loss,
         note_use(*node, i, use->second);
   std::vector<MaskedWeight> result;
   for (const nn::NamedVariable& p : parameters) {
+    if (p.pairs)
+      throw ValueError(fmt::format(
+          "sparsity: \"{}\" is stored without the zeros of its pattern 2:4 and cannot have a mask; "
+          "train it without masks, and its zeros stay",
+          p.path));
     const Use& use = uses.at(p.variable.node().get());
     if (use.other || use.product == use.convolution) continue;
     result.push_back({p, use.input_axis});

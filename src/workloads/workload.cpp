@@ -39,7 +39,7 @@ std::optional<nn::LoraOptions> lora_of(const Options& o) {
 void adapt_model(const Options& o, nn::ModuleBase& model) {
   if (!o.lora && !o.adapter) return;
   nn::AdaptOptions how{.lora = lora_of(o), .modules = o.lora_modules};
-  if (o.base) how.base = low_bits_by_name(*o.base);
+  if (o.base) how.base = nn::weight_form_by_name(*o.base);
   nn::adapt(model, how);
   if (o.adapter) io::load_adapter(*o.adapter, model);
 }

@@ -144,6 +144,7 @@ std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder
       {"adapter_config",
        {file_bytes(small_adapter(folder / "adapter_good") / "adapter_config.json")}},
       {"packed_weights", {file_bytes(small_packed(folder / "packed_good") / "model.safetensors")}},
+      {"pair_weights", {file_bytes(small_pairs(folder / "pairs_good") / "model.safetensors")}},
       {"device_file", {io::describe_device(Rates{})}},
       {"tuning", {tuning_text({"A GPU", {{"products", {"12", {{"2x3", {3, 1_MiB, 0.25}}}}}}})}},
       {"plan", {plan(folder)}},

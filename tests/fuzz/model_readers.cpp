@@ -60,6 +60,14 @@ void read_packed_weights(std::string_view bytes, const Folder& folder) {
   (void)eval(loaded->logits(Tensor::from(std::vector<std::int64_t>{1, 2, 3}, {1, 3})));
 }
 
+// The same for a model without the zeros of its pattern 2:4.
+void read_pair_weights(std::string_view bytes, const Folder& folder) {
+  const Folder model = small_pairs(folder / "pairs");
+  write_file(model, "model.safetensors", bytes);
+  const auto loaded = io::load_gpt2(model, device::cpu, f32);
+  (void)eval(loaded->logits(Tensor::from(std::vector<std::int64_t>{1, 2, 3}, {1, 3})));
+}
+
 // The tensors beside the fuzzed adapter_config.json are those of a small adapter.
 void read_adapter_config(std::string_view bytes, const Folder& folder) {
   auto model = make<models::Llama>(device::cpu, f32, small_llama);

@@ -46,6 +46,17 @@ inline Folder small_packed(const Folder& folder) {
   return folder;
 }
 
+// A folder without the zeros of its pattern 2:4, written when it is first asked for.
+inline Folder small_pairs(const Folder& folder) {
+  if (std::filesystem::exists(folder / "model.safetensors")) return folder;
+  models::Gpt2Config config = small_gpt2;
+  config.width = 4;  // a multiple of 4, and not of the 8 columns of a byte
+  auto model = make<models::Gpt2>(device::cpu, f32, config);
+  nn::pack_layers(model, nn::Pairs{});
+  io::save_packed(model, folder);
+  return folder;
+}
+
 // A folder of an adapter of small_llama, written when it is first asked for.
 inline Folder small_adapter(const Folder& folder) {
   if (std::filesystem::exists(folder / "adapter_model.safetensors")) return folder;

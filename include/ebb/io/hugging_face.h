@@ -74,7 +74,8 @@ LoadedLm load_causal_lm(const std::filesystem::path& folder, Device device, DTyp
 
 // Writes config.json and model.safetensors; the folder is made if it is not there. A model that was
 // read from a folder keeps all the fields of its config.json. Adapters are added to the weights,
-// and weights in few bits are written in the model's dtype: the folder holds a plain model.
+// and weights in few bits are written in the model's dtype: the folder holds a plain model. Weights
+// that are stored without the zeros of their pattern 2:4 are written so if there are no adapters.
 void save(const models::Gpt2& model, const std::filesystem::path& folder);
 void save(const models::Llama& model, const std::filesystem::path& folder);
 void save(const models::BertClassifier& model, const std::filesystem::path& folder);

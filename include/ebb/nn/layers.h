@@ -24,8 +24,8 @@ struct LoraOptions {
   bool operator==(const LoraOptions&) const = default;
 };
 
-// x (..., in) → (..., out). Its weight can be packed into few bits, and it can have an adapter;
-// ebb/nn/adapt.h does both for a whole model.
+// x (..., in) → (..., out). Its weight can be packed, into few bits or without the zeros of its
+// pattern 2:4, and it can have an adapter; ebb/nn/adapt.h does this for a whole model.
 class Linear : public Module<Linear> {
  public:
   Linear(Place place, std::int64_t in, std::int64_t out, Bias bias = Bias::yes);
@@ -45,6 +45,10 @@ class Linear : public Module<Linear> {
   // Stores the weight in few bits; it is frozen from then on.
   void pack_weight(LowBits kind);
   const std::optional<PackedWeight>& packed() const { return packed_; }
+  // Stores two of every four weights along the inputs, and their positions (ebb/pairs.h); others
+  // must be zero. They can be trained. `in` must be a multiple of 4.
+  void pack_pairs();
+  const std::optional<PairWeight>& pairs() const { return pairs_; }
 
   // Parameters "lora_A.weight" (rank, in) and "lora_B.weight" (out, rank), never frozen by the
   // modules above.
@@ -54,16 +58,20 @@ class Linear : public Module<Linear> {
   // The weight plus what the adapter adds to it, in the layer's own layout and dtype.
   Tensor merged_weight() const;
 
-  Variable weight;  // (out, in), or (in, out) by the layout; or its packed bytes
-  Variable bias;    // (out), or empty
+  // (out, in), or (in, out) by the layout; or its packed bytes, or the values (out, in / 2) of
+  // pairs
+  Variable weight;
+  Variable bias;  // (out), or empty
 
  private:
   struct Adapter;
+  void require_packable() const;
 
   std::int64_t in_, out_;
   WeightLayout layout_;
   bool plain_ = false;
   std::optional<PackedWeight> packed_;
+  std::optional<PairWeight> pairs_;
   std::shared_ptr<Adapter> adapter_;
 };
 

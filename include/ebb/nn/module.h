@@ -87,15 +87,22 @@ enum class Role : std::uint8_t {
   table,  // rows are picked by number: an embedding
 };
 
+// How a weight of the pattern 2:4 is stored without its zeros (ebb/pairs.h).
+struct PairWeight {
+  bool transposed = false;  // whether the model's own matrix is the transpose of the stored one
+  Variable positions = {};  // a buffer of the same module; the weight's variable has the values
+};
+
 // A variable of a module, by its path in the model.
 struct NamedVariable {
   std::string path;
   Variable variable;
   Role role = Role::weight;
   std::optional<PackedWeight> packed = {};  // a weight in few bits; never trained
+  std::optional<PairWeight> pairs = {};     // a weight of the pattern 2:4; its values are trained
 
   // Of the weight itself, packed or not.
-  Shape shape() const { return packed ? packed->shape() : variable.shape(); }
+  Shape shape() const;
 };
 
 class ModuleBase {
@@ -123,6 +130,8 @@ class ModuleBase {
   // Frozen parameters get no gradient and no optimizer state. A module follows the nearest setting
   // on its way up: its own, else its parent's, and so on.
   void freeze(bool frozen = true) { frozen_ = frozen; }
+  // Whether it is an element of a List, or below one.
+  bool in_block() const;
   // Keeps a module and its children in evaluation mode, even in a training step.
   void hold_in_evaluation(bool held = true) { held_ = held; }
   bool training() const;
@@ -149,6 +158,10 @@ class ModuleBase {
   // Packs a parameter of this module. Its value, or its initial value, is packed when a program
   // needs it; its own bytes are then no longer held here.
   Variable pack(std::string_view name, const PackedWeight& packed);
+  // The same for a matrix of the pattern 2:4, whose positions become a buffer "positions". A value
+  // with more than two of four weights that are not zero is a ValueError; of an initial value, the
+  // two that are farthest from zero stay.
+  NamedVariable pack(std::string_view name, const PairWeight& pairs);
 
  private:
   std::string path_of(std::string_view name) const;
@@ -156,6 +169,8 @@ class ModuleBase {
   template <class Visit>
   void visit(const Visit& visit) const;
   bool frozen() const;
+  // A parameter that is not packed yet.
+  NamedVariable& to_pack(std::string_view name);
 
   ModuleBase* parent_;
   std::string path_;

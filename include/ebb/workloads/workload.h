@@ -49,7 +49,7 @@ struct Options {
   std::optional<double> lora_alpha, lora_dropout;
   std::vector<std::string> lora_modules;
   std::optional<std::filesystem::path> adapter;  // instead: a folder of PEFT's to go on from
-  std::optional<std::string> base;               // the bits of frozen weights: int8, int4 or nf4
+  std::optional<std::string> base;               // the form of frozen weights: int8, int4, nf4, 2:4
   bool merge = false;                            // when saving: adapters are added to the weights
   Device device;
   DType dtype = f32;

@@ -38,14 +38,21 @@ constexpr const char* probability_text = "a number of at least 0 and below 1";
 
 }  // namespace
 
-std::optional<LowBits> packing_of(const JsonFile& config) {
+nlohmann::json packing_field(const nn::WeightForm& form) {
+  return {{"quant_method", "ebb"},
+          {std::holds_alternative<nn::Pairs>(form) ? "pattern" : "bits", name(form)}};
+}
+
+std::optional<nn::WeightForm> packing_of(const JsonFile& config) {
   const auto found = config.json().find("quantization_config");
   if (found == config.json().end() || found->is_null()) return {};
-  for (const LowBits bits : {LowBits::int8, LowBits::int4, LowBits::nf4})
-    if (*found == nlohmann::json{{"quant_method", "ebb"}, {"bits", name(bits)}}) return bits;
+  for (const nn::WeightForm& form : std::initializer_list<nn::WeightForm>{
+           LowBits::int8, LowBits::int4, LowBits::nf4, nn::Pairs{}})
+    if (*found == packing_field(form)) return form;
   config.fail(fmt::format(
       "\"quantization_config\" must be null or what ebb has written, {{\"quant_method\": \"ebb\", "
-      "\"bits\": \"int8\", \"int4\" or \"nf4\"}}, but is {}",
+      "\"bits\": \"int8\", \"int4\" or \"nf4\"}} or {{\"quant_method\": \"ebb\", \"pattern\": "
+      "\"2:4\"}}, but is {}",
       json_excerpt(*found)));
 }
 

@@ -22,12 +22,15 @@ std::vector<std::pair<std::string, TensorType>> tensors_of(const nn::ModuleBase&
     for (const auto& [copy, original] : form.names.second_names)
       if (original == p.path) tensors.emplace_back(form.names.in_files(copy), type);
   }
+  for (const nn::NamedVariable& b : model.buffers())
+    tensors.emplace_back(form.names.in_files(b.path), b.variable.type());
   return tensors;
 }
 
 std::map<std::string, nn::NamedVariable> by_path(const nn::ModuleBase& model) {
   std::map<std::string, nn::NamedVariable> result;
-  for (const nn::NamedVariable& p : model.parameters()) result.emplace(p.path, p);
+  for (const auto& list : {model.parameters(), model.buffers()})
+    for (const nn::NamedVariable& v : list) result.emplace(v.path, v);
   return result;
 }
 
@@ -40,7 +43,7 @@ const std::filesystem::path& made(const std::filesystem::path& folder) {
 
 FolderWriter::FolderWriter(const nn::ModuleBase& model, const std::filesystem::path& folder)
     : folder_(made(folder)),
-      form_(form_of(model, packed_bits(model))),
+      form_(form_of(model, packed_form(model))),
       parameters_(by_path(model)),
       file_(folder / "model.safetensors", tensors_of(model, form_), {{"format", "pt"}}) {}
 

@@ -5,8 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "ebb/nn/module.h"
-#include "ebb/quantised.h"
+#include "ebb/nn/adapt.h"
 #include "io/hugging_face/weights.h"
 
 namespace ebb::io {
@@ -14,15 +13,15 @@ namespace ebb::io {
 struct FolderForm {
   Names names;
   nlohmann::json config;
-  bool packed = false;  // weights in few bits are written as they are
+  bool packed = false;  // packed weights are written as they are
 };
 
-// Of a model that need not have values. `packed`: the bits that config.json names. A model of a
-// family without a Hugging Face form is a ValueError.
-FolderForm form_of(const nn::ModuleBase& model, std::optional<LowBits> packed = {});
+// Of a model that need not have values. `packed`: the form of weights that config.json names. A
+// model of a family without a Hugging Face form is a ValueError.
+FolderForm form_of(const nn::ModuleBase& model, const std::optional<nn::WeightForm>& packed = {});
 
-// The bits of a model's packed weights; nothing if none is.
-std::optional<LowBits> packed_bits(const nn::ModuleBase& model);
+// The form of a model's packed weights; nothing if none is.
+std::optional<nn::WeightForm> packed_form(const nn::ModuleBase& model);
 
 // Makes the folder if it is not there.
 void make_folder(const std::filesystem::path& folder);

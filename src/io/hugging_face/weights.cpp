@@ -10,6 +10,7 @@
 #include "ebb/ops.h"
 #include "ebb/program.h"
 #include "io/hugging_face/load_packed.h"
+#include "io/hugging_face/load_pairs.h"
 #include "io/json_file.h"
 
 namespace ebb::io {
@@ -211,6 +212,35 @@ bool FolderWeights::is_packed_here(const nn::NamedVariable& p) const {
          found->second.file->at(found->second.stored).type == p.variable.type();
 }
 
+bool FolderWeights::is_whole(const nn::NamedVariable& p) const {
+  const auto found = tensors_.find(p.path);
+  return found != tensors_.end() && !tensors_.contains(positions_path(p.path)) &&
+         found->second.file->at(found->second.stored).type.shape == p.shape();
+}
+
+std::string FolderWeights::in_file(const Tensor& tensor) {
+  return fmt::format("{}: tensor \"{}\"", tensor.file->path().string(), tensor.stored);
+}
+
+void FolderWeights::check_pairs(const nn::NamedVariable& p) const {
+  const auto values = tensors_.find(p.path);
+  if (values == tensors_.end()) missing(p.path);
+  values->second.file->require_loadable(values->second.stored, p.variable.type());
+  const std::string path = positions_path(p.path);
+  const auto positions = tensors_.find(path);
+  if (positions == tensors_.end())
+    throw FileError(
+        fmt::format("{} has two of every four weights, but there is no tensor \"{}\" that says "
+                    "which they are",
+                    in_file(values->second), names_.in_files(path)));
+  const SafetensorsFile& file = *positions->second.file;
+  if (const TensorType& found = file.at(positions->second.stored).type,
+      &expected = p.pairs->positions.type();
+      found != expected)
+    throw FileError(fmt::format("{} must be {}, but is {}", in_file(positions->second),
+                                to_string(expected), to_string(found)));
+}
+
 bool FolderWeights::starts(const std::string& parameter) const {
   return std::any_of(names_.may_start.begin(), names_.may_start.end(), [&](const std::string& m) {
     const std::string first = m + ".";
@@ -231,21 +261,25 @@ void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) c
     if (const auto part = names_.part(p.path); part && !tensors_.contains(p.path)) {
       const auto found = tensors_.find(part->first);
       if (found == tensors_.end()) missing(part->first);
-      TensorType whole{p.shape(), p.packed ? model.dtype() : p.variable.type().dtype};
+      TensorType whole{p.shape(), p.packed ? model.dtype() : p.variable.dtype()};
       whole.shape[0] *= static_cast<std::int64_t>(names_.fused->parts.size());
       found->second.file->require_loadable(found->second.stored, whole);
       wanted.insert(part->first);
       continue;
     }
     wanted.insert(p.path);
-    if (const auto found = tensors_.find(p.path); found != tensors_.end())
+    if (p.pairs && !is_whole(p)) {
+      check_pairs(p);
+      wanted.insert(positions_path(p.path));
+    } else if (const auto found = tensors_.find(p.path); found != tensors_.end()) {
       found->second.file->require_loadable(
           found->second.stored,
-          p.packed ? TensorType{p.shape(), model.dtype()} : p.variable.type());
-    else if (starts(p.path))
+          p.packed || p.pairs ? TensorType{p.shape(), model.dtype()} : p.variable.type());
+    } else if (starts(p.path)) {
       origin.initialised.push_back(p.path);
-    else
+    } else {
       missing(p.path);
+    }
   }
   for (const auto& [name, tensor] : tensors_) {
     if (wanted.contains(name) || names_.buffers.contains(name)) continue;
@@ -272,10 +306,19 @@ void FolderWeights::load(const nn::NamedVariable& p, DType dtype) const {
   const auto found = tensors_.find(p.path);
   if (found == tensors_.end()) return;
   const Tensor& tensor = found->second;
-  if (p.packed)
+  if (p.packed) {
     load_packed(*tensor.file, tensor.stored, p);
-  else
+  } else if (p.pairs && is_whole(p)) {
+    const Variable whole(zeros(p.shape(), p.variable.dtype()));
+    tensor.file->load(tensor.stored, whole);
+    assign_pairs(whole, p, in_file(tensor));
+  } else if (p.pairs) {
+    const Tensor& positions = tensors_.at(positions_path(p.path));
+    load_positions(*positions.file, positions.stored, p);
     tensor.file->load(tensor.stored, p.variable);
+  } else {
+    tensor.file->load(tensor.stored, p.variable);
+  }
 }
 
 DType FolderWeights::stored_dtype(const std::string& parameter) const {
@@ -306,9 +349,12 @@ void FolderWeights::load_part(const std::string& whole, std::size_t part,
   for (std::size_t h = 0; h < heads; ++h)
     std::copy_n(from.begin() + static_cast<std::ptrdiff_t>((h * parts + part) * each), each,
                 to.begin() + static_cast<std::ptrdiff_t>(h * each));
-  if (parameter.packed) {
+  if (parameter.packed || parameter.pairs) {
     Variable plain(zeros(own.shape, own.dtype));
     plain.assign_bytes(to);
+    if (parameter.pairs)
+      return assign_pairs(plain, parameter,
+                          fmt::format("{}, of it \"{}\"", in_file(tensor), parameter.path));
     const ebb::Tensor packed = eval(quantise(plain, parameter.packed->encoding));
     to.resize(static_cast<std::size_t>(packed.type().bytes().count));
     packed.node()->storage()->read(to);

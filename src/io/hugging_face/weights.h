@@ -91,6 +91,11 @@ class FolderWeights {
   bool starts(const std::string& parameter) const;
   // Whether a packed weight's bytes are in the folder as they are.
   bool is_packed_here(const nn::NamedVariable& parameter) const;
+  // Whether a weight that is to be stored as pairs is in the folder as a whole matrix.
+  bool is_whole(const nn::NamedVariable& parameter) const;
+  // A weight's values and positions must be there, with their types.
+  void check_pairs(const nn::NamedVariable& parameter) const;
+  static std::string in_file(const Tensor& tensor);  // for messages
   void load_part(const std::string& whole, std::size_t part, const nn::NamedVariable& parameter,
                  DType dtype) const;
   [[noreturn]] void missing(const std::string& name) const;

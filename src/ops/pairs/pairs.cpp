@@ -198,6 +198,7 @@ const Op& pair_linear_op() {
       .reference = reference_linear,
       .cpu = bind_pair_linear_cpu,
       .cost = cost_linear,
+      .narrowing = Narrowing::sought,
   });
   return op;
 }
