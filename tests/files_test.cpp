@@ -294,7 +294,7 @@ TEST(Files, SeedsAreUnsigned) {
   EXPECT_EQ(run(train + "--steps 1 --checkpoint " + (folder / "all").string()).code, 0);
   const Outcome resumed = run(train + "--steps 2 --resume " + (folder / "all").string());
   EXPECT_EQ(resumed.code, 0) << resumed.output;
-  expect_usage_error("plan --workload mlp --seed 18446744073709551616", "18446744073709551615");
+  expect_usage_error("plan --workload mlp --seed 18446744073709551616", "from 0 to 2^64 - 1");
   expect_usage_error("plan --workload mlp --seed -1", "--seed");
 }
 

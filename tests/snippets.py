@@ -29,7 +29,7 @@ CONTEXTS = {
     "docs/techniques/offload.md": ["int"],
     "docs/techniques/pruning.md": [
         "models::ResNet& model, const LossFunction& loss, const TensorType& images, const TensorType& labels, "
-        "const std::vector<Batch>& batches", ""
+        "const std::vector<Batch>& batches", "", "io::ModelFolder& other"
     ],
     "docs/tokenizers.md": ["int"],
 }

@@ -50,13 +50,19 @@ void try_file(const fs::path& file) {
 
 }  // namespace
 
-TriedFolder::TriedFolder(fs::path folder)
-    : folder_(std::move(folder)), was_there_(fs::exists(folder_)) {
+TriedFolder::TriedFolder(fs::path folder) : folder_(std::move(folder)) {
+  for (fs::path missing = folder_; !missing.empty() && !fs::exists(missing);
+       missing = missing.parent_path())
+    new_.push_back(missing);
   try_folder(folder_);
+  remove_new();
 }
-TriedFolder::~TriedFolder() {
+
+TriedFolder::~TriedFolder() { remove_new(); }
+
+void TriedFolder::remove_new() const {
   std::error_code ignored;
-  if (!was_there_) fs::remove(folder_, ignored);  // unless something was written to it
+  for (const fs::path& folder : new_) fs::remove(folder, ignored);  // unless something is in it
 }
 
 std::optional<std::string> PersistentLog::begin(std::int64_t step, std::string_view run) {

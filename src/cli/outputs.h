@@ -23,8 +23,8 @@ namespace ebb::cli {
 // Makes the folder and writes a file into it: nothing else shows whether it can be written to.
 void try_folder(const std::filesystem::path& folder);
 
-// A folder for results, tried before the work that leads to them. If it was not there and nothing
-// came of the work, it is gone with this object.
+// A folder for results, tried before the work that leads to them. If it was not there, it is not
+// there during the work either, nor afterwards if nothing was written to it.
 class TriedFolder {
  public:
   explicit TriedFolder(std::filesystem::path folder);
@@ -33,8 +33,10 @@ class TriedFolder {
   TriedFolder& operator=(const TriedFolder&) = delete;
 
  private:
+  void remove_new() const;
+
   const std::filesystem::path folder_;
-  const bool was_there_;
+  std::vector<std::filesystem::path> new_;  // and its parents that were not there, innermost first
 };
 
 // A log that is opened again after it failed: at the next step, then after 2 more, 4 more, ...
