@@ -6,6 +6,7 @@
 #include "core/cuda/rank_link.h"
 #include "ebb/error.h"
 #include "runtime/lanes.h"
+#include "runtime/resident.h"
 #include "runtime/runner.h"
 
 namespace ebb {
@@ -27,13 +28,16 @@ class CudaRunner final : public Runner {
   void forget() override {
     recording_.reset();
     timed_recording_.reset();
+    launches_.reset();
     warm_ = false;
   }
 
   void start(const BoundStep& step, const RandomState& random) override {
     if (!lanes_) lanes_.emplace(step.plan);
+    if (!launches_) launches_ = joined_launches(step);
     with_ranks(step, [&] {
-      run(step, random, recording_, [&] { lanes_->start(step.plan, step.kernels, step.args); });
+      run(step, random, recording_,
+          [&] { lanes_->start(step.plan, step.kernels, step.args, *launches_); });
     });
   }
 
@@ -66,6 +70,15 @@ class CudaRunner final : public Runner {
   }
 
  private:
+  // Instructions of other lanes, and those that wait for them, are launched by themselves.
+  static std::vector<Launched> joined_launches(const BoundStep& step) {
+    std::vector<bool> alone;
+    for (const Instruction& instruction : step.plan.instructions)
+      alone.push_back(lane_of(step.plan, instruction) != cuda::Lane::main ||
+                      !instruction.waits.empty());
+    return launches_of(step.plan, step.kernels, step.args, alone);
+  }
+
   // Does work that other ranks take part in. If one is lost, the work ends early, with an error or
   // without; the error that names that rank and the collective is the one to be told.
   template <class Work>
@@ -101,6 +114,7 @@ class CudaRunner final : public Runner {
   std::shared_ptr<cuda::RankLink> link_;  // before the recordings, which must be gone when it ends
   bool warm_ = false;  // whether a run with the current addresses has taken place
   std::optional<Lanes> lanes_;
+  std::optional<std::vector<Launched>> launches_;  // with the current addresses
   std::unique_ptr<cuda::Recording> recording_, timed_recording_;
   std::optional<cuda::Clock> clock_;
 };

@@ -36,7 +36,7 @@ Lanes::Lanes(const Plan& plan) : mark_of_(plan.instructions.size(), -1) {
 }
 
 void Lanes::start(const Plan& plan, std::span<const Kernel> kernels,
-                  std::span<const KernelArgs> args) const {
+                  std::span<const KernelArgs> args, std::span<const Launched> launches) const {
   const auto await = [&](InstructionId instruction, cuda::Lane lane) {
     marks_->await(static_cast<std::size_t>(mark_of_[instruction.index()]), lane);
   };
@@ -45,15 +45,20 @@ void Lanes::start(const Plan& plan, std::span<const Kernel> kernels,
   std::array<bool, cuda::lane_count> begun{};
   begun[static_cast<std::size_t>(cuda::Lane::main)] = true;
   if (marks_) marks_->set(0, cuda::Lane::main);
-  for (const InstructionId i : plan.instructions.ids()) {
+  for (const Launched& launched : launches) {
+    const InstructionId i = launched.instructions.front();
     const Instruction& instruction = plan.instructions[i];
     const cuda::Lane lane = lane_of(plan, instruction);
     if (!std::exchange(begun[static_cast<std::size_t>(lane)], true) && instruction.waits.empty())
       marks_->await(0, lane);
     for (const InstructionId other : instruction.waits) await(other, lane);
-    kernels[i.index()].run(args[i.index()]);
-    if (const int mark = mark_of_[i.index()]; mark >= 0)
-      marks_->set(static_cast<std::size_t>(mark), lane);
+    if (launched.launch)
+      launched.launch(launched.tasks, launched.dtype, args[i.index()]);
+    else
+      kernels[i.index()].run(args[i.index()]);
+    for (const InstructionId done : launched.instructions)
+      if (const int mark = mark_of_[done.index()]; mark >= 0)
+        marks_->set(static_cast<std::size_t>(mark), lane);
   }
   for (const InstructionId last : last_) await(last, cuda::Lane::main);
 }

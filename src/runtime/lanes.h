@@ -7,6 +7,7 @@
 
 #include "core/cuda/cuda.h"
 #include "ebb/plan.h"
+#include "runtime/resident.h"
 
 namespace ebb {
 
@@ -16,9 +17,10 @@ class Lanes {
  public:
   explicit Lanes(const Plan& plan);
 
-  // Launches all kernels. At the end the main stream waits for the others.
-  void start(const Plan& plan, std::span<const Kernel> kernels,
-             std::span<const KernelArgs> args) const;
+  // Launches all kernels, and chains of them as they were joined. At the end the main stream waits
+  // for the others.
+  void start(const Plan& plan, std::span<const Kernel> kernels, std::span<const KernelArgs> args,
+             std::span<const Launched> launches) const;
 
  private:
   std::vector<int> mark_of_;  // by instruction: its event's number if another waits for it, or -1

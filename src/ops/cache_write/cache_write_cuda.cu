@@ -3,6 +3,7 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
 #include "ops/dispatch.h"
+#include "ops/resident/steps.h"
 
 namespace ebb {
 namespace {
@@ -43,7 +44,7 @@ Kernel bind_cache_write_cuda(const KernelRequest& request, const NoAttributes&) 
   return dispatch_size(request.out().dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     const CacheWriteProblem p(request);
-    return Kernel{[p](const KernelArgs& args) {
+    const auto run = [p](const KernelArgs& args) {
       for (int i = 0; i < 2; ++i) {
         const std::int64_t size = i == 0 ? p.k.size : p.v.size;
         const std::size_t bytes =
@@ -59,7 +60,32 @@ Kernel bind_cache_write_cuda(const KernelRequest& request, const NoAttributes&) 
              args.in<std::int32_t>(CacheWrite::positions), args.in<std::int32_t>(CacheWrite::rows),
              args.out<T>(CacheWrite::new_keys), args.out<T>(CacheWrite::new_values),
              FaultSlot(args));
-    }};
+    };
+    if (sizeof(T) != 2 || p.tokens != 1 || p.batches > resident::most_rows) return Kernel{run};
+    resident::Step step = resident::step(request, run);
+    step.task = [p](const KernelArgs& args) -> std::optional<resident::Task> {
+      if (args.in<T>(CacheWrite::keys) != args.out<T>(CacheWrite::new_keys) ||
+          args.in<T>(CacheWrite::values) != args.out<T>(CacheWrite::new_values))
+        return {};  // the caches would have to be copied first
+      return resident::CacheWriting{.k = args.in<T>(CacheWrite::k),
+                                    .v = args.in<T>(CacheWrite::v),
+                                    .positions = args.in<std::int32_t>(CacheWrite::positions),
+                                    .rows = args.in<std::int32_t>(CacheWrite::rows),
+                                    .keys = args.out<T>(CacheWrite::new_keys),
+                                    .values = args.out<T>(CacheWrite::new_values),
+                                    .k_batch = p.k.batch_stride,
+                                    .k_head = p.k.head_stride,
+                                    .v_batch = p.v.batch_stride,
+                                    .v_head = p.v.head_stride,
+                                    .batches = static_cast<std::int32_t>(p.batches),
+                                    .heads = static_cast<std::int32_t>(p.heads),
+                                    .size = static_cast<std::int32_t>(p.k.size),
+                                    .value_size = static_cast<std::int32_t>(p.v.size),
+                                    .cache_rows = static_cast<std::int32_t>(p.cache_rows),
+                                    .cache_tokens = static_cast<std::int32_t>(p.cache_tokens),
+                                    .instruction = args.instruction + 1};
+    };
+    return Kernel{step};
   });
 }
 

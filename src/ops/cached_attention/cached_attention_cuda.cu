@@ -5,49 +5,32 @@
 // Within a block a few neighbouring lanes read one key, 16 bytes each where the layout allows it,
 // and hold their part of the running result; each such team takes every n-th key of the piece.
 #include "ops/cached_attention/cached_attention.h"
+#include "ops/cached_attention/pieces.cuh"
 #include "ops/cuda/element.cuh"
-#include "ops/cuda/group.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
+#include "ops/resident/steps.h"
 
 namespace ebb {
 namespace {
 
 using namespace cuda;
 
-constexpr int piece_keys = 128, threads_per_block = 128, most_queries = 4;
-
 struct Shapes {
   CachedAttentionProblem p;
-  std::int64_t pieces, teams, lanes;  // of the cache; of a block; of a team
-  std::int64_t record;                // elements of a piece's result: maximum, sum, values
+  std::int64_t pieces;  // of the cache
+  int lanes;            // that read one key
+  std::int64_t record;  // elements of a piece's result: maximum, sum, values
 };
 
-// Elements of a row of n that lane `lane` of `lanes` holds: chunk c begins at (c · lanes + lane) ·
-// vec.
-template <class S, int vec>
-__device__ void read_row(const S* from, std::int64_t at, std::int64_t size, Compute<S> (&to)[vec]) {
-  if (at >= size) {
-#pragma unroll
-    for (int i = 0; i < vec; ++i) to[i] = Compute<S>(0);
-    return;
-  }
-  if constexpr (vec == 1)
-    to[0] = widen(from[at]);
-  else
-    load_pack<S>(from + at, to);
-}
-
-// Σ over the lanes of a team; every lane gets it. `lanes` is a power of two up to 32.
-template <class C>
-__device__ C team_sum(C value, int lanes) {
-  for (int distance = lanes / 2; distance > 0; distance /= 2)
-    value += __shfl_xor_sync(0xffffffffu, value, distance);
-  return value;
-}
+// The threads of a block.
+struct BlockTeam {
+  int thread;
+  __device__ void sync() const { __syncthreads(); }
+};
 
 template <class S, int vec, int chunks, int queries>
-__global__ void __launch_bounds__(threads_per_block)
+__global__ void __launch_bounds__(piece_threads)
     pieces_kernel(Shapes s, const S* q, const S* keys, const S* values,
                   const std::int32_t* positions, const std::int32_t* rows, Compute<S>* partial,
                   FaultSlot fault) {
@@ -66,95 +49,17 @@ __global__ void __launch_bounds__(threads_per_block)
                      end = begin + piece_keys < seen.end ? begin + piece_keys : seen.end;
   if (begin >= end || end <= seen.begin) return;  // the second kernel reads no such piece
 
-  const int lanes = static_cast<int>(s.lanes), teams = static_cast<int>(s.teams);
-  const int team = static_cast<int>(threadIdx.x) / lanes,
-            lane = static_cast<int>(threadIdx.x) % lanes;
-
-  C query[queries][chunks][vec], result[queries][chunks][vec];
-  C top[queries], sum[queries];
-#pragma unroll
-  for (int i = 0; i < queries; ++i) {
-    top[i] = -infinity<C>(), sum[i] = C(0);
-    const std::int64_t h = kv_head * group + (first + i < group ? first + i : 0);
-    const S* from = q + b * p.batch_stride + h * p.head_stride + t * p.token_stride;
-#pragma unroll
-    for (int c = 0; c < chunks; ++c) {
-      // Strides of q need not be multiples of 16 bytes: element by element.
-#pragma unroll
-      for (int e = 0; e < vec; ++e) {
-        const std::int64_t at = (static_cast<std::int64_t>(c) * lanes + lane) * vec + e;
-        query[i][c][e] = at < p.size ? widen(from[at]) * static_cast<C>(p.scale) : C(0);
-        result[i][c][e] = C(0);
-      }
-    }
-  }
-
-  const std::int64_t line = (row * p.kv_heads + kv_head) * p.cache_tokens;
-  // All lanes of a warp take part in every exchange, so teams run as often as each other.
-  for (std::int64_t base = begin; base < end; base += teams) {
-    const std::int64_t j = base + team;
-    const bool visible = j < end && j >= seen.begin;
-    const std::int64_t safe = j < end ? j : begin;  // a row that can be read
-    C key[chunks][vec], value[chunks][vec];
-#pragma unroll
-    for (int c = 0; c < chunks; ++c) {
-      const std::int64_t at = (static_cast<std::int64_t>(c) * lanes + lane) * vec;
-      read_row<S, vec>(keys + (line + safe) * p.size, at, p.size, key[c]);
-      read_row<S, vec>(values + (line + safe) * p.value_size, at, p.value_size, value[c]);
-    }
-#pragma unroll
-    for (int i = 0; i < queries; ++i) {
-      C score = C(0);
-#pragma unroll
-      for (int c = 0; c < chunks; ++c)
-#pragma unroll
-        for (int e = 0; e < vec; ++e) score += query[i][c][e] * key[c][e];
-      score = team_sum(score, lanes);
-      if (!visible) continue;
-      const C next = score > top[i] ? score : top[i];
-      const C base_score = next == -infinity<C>() ? C(0) : next;
-      const C shrink = exponential(top[i] - base_score), weight = exponential(score - base_score);
-      top[i] = next;
-      sum[i] = sum[i] * shrink + weight;
-#pragma unroll
-      for (int c = 0; c < chunks; ++c)
-#pragma unroll
-        for (int e = 0; e < vec; ++e)
-          result[i][c][e] = result[i][c][e] * shrink + weight * value[c][e];
-    }
-  }
-
-  // Teams are joined in their order, one query after another, through shared memory.
+  const std::int64_t head = kv_head * group + first,
+                     line = (row * p.kv_heads + kv_head) * p.cache_tokens;
   extern __shared__ __align__(16) unsigned char memory[];
-  C* shared = reinterpret_cast<C*>(memory);  // (teams, 2 + value_size)
-  const std::int64_t width = 2 + p.value_size;
-#pragma unroll
-  for (int i = 0; i < queries; ++i) {
-    if (first + i >= group) break;
-    __syncthreads();
-    C* mine = shared + team * width;
-    if (lane == 0) mine[0] = top[i], mine[1] = sum[i];
-#pragma unroll
-    for (int c = 0; c < chunks; ++c)
-#pragma unroll
-      for (int e = 0; e < vec; ++e) {
-        const std::int64_t at = (static_cast<std::int64_t>(c) * lanes + lane) * vec + e;
-        if (at < p.value_size) mine[2 + at] = result[i][c][e];
-      }
-    __syncthreads();
-    C highest = -infinity<C>();
-    for (int k = 0; k < teams; ++k) highest = Larger{}(highest, shared[k * width]);
-    const C base_score = highest == -infinity<C>() ? C(0) : highest;
-    C* to =
-        partial + ((token * p.heads + kv_head * group + first + i) * s.pieces + piece) * s.record;
-    for (std::int64_t d = threadIdx.x; d < p.value_size + 1; d += threads_per_block) {
-      C joined = C(0);
-      for (int k = 0; k < teams; ++k)
-        joined += exponential(shared[k * width] - base_score) * shared[k * width + 1 + d];
-      to[1 + d] = joined;
-    }
-    if (threadIdx.x == 0) to[0] = highest;
-  }
+  attend_piece<S, vec, chunks, queries>(
+      Piece<S>{q + b * p.batch_stride + head * p.head_stride + t * p.token_stride, p.head_stride,
+               static_cast<int>(group - first < queries ? group - first : queries),
+               keys + line * p.size, values + line * p.value_size, p.size, p.value_size,
+               static_cast<C>(p.scale), begin, end, seen.begin, s.lanes,
+               partial + ((token * p.heads + head) * s.pieces + piece) * s.record,
+               s.pieces * s.record},
+      BlockTeam{static_cast<int>(threadIdx.x)}, reinterpret_cast<C*>(memory));
 }
 
 // One block per token and query head.
@@ -173,59 +78,78 @@ __global__ void join_kernel(Shapes s, const std::int32_t* positions, const std::
   const VisibleKeys seen = visible_keys(position, p.window);
   const std::int64_t first = seen.begin / piece_keys,
                      end = (seen.end + piece_keys - 1) / piece_keys;
-  const C* from = partial + head * s.pieces * s.record;
-  C highest = -infinity<C>();
-  for (std::int64_t i = first; i < end; ++i) highest = Larger{}(highest, from[i * s.record]);
-  const C base_score = highest == -infinity<C>() ? C(0) : highest;
-  C total = C(0);
-  for (std::int64_t i = first; i < end; ++i)
-    total += exponential(from[i * s.record] - base_score) * from[i * s.record + 1];
-  const C inverse = total == C(0) ? C(0) : C(1) / total;
-  for (std::int64_t d = threadIdx.x; d < p.value_size; d += blockDim.x) {
-    C joined = C(0);
-    for (std::int64_t i = first; i < end; ++i)
-      joined += exponential(from[i * s.record] - base_score) * from[i * s.record + 2 + d];
-    to[d] = narrow<S>(joined * inverse);
-  }
+  join_pieces<S>(partial + head * s.pieces * s.record, s.record, first, end, p.value_size, to,
+                 static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
+}
+
+// The call as a step of a resident kernel.
+resident::Attention attention(const CachedAttentionProblem& p, const KernelArgs& args) {
+  using Op = CachedAttention;
+  return {.q = args.inputs[Op::q],
+          .keys = args.inputs[Op::keys],
+          .values = args.inputs[Op::values],
+          .positions = args.in<std::int32_t>(Op::positions),
+          .rows = args.in<std::int32_t>(Op::rows),
+          .partial = args.workspace,
+          .out = args.outputs[0],
+          .batch_stride = p.batch_stride,
+          .head_stride = p.head_stride,
+          .scale = p.scale,
+          .batches = static_cast<std::int32_t>(p.batches),
+          .heads = static_cast<std::int32_t>(p.heads),
+          .kv_heads = static_cast<std::int32_t>(p.kv_heads),
+          .size = static_cast<std::int32_t>(p.size),
+          .value_size = static_cast<std::int32_t>(p.value_size),
+          .cache_rows = static_cast<std::int32_t>(p.cache_rows),
+          .cache_tokens = static_cast<std::int32_t>(p.cache_tokens),
+          .window = static_cast<std::int32_t>(p.window),
+          .instruction = args.instruction + 1};
 }
 
 template <class S, int vec, int chunks, int queries>
-Kernel bind(Shapes s) {
+Kernel bind(const KernelRequest& request, Shapes s) {
   using C = Compute<S>;
   const std::int64_t width = std::max(s.p.size, s.p.value_size);
-  s.lanes = 1;
-  while (s.lanes < 32 && s.lanes * vec * chunks < width) s.lanes *= 2;
-  s.teams = threads_per_block / s.lanes;
+  s.lanes = lanes_of_key(width, vec, chunks);
   const Bytes workspace{s.p.batches * s.p.tokens * s.p.heads * s.pieces * s.record *
                         static_cast<std::int64_t>(sizeof(C))};
-  return {
-      [s](const KernelArgs& args) {
-        const CachedAttentionProblem& p = s.p;
-        if (p.batches * p.tokens * p.heads * p.value_size == 0) return;
-        const std::int64_t parts = ceil_div(p.group, queries);
-        const dim3 grid(static_cast<unsigned>(p.batches * p.tokens),
-                        static_cast<unsigned>(p.kv_heads * parts), static_cast<unsigned>(s.pieces));
-        const std::size_t shared =
-            static_cast<std::size_t>(s.teams * (2 + p.value_size)) * sizeof(C);
-        launch({args, "cached_attention", grid, dim3(threads_per_block), shared},
-               pieces_kernel<S, vec, chunks, queries>, s, args.in<S>(CachedAttention::q),
-               args.in<S>(CachedAttention::keys), args.in<S>(CachedAttention::values),
-               args.in<std::int32_t>(CachedAttention::positions),
-               args.in<std::int32_t>(CachedAttention::rows), args.scratch<C>(), FaultSlot(args));
-        launch({args, "cached_attention",
-                dim3(static_cast<unsigned>(p.batches * p.tokens * p.heads)), dim3(64)},
-               join_kernel<S>, s, args.in<std::int32_t>(CachedAttention::positions),
-               args.in<std::int32_t>(CachedAttention::rows), args.scratch<C>(), args.out<S>());
-      },
-      workspace};
+  const auto run = [s](const KernelArgs& args) {
+    const CachedAttentionProblem& p = s.p;
+    if (p.batches * p.tokens * p.heads * p.value_size == 0) return;
+    const std::int64_t parts = ceil_div(p.group, queries);
+    const dim3 grid(static_cast<unsigned>(p.batches * p.tokens),
+                    static_cast<unsigned>(p.kv_heads * parts), static_cast<unsigned>(s.pieces));
+    const std::size_t shared =
+        static_cast<std::size_t>(piece_shared(s.lanes, p.value_size)) * sizeof(C);
+    launch({args, "cached_attention", grid, dim3(piece_threads), shared},
+           pieces_kernel<S, vec, chunks, queries>, s, args.in<S>(CachedAttention::q),
+           args.in<S>(CachedAttention::keys), args.in<S>(CachedAttention::values),
+           args.in<std::int32_t>(CachedAttention::positions),
+           args.in<std::int32_t>(CachedAttention::rows), args.scratch<C>(), FaultSlot(args));
+    launch({args, "cached_attention", dim3(static_cast<unsigned>(p.batches * p.tokens * p.heads)),
+            dim3(64)},
+           join_kernel<S>, s, args.in<std::int32_t>(CachedAttention::positions),
+           args.in<std::int32_t>(CachedAttention::rows), args.scratch<C>(), args.out<S>());
+  };
+  if constexpr (sizeof(S) == 2 && vec == pack<S> && chunks == 1) {
+    if (s.p.tokens == 1 && s.p.batches <= resident::most_rows && s.p.value_size > 0 &&
+        s.p.batches * s.p.heads <= resident::most_heads) {
+      resident::Step step = resident::step(request, run);
+      step.task = [s](const KernelArgs& args) -> std::optional<resident::Task> {
+        return attention(s.p, args);
+      };
+      return {step, workspace};
+    }
+  }
+  return {run, workspace};
 }
 
 template <class S, int vec, int queries>
 Kernel bind_chunks(const KernelRequest& request, const Shapes& s) {
   const std::int64_t width = std::max(s.p.size, s.p.value_size);
-  if (width <= 32 * vec) return bind<S, vec, 1, queries>(s);
-  if (width <= 64 * vec) return bind<S, vec, 2, queries>(s);
-  if (width <= 256 * vec) return bind<S, vec, 8, queries>(s);
+  if (width <= 32 * vec) return bind<S, vec, 1, queries>(request, s);
+  if (width <= 64 * vec) return bind<S, vec, 2, queries>(request, s);
+  if (width <= 256 * vec) return bind<S, vec, 8, queries>(request, s);
   request.no_kernel(request.out().dtype());
 }
 
@@ -247,7 +171,7 @@ Kernel bind_type(const KernelRequest& request, const Shapes& s) {
 Kernel bind_cached_attention_cuda(const KernelRequest& request,
                                   const CachedAttentionAttributes& a) {
   const CachedAttentionProblem p(request, a);
-  const Shapes s{p, ceil_div(p.cache_tokens, piece_keys), 0, 0, 2 + p.value_size};
+  const Shapes s{p, ceil_div(p.cache_tokens, piece_keys), 0, 2 + p.value_size};
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     return bind_type<typename decltype(tag)::type>(request, s);
   });

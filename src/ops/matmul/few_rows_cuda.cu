@@ -2,6 +2,7 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/matmul/few_rows.h"
 #include "ops/matmul/few_rows_cuda.h"
+#include "ops/resident/steps.h"
 
 namespace ebb::cuda {
 namespace {
@@ -124,8 +125,8 @@ __global__ void __launch_bounds__(column_threads)
 }
 
 template <class S, int M>
-Kernel bind(const MatmulProblem& p, int bias, int other) {
-  return {[p, bias, other](const KernelArgs& args) {
+std::function<void(const KernelArgs&)> kernel(const MatmulProblem& p, int bias, int other) {
+  return [p, bias, other](const KernelArgs& args) {
     const Target<S> target{bias < 0 ? nullptr : args.in<S>(bias),
                            other < 0 ? nullptr : args.in<S>(other), args.out<S>(),
                            static_cast<int>(p.a.rows), p.b.columns};
@@ -140,7 +141,36 @@ Kernel bind(const MatmulProblem& p, int bias, int other) {
               dim3(column_threads)},
              by_columns<S, M>, args.in<S>(0), p.a.row_stride, args.in<S>(1), p.b.row_stride,
              p.a.columns, target);
-  }};
+  };
+}
+
+// The same product as a step of a resident kernel.
+resident::Product product(const MatmulProblem& p, int bias, int other, const KernelArgs& args) {
+  const auto input = [&](int i) {
+    return i < 0 ? nullptr : args.inputs[static_cast<std::size_t>(i)];
+  };
+  return {.rows = {.x = input(0), .stride = static_cast<std::int32_t>(p.a.row_stride)},
+          .matrix = input(1),
+          .bias = input(bias),
+          .other = input(other),
+          .out = args.outputs[0],
+          .stride = p.b.transposed() ? p.b.column_stride : p.b.row_stride,
+          .inner = static_cast<std::int32_t>(p.a.columns),
+          .columns = static_cast<std::int32_t>(p.b.columns),
+          .lines = p.b.transposed()};
+}
+
+template <class S, int M>
+Kernel bind(const KernelRequest& request, const MatmulProblem& p, int bias, int other) {
+  auto run = kernel<S, M>(p, bias, other);
+  if constexpr (sizeof(S) != 2) return {std::move(run)};
+  resident::Step step = resident::step(request, std::move(run));
+  if (resident::takes_product(p.a.rows, p.a.columns))
+    step.task = [p, bias, other](const KernelArgs& args) -> std::optional<resident::Task> {
+      if (!resident::device_takes_products()) return {};
+      return product(p, bias, other, args);
+    };
+  return {step};
 }
 
 template <class S>
@@ -155,10 +185,10 @@ std::optional<Kernel> bind_rows(const KernelRequest& request, const MatmulProble
              : packed(p.b.columns) && packed(p.b.row_stride));
   if (!aligned) return {};
   // Rows that are missing from a kernel's number of rows repeat the first and are not stored.
-  if (p.a.rows == 1) return bind<S, 1>(p, bias, other);
-  if (p.a.rows == 2) return bind<S, 2>(p, bias, other);
-  if (p.a.rows <= 4) return bind<S, 4>(p, bias, other);
-  return bind<S, 8>(p, bias, other);
+  if (p.a.rows == 1) return bind<S, 1>(request, p, bias, other);
+  if (p.a.rows == 2) return bind<S, 2>(request, p, bias, other);
+  if (p.a.rows <= 4) return bind<S, 4>(request, p, bias, other);
+  return bind<S, 8>(request, p, bias, other);
 }
 
 }  // namespace

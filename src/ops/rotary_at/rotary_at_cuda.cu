@@ -2,6 +2,7 @@
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
+#include "ops/resident/steps.h"
 #include "ops/rotary_at/rotary_at.h"
 
 namespace ebb {
@@ -53,10 +54,24 @@ Kernel bind_rotary_at_cuda(const KernelRequest& request, const RotaryAtAttribute
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Problem p(request.in(0), a);
-    return Kernel{[p](const KernelArgs& args) {
+    const auto run = [p](const KernelArgs& args) {
       launch({args, "rotary_at", item_grid(p.batches * p.tokens * p.pairs), dim3(item_threads)},
              turn<T>, p, args.in<T>(0), args.in<std::int32_t>(1), args.out<T>());
-    }};
+    };
+    if (sizeof(T) != 2 || p.tokens != 1 || p.batches > resident::most_rows) return Kernel{run};
+    resident::Step step = resident::step(request, run);
+    step.task = [p](const KernelArgs& args) -> std::optional<resident::Task> {
+      return resident::Rotary{.x = args.in<T>(0),
+                              .positions = args.in<std::int32_t>(1),
+                              .out = args.out<T>(),
+                              .base = p.base,
+                              .batch_stride = p.batch_stride,
+                              .head_stride = p.head_stride,
+                              .batches = static_cast<std::int32_t>(p.batches),
+                              .heads = static_cast<std::int32_t>(p.heads),
+                              .pairs = static_cast<std::int32_t>(p.pairs)};
+    };
+    return Kernel{step};
   });
 }
 

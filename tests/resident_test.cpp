@@ -1,0 +1,129 @@
+// Steps of generation whose instructions one resident kernel runs, against the same instructions
+// launched one by one: the bits of everything they write.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ebb/ebb.h"
+#include "ebb/models/gpt2.h"
+#include "ebb/models/llama.h"
+#include "ebb/nn/decode_scope.h"
+#include "ebb/storage.h"
+#include "generate/graphs.h"
+#include "support/other_device.h"
+
+namespace ebb::test {
+namespace {
+
+using generate::GenerationState;
+
+template <class T>
+void write(const Variable& to, const std::vector<T>& values) {
+  to.node()->storage()->write(std::as_bytes(std::span(values)));
+}
+
+std::vector<std::byte> bytes_of(const Tensor& variable) {
+  const auto& storage = variable.node()->storage();
+  std::vector<std::byte> bytes(static_cast<std::size_t>(storage->size().count));
+  storage->read(bytes);
+  return bytes;
+}
+
+// What the step has written after some tokens, beginning with sequences of unequal length.
+template <class Model>
+std::vector<std::vector<std::byte>> written(Model& model, std::int64_t sequences,
+                                            std::int64_t context, bool one_by_one) {
+  nn::KeyValueCache cache(sequences, context);
+  const GenerationState state(sequences, device::cuda(0));
+  const Graph graph = generate::decode_step(model, cache, state, {});
+  Program program(graph);
+  std::vector<std::int32_t> ids, positions;
+  for (std::int64_t s = 0; s < sequences; ++s) {
+    ids.push_back(static_cast<std::int32_t>(7 * s + 3));
+    // One row without a sequence; others that end up on both sides of a piece's end.
+    positions.push_back(s == 1 ? -1 : static_cast<std::int32_t>((s * 61 + 125) % (context - 8)));
+  }
+  write(state.ids, ids), write(state.positions, positions);
+  for (int token = 0; token < 6; ++token) {
+    if (one_by_one)
+      program.timed_run();
+    else
+      program.run();
+  }
+  std::vector<std::vector<std::byte>> all;
+  for (const auto& [variable, value] : graph.updates) all.push_back(bytes_of(variable));
+  return all;
+}
+
+template <class Model>
+void spread(Model& model) {
+  std::uint64_t seed = 1;
+  for (const nn::NamedVariable& p : model.parameters())
+    Variable(p.variable)
+        .assign(eval(random_normal(p.variable.shape(), p.variable.rank() < 2 ? 0.5 : 0.0, 0.2,
+                                   p.variable.dtype(), device::cuda(0)),
+                     seed++));
+}
+
+template <class Model, class Config>
+void expect_same_bits(const Config& config, std::int64_t context) {
+  for (const DType dtype : {bf16, f16}) {
+    auto model = make<Model>(device::cuda(0), dtype, config);
+    spread(model);
+    for (const std::int64_t sequences : {1, 3}) {
+      const auto joined = written(model, sequences, context, false),
+                 separate = written(model, sequences, context, true);
+      ASSERT_EQ(joined.size(), separate.size());
+      for (std::size_t i = 0; i < joined.size(); ++i)
+        EXPECT_EQ(joined[i], separate[i])
+            << "update " << i << " with " << sequences << " sequences in " << name(dtype);
+    }
+  }
+}
+
+TEST(Resident, Gpt2) {
+  if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
+  // A width whose rows are no whole parts of the stream; one that a norm's whole block walks.
+  for (const auto& [width, heads] : {std::pair{264, 3}, {1600, 25}, {2304, 9}})
+    expect_same_bits<models::Gpt2>(
+        models::Gpt2Config{
+            .vocabulary = 1003, .context = 300, .layers = 2, .heads = heads, .width = width},
+        300);
+}
+
+TEST(Resident, LlamaWithGroupedHeads) {
+  if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
+  models::LlamaConfig config{.vocabulary = 1000,
+                             .width = 512,
+                             .hidden = 1408,
+                             .layers = 2,
+                             .heads = 12,
+                             .key_value_heads = 2,
+                             .context = 300,
+                             .head_size = 128};
+  expect_same_bits<models::Llama>(config, 300);
+  config.head_norms = true;  // Qwen3
+  config.window = 100;       // Mistral
+  expect_same_bits<models::Llama>(config, 300);
+}
+
+TEST(Resident, LlamaWithLayerNormsInParallel) {
+  if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
+  expect_same_bits<models::Llama>(models::LlamaConfig{.vocabulary = 1000,
+                                                      .width = 256,
+                                                      .hidden = 1024,
+                                                      .layers = 2,
+                                                      .heads = 4,
+                                                      .key_value_heads = 4,
+                                                      .context = 200,
+                                                      .attention_bias = true,
+                                                      .mlp_bias = true,
+                                                      .rotary_size = 16,
+                                                      .layer_norms = true,
+                                                      .parallel = true,
+                                                      .gated = false},
+                                  200);
+}
+
+}  // namespace
+}  // namespace ebb::test
