@@ -99,6 +99,38 @@ TEST(CommandLineOptions, ThatHaveNoEffectWithOthers) {
                      "--budget least");
 }
 
+// A way to recompute that frees nothing is refused, and what is named instead frees something.
+TEST(CommandLineOptions, RecomputationThatFreesNothing) {
+  const TemporaryFolder folder;
+  const std::string mlp = "--workload mlp --hidden 8 ", lm = "--workload lm ",
+                    levels = "--workload reweight --hidden 16 --batch 20 --meta 100 ",
+                    out = "--steps 1 --out " + folder.path().string() + " ";
+  for (const std::string& verb : {std::string("plan "), std::string("train --steps 1 "),
+                                  "profile " + out, std::string("fit --budget 1GiB --most 64 ")}) {
+    // A block of mlp is one layer: nothing is inside.
+    expect_usage_error(verb + mlp + "--recompute blocks", "--recompute blocks frees nothing");
+    if (verb[0] != 'f')  // without a budget
+      expect_usage_error(verb + mlp + "--recompute marked", "the code of mlp marks nothing");
+  }
+  for (const std::string& verb :
+       {std::string("plan "), std::string("train --steps 1 "), "profile " + out}) {
+    expect_usage_error(verb + levels + "--recompute blocks", "--recompute blocks frees nothing");
+    expect_usage_error(verb + levels + "--classifier.recompute blocks",
+                       "--classifier.recompute blocks frees nothing");
+  }
+  expect_usage_error("plan " + mlp + "--recompute segment=1", "frees nothing");
+  for (const char* rule : {"auto", "greedy"}) {
+    expect_usage_error("plan " + lm + "--recompute " + rule, "say --budget SIZE too");
+    expect_usage_error("plan " + levels + "--classifier.recompute " + rule, "--budget");
+    EXPECT_EQ(run("plan " + lm + "--budget 1GiB --recompute " + rule).code, 0);
+  }
+  expect_usage_error("plan " + lm + "--recompute marked --budget 1GiB", "without a budget");
+  for (const char* rule : {"none", "blocks", "sqrt", "segment=all"})
+    EXPECT_EQ(run("plan " + lm + "--recompute " + rule).code, 0) << rule;
+  EXPECT_EQ(run("plan " + mlp + "--recompute none").code, 0);
+  EXPECT_EQ(run("plan " + mlp + "--budget least").code, 0);
+}
+
 nlohmann::json reweighted(const std::string& options) {
   const Outcome outcome =
       run("train --workload reweight --hidden 16 --batch 20 --meta 100 --steps 3 --eval-batches 1 "

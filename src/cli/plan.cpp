@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/evaluation.h"
+#include "cli/budget_errors.h"
 #include "cli/level_rules.h"
 #include "cli/link_traffic.h"
 #include "cli/memory_check.h"
@@ -16,6 +17,7 @@
 #include "cli/ranks.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
+#include "cli/recompute_rules.h"
 #include "cli/waiting.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
@@ -82,12 +84,14 @@ class PlanVerb : public Verb {
     const std::int64_t parts = accumulation(*own, planning_, compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, parts);
     settle_budget(planning_, traced.graph, compile);
-    const Plan plan = plan_or_explain(workload_, planning_, traced.graph, compile);
+    const Plan plan = plan_or_explain(workload_, planning_, traced.graph, compile, {beside, fixed});
+    require_recomputation(planning_, workload_.name, plan);
     const Evaluation evaluation(
         traced.task->model(), metrics_of(*traced.task), traced.task->test, traced.batch, 1, compile,
         TrainingMemory{
             plan.arena(), plan.persistent, plan,
-            compile.plan.budget ? std::optional(*compile.plan.budget + beside) : std::nullopt},
+            compile.plan.budget ? std::optional(*compile.plan.budget + beside) : std::nullopt,
+            fixed},
         [&](const Graph& graph) { return traced.step->gathered(graph); });
     const Bytes peak = std::max(plan.peak, evaluation.peak());
     nlohmann::ordered_json memory;
@@ -98,7 +102,7 @@ class PlanVerb : public Verb {
         static_cast<double>(state) / static_cast<double>(traced.task->model().parameter_count());
     LeastBudgets smallest = least_budgets(traced.graph, compile);
     for (KeptBudget* budget : {&smallest.least, &smallest.fast})
-      budget->bytes = std::min(peak, budget->bytes + beside);
+      budget->bytes = std::min(peak, budget->bytes + beside) + fixed;
     waiting.reset();
     const report::MemoryProfile profile = report::profile(plan);
     if (profile_) {

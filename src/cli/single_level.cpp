@@ -9,12 +9,14 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bound_step.h"
+#include "cli/budget_errors.h"
 #include "cli/evaluation.h"
 #include "cli/feed.h"
 #include "cli/link_traffic.h"
 #include "cli/planning.h"
 #include "cli/pruning.h"
 #include "cli/ranks.h"
+#include "cli/recompute_rules.h"
 #include "cli/run_loop.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
@@ -66,6 +68,7 @@ class SingleLevel : public Trainee {
       step_ = planned_step();
       plan_ = &step_->plan(types_);
     });
+    require_recomputation(planning_, command.workload().name, *plan_);
     if (pruner_) begin_pruning();
     load_ = command.workload().model.has_value();
     load_masks_ = planning_.sparsity.masks.has_value();
@@ -87,7 +90,7 @@ class SingleLevel : public Trainee {
   TrainingMemory memory() const override {
     const std::optional<Bytes> steps = step_->options().compile.plan.budget;
     return {plan_->arena(), plan_->persistent, *plan_,
-            steps ? std::optional(*steps + beside_) : std::nullopt};
+            steps ? std::optional(*steps + beside_) : std::nullopt, fixed_};
   }
   Bytes kept_by_evaluation() const override { return beside_; }
   Evaluation evaluation(std::int64_t batches) override {
@@ -433,7 +436,8 @@ class SingleLevel : public Trainee {
     try {
       step.plan(types_);
     } catch (const BudgetError&) {
-      plan_or_explain(command_.workload(), planning_, step.trace(types_), step.options().compile);
+      plan_or_explain(command_.workload(), planning_, step.trace(types_), step.options().compile,
+                      {beside_, fixed_});
       throw;
     }
   }
