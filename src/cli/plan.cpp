@@ -2,22 +2,24 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/evaluation.h"
 #include "cli/budget_errors.h"
+#include "cli/evaluation.h"
 #include "cli/level_rules.h"
 #include "cli/link_traffic.h"
 #include "cli/memory_check.h"
 #include "cli/multilevel.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/pass_table.h"
 #include "cli/planning.h"
 #include "cli/ranks.h"
+#include "cli/recompute_rules.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
-#include "cli/recompute_rules.h"
 #include "cli/waiting.h"
 #include "cli/workload_options.h"
 #include "core/json.h"
@@ -54,6 +56,7 @@ class PlanVerb : public Verb {
 
   int run() override {
     planning_.only_plans = true;
+    check_outputs();
     if (is_multilevel(workload_.name)) {
       for (const auto& [given, option] : {std::pair{profile_.has_value(), "--profile"},
                                           {save_.has_value(), "--save"},
@@ -151,6 +154,20 @@ class PlanVerb : public Verb {
   }
 
  private:
+  void check_outputs() const {
+    for (const auto& [option, file] : {std::pair{"--profile", profile_}, {"--save", save_}}) {
+      if (file && workload_.data) refuse_over_input(option, *file, "--data", *workload_.data);
+      if (file && workload_.model) refuse_over_input(option, *file, "--model", *workload_.model);
+      if (file && !named_device(planning_.device))
+        refuse_over_input(option, *file, "--device", planning_.device);
+    }
+    const auto whole = [](const std::string& file) {
+      return std::filesystem::absolute(file).lexically_normal();
+    };
+    if (profile_ && save_ && whole(*profile_) == whole(*save_))
+      throw UsageError("--profile and --save name the same file");
+  }
+
   workloads::Options workload_;
   workloads::MultilevelOptions multilevel_;
   PlanningOptions planning_;
