@@ -131,6 +131,25 @@ TEST(CommandLineOptions, RecomputationThatFreesNothing) {
   EXPECT_EQ(run("plan " + mlp + "--budget least").code, 0);
 }
 
+// A run that ends before a step that an option names says so, and is no error: it may be resumed.
+TEST(CommandLineOptions, StepsThatARunDoesNotComeTo) {
+  const std::string mlp = "train --workload mlp --hidden 8 --batch 4 --eval-batches 1 --steps 2 ",
+                    levels =
+                        "train --workload reweight --hidden 8 --batch 20 --meta 100 "
+                        "--eval-batches 1 --steps 2 ";
+  for (const std::string& command :
+       {mlp + "--warmup 3", mlp + "--eval-every 3", mlp + "--sparsity 0.5 --sparsity-until 3",
+        mlp + "--sparsity 0.5 --sparsity-schedule constant --sparsity-from 3",
+        mlp + "--prune 0.5 --prune-until 3", levels + "--classifier.warmup 3"}) {
+    const Outcome late = run(command);
+    EXPECT_EQ(late.code, 0) << late.output;
+    EXPECT_NE(late.output.find(" 3: the run ends after 2 steps, before "), std::string::npos)
+        << command << late.output;
+  }
+  const Outcome reached = run(mlp + "--warmup 2 --eval-every 2");
+  EXPECT_EQ(reached.output.find("the run ends after"), std::string::npos) << reached.output;
+}
+
 nlohmann::json reweighted(const std::string& options) {
   const Outcome outcome =
       run("train --workload reweight --hidden 16 --batch 20 --meta 100 --steps 3 --eval-batches 1 "
