@@ -50,8 +50,8 @@ TEST(Everyday, NumbersAreToldInWords) {
   expect_usage_error("profile --steps 0", "from 1 to 10000");
   expect_usage_error("info --threads 0", "from 1 to 4096");
   expect_usage_error("train --warmup -1", "at least 0");
-  expect_usage_error("train --workload reweight --classifier.unroll 0", "at least 1");
-  expect_usage_error("train --workload reweight --classifier.accumulate 0", "at least 1");
+  expect_usage_error("train --workload reweight --classifier.unroll 0", "from 1 to 999999");
+  expect_usage_error("train --workload reweight --classifier.accumulate 0", "from 1 to 999999");
   // What was typed is not repeated in full.
   const std::string digits(309, '9');
   for (const char* option :

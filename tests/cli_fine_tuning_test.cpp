@@ -250,6 +250,7 @@ TEST_F(FineTuning, EvaluationKeepsABudget) {
   EXPECT_LE(less["planned_peak_bytes"], 200 << 10);
   EXPECT_NEAR(free["loss"].get<double>(), less["loss"].get<double>(), 1e-5);
   expect_failure(evaluate + " --budget 2KiB", 1, "one row at a time");
+  expect_usage_error(evaluate + " --budget least", "a number of bytes");
   expect_usage_error(evaluate + " --budget 1MiB --base int8 --calibrate " + text.string(),
                      "--calibrate");
 }

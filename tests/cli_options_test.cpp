@@ -131,6 +131,48 @@ TEST(CommandLineOptions, RecomputationThatFreesNothing) {
   EXPECT_EQ(run("plan " + mlp + "--budget least").code, 0);
 }
 
+// Numbers that float32 cannot hold, and options that no row, level or step would use.
+TEST(CommandLineOptions, ThatNothingWouldUse) {
+  for (const char* number : {"1e300", "1e-300"})
+    for (const char* option :
+         {"--workload lm --lr ", "--workload lm --clip ", "--workload reweight --classifier.lr ",
+          "--workload reweight --classifier.clip ",
+          "--workload reweight --method cg --classifier.alpha "})
+      expect_usage_error(std::string("train --steps 1 ") + option + number, "for float32");
+  expect_usage_error("train --workload gpt2 --lora 2 --lora-alpha 0 --steps 1", "above 0");
+  for (const char* option : {"budget 1GiB", "precision bf16", "recompute none"})
+    for (const char* verb : {"train --steps 1 ", "plan "})
+      expect_usage_error(
+          std::string(verb) + "--workload reweight --unweighted --reweight." + option,
+          "unweighted trains the level classifier alone");
+  const std::string ablate =
+      "ablate --workload mlp --hidden 8 --batch 4 --techniques bf16 --points ";
+  expect_usage_error(ablate + "1", "no curve");
+  expect_usage_error(ablate + "4", "defaults and all");
+  const std::string frontier = "frontier --workload mlp --hidden 8 --batch 4 ";
+  expect_usage_error(frontier + "--prune 0.5 --recover 1 --disk-budget 1GiB", "--disk-budget");
+  expect_usage_error(frontier + "--overcommit", "--prune");
+  expect_usage_error(frontier + "--prune 0.5 --recover 1 --accumulate 8", "at most 4");
+  expect_failure("plan --workload mlp --classes 1", 1, "at least 2 classes");
+  expect_usage_error(
+      "train --workload mlp --hidden 8 --steps 2 --prune 0.5 --prune-until 1 --prune-multiple 100",
+      "removes nothing");
+}
+
+// What a frontier of pruned models says of --accumulate is what its steps do.
+TEST(CommandLineOptions, PrunedModelsAreTrainedInMicroBatches) {
+  const TemporaryFolder folder;
+  const auto peak = [&](const std::string& options) {
+    const Outcome outcome =
+        run("frontier --workload mlp --hidden 64 --batch 64 --prune 0.5 "
+            "--recover 1 --eval-batches 1 --json --out " +
+            folder.path().string() + options + " 2>/dev/null | tail -n 1");
+    const auto json = nlohmann::json::parse(outcome.output, nullptr, false);
+    return json["points"][0]["planned_peak_bytes"].get<std::int64_t>();
+  };
+  EXPECT_NE(peak(" --accumulate 8"), peak(""));
+}
+
 // A run that ends before a step that an option names says so, and is no error: it may be resumed.
 TEST(CommandLineOptions, StepsThatARunDoesNotComeTo) {
   const std::string mlp = "train --workload mlp --hidden 8 --batch 4 --eval-batches 1 --steps 2 ",

@@ -63,6 +63,10 @@ ImageShape image_data(Workload& workload, const Options& options, bool augment) 
   if (options.data) return images_from(workload, options, augment);
   data::GaussianImageOptions source;
   source.classes = options.classes.value_or(10);
+  if (source.classes < 2)
+    throw ValueError(
+        fmt::format("at least 2 classes are needed to tell apart, but the option classes is {}",
+                    source.classes));
   source.separation = 8.0;
   source.seed = options.seed;
   const auto images = std::make_shared<data::GaussianImages>(source);
