@@ -141,9 +141,6 @@ class Ablate : public Verb {
     const bool on_cuda = workload_.common.device.kind == Device::Kind::cuda;
     options_.steps = steps_.value_or(on_cuda ? 20 : 8);
     if (epochs_) options_.steps = *epochs_ * (*items_ / subject->batch);
-    if (options_.steps < 1)
-      throw UsageError(
-          fmt::format("--items {} is less than one batch of {}", *items_, subject->batch));
     const Rates rates = rates_for(options_.planning);
     study_.emplace(std::move(subject), options_, rates);
     results_.facts = run_facts(rates.name);
