@@ -120,7 +120,8 @@ TEST(CommandLineOptions, RecomputationThatFreesNothing) {
   }
   expect_usage_error("plan " + mlp + "--recompute segment=1", "frees nothing");
   for (const char* rule : {"auto", "greedy"}) {
-    expect_usage_error("plan " + lm + "--recompute " + rule, "say --budget SIZE too");
+    for (const char* verb : {"plan ", "train --print-config "})
+      expect_usage_error(verb + lm + "--recompute " + rule, "say --budget SIZE too");
     expect_usage_error("plan " + levels + "--classifier.recompute " + rule, "--budget");
     EXPECT_EQ(run("plan " + lm + "--budget 1GiB --recompute " + rule).code, 0);
   }

@@ -474,6 +474,9 @@ workloads::TrainSpec single_level_spec(const TrainCommand& command) {
   // What these refuse is refused here.
   device_options(command.planning, {}), step_options(command.planning);
   gradual_pruning(command.planning);
+  if (command.planning.recompute)
+    check_recompute("--recompute", Recompute::parse(*command.planning.recompute),
+                    command.planning.budget.has_value());
   workloads::TrainSpec spec = spec_of(command);
   fill_in(spec, *task, optimizer_of(*task, command.planning, command.rate));
   return spec;
