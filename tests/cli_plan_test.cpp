@@ -207,7 +207,7 @@ TEST_F(CommandLinePlan, ABudgetThatIsTooSmallNamesOneThatIsNot) {
     EXPECT_NE(refused.output.find("for the whole process cannot be kept"), std::string::npos)
         << refused.output;
     // Fixed costs of two runs differ by a few hundred KiB.
-    EXPECT_EQ(run(step + "--whole-process --budget " + std::to_string(whole + (2 << 20))).code, 0)
+    EXPECT_EQ(run(step + "--whole-process --budget " + std::to_string(whole + (1 << 20))).code, 0)
         << step;
   }
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/process_memory.h"
 #include "ebb/error.h"
 
 namespace ebb::cli {
@@ -82,10 +83,16 @@ std::string explained(Bytes budget, LeastBudgets kept, const PlanningOptions& pl
 }
 
 Plan plan_or_explain(const workloads::Options& options, const PlanningOptions& planning,
-                     const Graph& graph, const CompileOptions& compile, const Beside& beside) {
+                     const Graph& graph, const CompileOptions& compile,
+                     const Beside& beside_before) {
   try {
     return plan_program(graph, compile);
   } catch (const BudgetError& error) {
+    Beside beside = beside_before;
+    if (planning.whole_process) {
+      give_back_freed_memory();
+      beside.fixed += std::max(Bytes{}, process_resident() - beside.resident);
+    }
     std::string text = explained(error.budget, error.kept, planning, beside);
     const std::vector<Remedy> ways = remedies(options, planning, compile, error.least);
     for (std::size_t i = 0; i < ways.size(); ++i)

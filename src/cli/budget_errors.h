@@ -12,6 +12,7 @@ namespace ebb::cli {
 // What a budget is for beside the step itself.
 struct Beside {
   Bytes evaluation, fixed = {};  // what evaluation keeps; of the process, with --whole-process
+  Bytes resident = {};           // of the process, when that was measured
   Bytes total() const { return evaluation + fixed; }
 };
 
@@ -30,7 +31,8 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
 std::string explained(Bytes budget, LeastBudgets kept, const PlanningOptions& planning,
                       const Beside& beside);
 
-// Plans the step, and says what would help when the budget cannot be kept.
+// Plans the step, and says what would help when the budget cannot be kept. What planning
+// takes adds to a fixed cost that was measured before.
 Plan plan_or_explain(const workloads::Options& options, const PlanningOptions& planning,
                      const Graph& graph, const CompileOptions& compile, const Beside& beside);
 

@@ -17,6 +17,7 @@
 #include "cli/multilevel_verbs.h"
 #include "cli/options.h"
 #include "cli/planning.h"
+#include "cli/process_memory.h"
 #include "cli/recompute_rules.h"
 #include "cli/verb.h"
 #include "cli/waiting.h"
@@ -80,7 +81,8 @@ class Fit : public Verb {
     rates_ = rates_for(planning_);
     if (several()) return run_levels();
     beside_ = {evaluation_keeps(workload_, planning_),
-               planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{}};
+               planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{},
+               process_resident()};
     compile_ =
         compile_options(planning_, workload_.seed, rates_, beside_.fixed, beside_.evaluation);
     std::optional<Waiting> waiting(std::in_place, "planning");

@@ -16,6 +16,7 @@
 #include "cli/outputs.h"
 #include "cli/pass_table.h"
 #include "cli/planning.h"
+#include "cli/process_memory.h"
 #include "cli/ranks.h"
 #include "cli/recompute_rules.h"
 #include "cli/tiers.h"
@@ -81,13 +82,15 @@ class PlanVerb : public Verb {
     std::optional<Waiting> waiting(std::in_place, "planning");
     const Bytes fixed = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
     const auto own = workloads::make_workload(placed(workload_, planning_));
+    const Bytes resident = process_resident();
     const Bytes beside = evaluation_keeps(own->model(), metrics_of(*own), *own->test);
     CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed, beside);
     settle_shard(workload_, planning_, compile);
     const std::int64_t parts = accumulation(*own, planning_, compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, parts);
     settle_budget(planning_, traced.graph, compile);
-    const Plan plan = plan_or_explain(workload_, planning_, traced.graph, compile, {beside, fixed});
+    const Plan plan =
+        plan_or_explain(workload_, planning_, traced.graph, compile, {beside, fixed, resident});
     require_recomputation(planning_, workload_.name, plan);
     const Evaluation evaluation(
         traced.task->model(), metrics_of(*traced.task), traced.task->test, traced.batch, 1, compile,

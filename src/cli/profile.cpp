@@ -81,12 +81,15 @@ class Profile : public Verb {
     check_workload_options(workload_);
     const Rates rates = rates_for(planning_);
     std::optional<Waiting> waiting(std::in_place, "planning");
+    Bytes resident;  // of the process, when its fixed cost was measured
     const auto fixed_cost = [&](workloads::Workload& task, std::size_t instructions) {
-      return measure_fixed_cost(
+      const Bytes cost = measure_fixed_cost(
           planning_,
           loader_bytes(*task.train, workloads::training_loader(task.batch_size, workload_.seed,
                                                                device_of(planning_))) +
               bytes_of_profile(instructions));
+      resident = process_resident();
+      return cost;
     };
     if (planning_.whole_process) {
       const auto task = workloads::make_workload(placed(workload_, planning_));
@@ -101,7 +104,7 @@ class Profile : public Verb {
     // than the machine.
     const auto make_plan = [&] {
       return plan_or_explain(workload_, planning_, traced.graph, train.compile,
-                             {.evaluation = {}, .fixed = fixed_});
+                             {.evaluation = {}, .fixed = fixed_, .resident = resident});
     };
     Plan plan = make_plan();
     workloads::Workload& task = *traced.task;

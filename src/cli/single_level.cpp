@@ -14,6 +14,7 @@
 #include "cli/feed.h"
 #include "cli/link_traffic.h"
 #include "cli/planning.h"
+#include "cli/process_memory.h"
 #include "cli/pruning.h"
 #include "cli/ranks.h"
 #include "cli/recompute_rules.h"
@@ -362,8 +363,11 @@ class SingleLevel : public Trainee {
   // --- Planning
 
   // `program`: what binding the plan's kernels will take on the heap.
-  Bytes fixed_cost(Bytes program) const {
-    return measure_fixed_cost(planning_, loader_bytes(*task_->train, loading_) + program);
+  Bytes fixed_cost(Bytes program) {
+    const Bytes cost =
+        measure_fixed_cost(planning_, loader_bytes(*task_->train, loading_) + program);
+    resident_ = process_resident();
+    return cost;
   }
 
   // Without the number of micro-batches.
@@ -437,7 +441,7 @@ class SingleLevel : public Trainee {
       step.plan(types_);
     } catch (const BudgetError&) {
       plan_or_explain(command_.workload(), planning_, step.trace(types_), step.options().compile,
-                      {beside_, fixed_});
+                      {beside_, fixed_, resident_});
       throw;
     }
   }
@@ -456,6 +460,7 @@ class SingleLevel : public Trainee {
   const Types types_ = loader_.types().front();
   std::shared_ptr<const Tuning> tuning_;  // of rank 0's GPU; null: found here
   Bytes fixed_, beside_;  // of the process beside the plan; kept by evaluation alone
+  Bytes resident_;        // of the process, when its fixed cost was measured
   std::unique_ptr<TrainStep> step_;
   const Plan* plan_ = nullptr;
   mutable std::optional<Pruner> pruner_;  // its sizes are completed when they are reported
