@@ -138,6 +138,21 @@ TEST_F(CommandLineAblate, GoesOnWhereItWasEnded) {
   expect_failure("ablate --resume --out " + (folder_ / "nothing").string(), 1, "is there a study");
 }
 
+// A study goes on with all that its rows were made with, and what cannot be measured leaves the
+// results that are there.
+TEST_F(CommandLineAblate, ResultsAreOfOneStudy) {
+  const std::string study =
+      "ablate " + sizes + out() + "--techniques fusion --steps 1 --runs 1 --points 0 ";
+  result_of(study + "--lora 2 --lora-alpha 3");
+  const std::string before = contents(file("results.json"));
+  expect_failure(study + "--lora 2 --lora-alpha 4 --resume", 1,
+                 "made with another lora_alpha: 3.0, not 4.0");
+  expect_failure(study + "--lora 2 --resume", 1, "made with another lora_alpha: 3.0, not null");
+  expect_usage_error(study + "--items 1", "less than one batch");
+  expect_usage_error(study + "--items 100000000", "there are only");
+  EXPECT_EQ(contents(file("results.json")), before);
+}
+
 TEST_F(CommandLineAblate, ARowThatCannotBeLeavesTheOthers) {
   const Json study = result_of("ablate " + sizes + out() +
                                "--techniques auto,fusion --budget 1KiB --steps 1 --runs 1");

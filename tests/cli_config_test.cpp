@@ -45,7 +45,7 @@ TEST(Config, IsReadBackAsTheSameRun) {
         "--workload gpt2 --layers 1 --width 8 --heads 2 --sequence 8 --vocabulary 50 --tf32=false",
         "--workload llama --layers 1 --width 8 --heads 2 --kv-heads 1 --hidden 8 --sequence 8 "
         "--vocabulary 50 --precision bf16 --budget 100MiB --recompute blocks",
-        "--workload bert --layers 1 --width 8 --heads 2 --sequence 8 --vocabulary 50 --clip 1e-300 "
+        "--workload bert --layers 1 --width 8 --heads 2 --sequence 8 --vocabulary 50 --clip 1e-30 "
         "--clip-by last-norm --optimizer adamw8bit --schedule cosine --warmup 3",
         "--workload resnet --depth 18 --layout channels-last --accumulate auto --budget least",
         "--workload mlp --width 9 --precision split-bf16 --master-bits 8 --keep 3 --checkpoint "

@@ -50,8 +50,8 @@ TEST(Everyday, NumbersAreToldInWords) {
   expect_usage_error("profile --steps 0", "from 1 to 10000");
   expect_usage_error("info --threads 0", "from 1 to 4096");
   expect_usage_error("train --warmup -1", "at least 0");
-  expect_usage_error("train --workload reweight --classifier.unroll 0", "at least 1");
-  expect_usage_error("train --workload reweight --classifier.accumulate 0", "at least 1");
+  expect_usage_error("train --workload reweight --classifier.unroll 0", "from 1 to 999999");
+  expect_usage_error("train --workload reweight --classifier.accumulate 0", "from 1 to 999999");
   // What was typed is not repeated in full.
   const std::string digits(309, '9');
   for (const char* option :
@@ -254,6 +254,34 @@ TEST(Everyday, RunsEndWithoutProgressAndKeepTheBest) {
   expect_usage_error(tiny + "--patience 2", "--eval-every");
   expect_usage_error(tiny + "--eval-every 2 --keep-best", "--checkpoint");
   expect_usage_error(tiny + "--eval-every 2 --eval-batches 0", "--eval-batches 0");
+}
+
+// Evaluations that the run is too short for, or that its last step is not one of: that step is
+// judged, and kept if it is the best.
+TEST(Everyday, TheLastStepCanBeTheBest) {
+  const TemporaryFolder folder;
+  const auto train = [&](const std::string& name, const std::string& options) {
+    return result_of(tiny + "--lr 0.01 --eval-batches 2 --keep-best --checkpoint " +
+                     (folder / name).string() + " " + options);
+  };
+  const Json once = train("once", "--steps 6 --eval-every 100");
+  EXPECT_EQ(once["best_step"], 6);
+  EXPECT_EQ(once["evaluations"][0]["loss"], once["eval_loss"]);
+  EXPECT_EQ(once["evaluations"].size(), 1u);
+  EXPECT_TRUE(fs::exists(folder / "once/best.safetensors"));
+  const Json twice = train("twice", "--steps 6 --eval-every 4");
+  ASSERT_EQ(twice["evaluations"].size(), 2u);
+  EXPECT_LT(twice["evaluations"][1]["loss"], twice["evaluations"][0]["loss"]) << "it learns";
+  EXPECT_EQ(twice["best_step"], 6);
+  // One that is not better does not count against the patience of a run that goes on.
+  const Json flat = result_of(tiny +
+                              "--lr 0 --steps 3 --eval-every 2 --eval-batches 1 --patience 2 "
+                              "--keep-best --checkpoint " +
+                              (folder / "flat").string());
+  EXPECT_EQ(flat["best_step"], 2);
+  const Json on = result_of("train --threads 1 --steps 50 --resume " + (folder / "flat").string());
+  EXPECT_EQ(on["stopped_early"], true);
+  EXPECT_EQ(on["steps"], 6);  // after those of steps 4 and 6
 }
 
 // The weights of the lowest test loss are those that are saved, not those of the last step.

@@ -195,6 +195,52 @@ TEST_F(FineTuning, ClassifiersTakeLabelledTexts) {
   EXPECT_GT(after["accuracy"].get<double>(), 0.9);
 }
 
+// A file in order of class or of source: what is held out is drawn from all of it.
+TEST_F(FineTuning, FilesInOrderAreHeldOutAtRandom) {
+  const fs::path classifier = place_ / "bert", lm = folder("gpt2");
+  fs::copy(golden_models / "bert", classifier);
+  write_tokenizer(classifier,
+                  Json{{"type", "BertProcessing"}, {"sep", {"]", 2}}, {"cls", {"[", 1}}});
+  std::string csv, lines;
+  for (int i = 0; i < 60; ++i) {
+    const std::string text(5, static_cast<char>('a' + i / 20));
+    csv += std::to_string(1 + i / 20) + "," + text + "\n";
+    lines += Json{{"text", text}}.dump() + "\n";
+  }
+  // A model that learns "c" alone is right for a third of the test if that has all classes.
+  const std::string train = "train --steps 30 --lr 0.01 --batch 9 --eval-batches 100" +
+                            in(classifier, file("a.csv", csv));
+  const Json labelled = json_of(train), again = json_of(train + "--seed 5");
+  EXPECT_EQ(labelled["data"]["test"]["items"], 6);
+  EXPECT_EQ(labelled["data"]["test"]["source"].get<std::string>(),
+            (place_ / "a.csv").string() + ", 6 of its 60 texts, drawn at random");
+  EXPECT_EQ(labelled["data"], again["data"]);
+  const Json texts =
+      json_of("train --steps 1 --batch 2 --eval-batches 1" + in(lm, file("a.jsonl", lines)));
+  EXPECT_EQ(texts["data"]["train"]["source"].get<std::string>(),
+            (place_ / "a.jsonl").string() + ", all but 6 of its 60 texts, drawn at random");
+  EXPECT_EQ(texts["data"]["train"]["items"], 54);
+}
+
+// A run that was interrupted holds out the same texts when it goes on.
+TEST_F(FineTuning, LabelledTextsResumeToTheSameBits) {
+  std::string csv;
+  for (int i = 0; i < 40; ++i)
+    csv += std::to_string(1 + i / 20) + "," +
+           std::string(3 + i % 7, static_cast<char>('a' + i % 5)) + "\n";
+  const fs::path table = file("a.csv", csv);
+  const std::string train =
+      "train --workload bert --layers 1 --width 8 --heads 1 --sequence 8 --vocabulary 64 --classes "
+      "2 --batch 4 --threads 1 --eval-batches 1 --data " +
+      table.string() + " ";
+  const std::string at = (place_ / "run").string();
+  const Json whole = json_of(train + "--steps 8");
+  json_of(train + "--steps 5 --checkpoint " + at);
+  const Json rest = json_of("train --resume " + at + " --steps 8");
+  EXPECT_EQ(rest["losses"].back(), whole["losses"].back());
+  EXPECT_EQ(rest["eval_loss"], whole["eval_loss"]);
+}
+
 TEST_F(FineTuning, EvaluationKeepsABudget) {
   const fs::path text = file("verse.txt", verse(12)), model = folder("gpt2");
   const std::string evaluate =
@@ -204,6 +250,7 @@ TEST_F(FineTuning, EvaluationKeepsABudget) {
   EXPECT_LE(less["planned_peak_bytes"], 200 << 10);
   EXPECT_NEAR(free["loss"].get<double>(), less["loss"].get<double>(), 1e-5);
   expect_failure(evaluate + " --budget 2KiB", 1, "one row at a time");
+  expect_usage_error(evaluate + " --budget least", "a number of bytes");
   expect_usage_error(evaluate + " --budget 1MiB --base int8 --calibrate " + text.string(),
                      "--calibrate");
 }

@@ -124,6 +124,8 @@ TEST_F(CliGenerate, Errors) {
   expect_usage_error(start + "--max-tokens 3", "--prompt");
   expect_usage_error(start + "--prompt 'to be' --max-tokens 3", "tokenizer.json");
   expect_usage_error(start + "--prompt-ids 1,,2 --max-tokens 3", "1,,2");
+  expect_failure(start + "--prompt-ids 1,100000 --max-tokens 3", 1,
+                 "prompt 1 has the id 100000, outside the vocabulary");
   expect_usage_error(start + "--prompt-ids 1 --max-tokens 3 --top-k 0", "--top-k");
   expect_usage_error(start + "--prompt-ids 1 --max-tokens 3 --top-p 1.5", "--top-p");
   expect_usage_error(start + "--prompt-ids 1 --max-tokens 3 --temperature 0", "--temperature");

@@ -107,6 +107,25 @@ TEST(CommandLineMemory, AProcessOverItsBudget) {
   EXPECT_EQ(over["losses"].size(), 2u);
 }
 
+TEST(CommandLineMemory, AProfileOverItsBudget) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer must be the first library of a process";
+  const TemporaryFolder folder;
+  for (const char* workload :
+       {"--workload mlp --hidden 16 ", "--workload reweight --hidden 16 --batch 20 --meta 100 "}) {
+    const Json plan = json_of(std::string("plan --budget 4GiB --whole-process ") + workload);
+    const std::int64_t budget = plan["fixed_bytes"].get<std::int64_t>() +
+                                plan["planned_peak_bytes"].get<std::int64_t>() + (16 << 20);
+    const std::string profile = "profile --steps 1 --whole-process --budget " +
+                                std::to_string(budget) + " --out " + folder.path().string() + " " +
+                                workload;
+    EXPECT_EQ(json_of(profile)["rows"][0]["budget_bytes"], budget);
+    const UnplannedMemory unplanned;
+    const Outcome text = run(profile);
+    EXPECT_EQ(text.code, 3) << text.output;
+    EXPECT_NE(text.output.find("was not kept: the process took"), std::string::npos) << text.output;
+  }
+}
+
 // 24 MiB of weights, which are looked through and written where they are.
 TEST(CommandLineMemory, KeepingACheckpointTakesNoMemory) {
   if (sanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";

@@ -99,6 +99,100 @@ TEST(CommandLineOptions, ThatHaveNoEffectWithOthers) {
                      "--budget least");
 }
 
+// A way to recompute that frees nothing is refused, and what is named instead frees something.
+TEST(CommandLineOptions, RecomputationThatFreesNothing) {
+  const TemporaryFolder folder;
+  const std::string mlp = "--workload mlp --hidden 8 ", lm = "--workload lm ",
+                    levels = "--workload reweight --hidden 16 --batch 20 --meta 100 ",
+                    out = "--steps 1 --out " + folder.path().string() + " ";
+  for (const std::string& verb : {std::string("plan "), std::string("train --steps 1 "),
+                                  "profile " + out, std::string("fit --budget 1GiB --most 64 ")}) {
+    // A block of mlp is one layer: nothing is inside.
+    expect_usage_error(verb + mlp + "--recompute blocks", "--recompute blocks frees nothing");
+    if (verb[0] != 'f')  // without a budget
+      expect_usage_error(verb + mlp + "--recompute marked", "the code of mlp marks nothing");
+  }
+  for (const std::string& verb :
+       {std::string("plan "), std::string("train --steps 1 "), "profile " + out}) {
+    expect_usage_error(verb + levels + "--recompute blocks", "--recompute blocks frees nothing");
+    expect_usage_error(verb + levels + "--classifier.recompute blocks",
+                       "--classifier.recompute blocks frees nothing");
+  }
+  expect_usage_error("plan " + mlp + "--recompute segment=1", "frees nothing");
+  for (const char* rule : {"auto", "greedy"}) {
+    for (const char* verb : {"plan ", "train --print-config "})
+      expect_usage_error(verb + lm + "--recompute " + rule, "say --budget SIZE too");
+    expect_usage_error("plan " + levels + "--classifier.recompute " + rule, "--budget");
+    EXPECT_EQ(run("plan " + lm + "--budget 1GiB --recompute " + rule).code, 0);
+  }
+  expect_usage_error("plan " + lm + "--recompute marked --budget 1GiB", "without a budget");
+  for (const char* rule : {"none", "blocks", "sqrt", "segment=all"})
+    EXPECT_EQ(run("plan " + lm + "--recompute " + rule).code, 0) << rule;
+  EXPECT_EQ(run("plan " + mlp + "--recompute none").code, 0);
+  EXPECT_EQ(run("plan " + mlp + "--budget least").code, 0);
+}
+
+// Numbers that float32 cannot hold, and options that no row, level or step would use.
+TEST(CommandLineOptions, ThatNothingWouldUse) {
+  for (const char* number : {"1e300", "1e-300"})
+    for (const char* option :
+         {"--workload lm --lr ", "--workload lm --clip ", "--workload reweight --classifier.lr ",
+          "--workload reweight --classifier.clip ",
+          "--workload reweight --method cg --classifier.alpha "})
+      expect_usage_error(std::string("train --steps 1 ") + option + number, "for float32");
+  expect_usage_error("train --workload gpt2 --lora 2 --lora-alpha 0 --steps 1", "above 0");
+  for (const char* option : {"budget 1GiB", "precision bf16", "recompute none"})
+    for (const char* verb : {"train --steps 1 ", "plan "})
+      expect_usage_error(
+          std::string(verb) + "--workload reweight --unweighted --reweight." + option,
+          "unweighted trains the level classifier alone");
+  const std::string ablate =
+      "ablate --workload mlp --hidden 8 --batch 4 --techniques bf16 --points ";
+  expect_usage_error(ablate + "1", "no curve");
+  expect_usage_error(ablate + "4", "defaults and all");
+  const std::string frontier = "frontier --workload mlp --hidden 8 --batch 4 ";
+  expect_usage_error(frontier + "--prune 0.5 --recover 1 --disk-budget 1GiB", "--disk-budget");
+  expect_usage_error(frontier + "--overcommit", "--prune");
+  expect_usage_error(frontier + "--prune 0.5 --recover 1 --accumulate 8", "at most 4");
+  expect_failure("plan --workload mlp --classes 1", 1, "at least 2 classes");
+  expect_usage_error(
+      "train --workload mlp --hidden 8 --steps 2 --prune 0.5 --prune-until 1 --prune-multiple 100",
+      "removes nothing");
+}
+
+// What a frontier of pruned models says of --accumulate is what its steps do.
+TEST(CommandLineOptions, PrunedModelsAreTrainedInMicroBatches) {
+  const TemporaryFolder folder;
+  const auto peak = [&](const std::string& options) {
+    const Outcome outcome =
+        run("frontier --workload mlp --hidden 64 --batch 64 --prune 0.5 "
+            "--recover 1 --eval-batches 1 --json --out " +
+            folder.path().string() + options + " 2>/dev/null | tail -n 1");
+    const auto json = nlohmann::json::parse(outcome.output, nullptr, false);
+    return json["points"][0]["planned_peak_bytes"].get<std::int64_t>();
+  };
+  EXPECT_NE(peak(" --accumulate 8"), peak(""));
+}
+
+// A run that ends before a step that an option names says so, and is no error: it may be resumed.
+TEST(CommandLineOptions, StepsThatARunDoesNotComeTo) {
+  const std::string mlp = "train --workload mlp --hidden 8 --batch 4 --eval-batches 1 --steps 2 ",
+                    levels =
+                        "train --workload reweight --hidden 8 --batch 20 --meta 100 "
+                        "--eval-batches 1 --steps 2 ";
+  for (const std::string& command :
+       {mlp + "--warmup 3", mlp + "--eval-every 3", mlp + "--sparsity 0.5 --sparsity-until 3",
+        mlp + "--sparsity 0.5 --sparsity-schedule constant --sparsity-from 3",
+        mlp + "--prune 0.5 --prune-until 3", levels + "--classifier.warmup 3"}) {
+    const Outcome late = run(command);
+    EXPECT_EQ(late.code, 0) << late.output;
+    EXPECT_NE(late.output.find(" 3: the run ends after 2 steps, before "), std::string::npos)
+        << command << late.output;
+  }
+  const Outcome reached = run(mlp + "--warmup 2 --eval-every 2");
+  EXPECT_EQ(reached.output.find("the run ends after"), std::string::npos) << reached.output;
+}
+
 nlohmann::json reweighted(const std::string& options) {
   const Outcome outcome =
       run("train --workload reweight --hidden 16 --batch 20 --meta 100 --steps 3 --eval-batches 1 "

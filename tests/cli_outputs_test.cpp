@@ -10,7 +10,9 @@
 
 #include "ebb/io/checkpoint.h"
 #include "support/command_line.h"
+#include "support/model_folders.h"
 #include "support/temporary_folder.h"
+#include "support/text_file.h"
 
 namespace ebb::test {
 namespace {
@@ -28,6 +30,51 @@ int lines_with(const std::string& text, const std::string& part) {
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
     ++count;
   return count;
+}
+
+// What a command reads is not what it writes over.
+TEST(CommandLineOutputs, DoNotReplaceInputs) {
+  const TemporaryFolder folder;
+  const fs::path model = folder / "gpt2", weights = model / "model.safetensors",
+                 runs = folder / "run";
+  fs::copy(golden_models / "gpt2", model);
+  const std::string before = contents(weights), tokens(2000, '\0'),
+                    data = folder.write("tokens.bin", tokens).string();
+  const auto refused = [&](const std::string& arguments, const std::string& part) {
+    expect_usage_error(arguments, part);
+    EXPECT_EQ(contents(weights), before) << arguments;
+    EXPECT_EQ(contents(data), tokens) << arguments;
+  };
+  const std::string of = " --model " + model.string() + " ", small = "--sequence 8 --batch 2 ";
+  refused("train --steps 1 --data " + data + of + small + "--save " + model.string(),
+          "is what --model reads");
+  for (const char* option : {"--save ", "--profile "}) {
+    refused("plan --data " + data + of + small + option + data, "is what --data reads");
+    refused("plan --data " + data + of + small + option + weights.string(),
+            "a file of what --model");
+  }
+  refused("plan --workload mlp --save " + (folder / "a").string() + " --profile " +
+              (folder / "a").string(),
+          "name the same file");
+  refused("export" + of + "--onnx " + weights.string(), "a file of what --model");
+  ASSERT_EQ(run("train --workload gpt2 --layers 1 --width 8 --heads 1 --sequence 8 --vocabulary 16 "
+                "--steps 1 --eval-batches 0 --checkpoint " +
+                runs.string() + " --log " + runs.string())
+                .code,
+            0);
+  const fs::path kept = runs / "checkpoint.safetensors", fields = runs / "run.json";
+  const std::string checkpoint = contents(kept), told = contents(fields);
+  for (const fs::path& from : {runs, kept})
+    refused("export --checkpoint " + from.string() + " --onnx " + kept.string(),
+            "--checkpoint reads");
+  refused("compare " + runs.string() + " --page " + fields.string(), "a file of what RUN reads");
+  EXPECT_EQ(contents(kept), checkpoint);
+  EXPECT_EQ(contents(fields), told);
+  refused("tokenize --tokenizer " + data + " --data " + data + " --out " + data, "tokens.bin");
+  // Other files there are its own.
+  const std::string onnx = "export" + of + "--onnx " + (model / "model.onnx").string();
+  EXPECT_EQ(run(onnx).code, 0);
+  EXPECT_EQ(run(onnx).code, 0);
 }
 
 TEST(CommandLineOutputs, AreTriedBeforeTheFirstStep) {

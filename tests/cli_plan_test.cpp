@@ -173,6 +173,45 @@ TEST_F(CommandLinePlan, TrainKeepsABudgetOfTheWholeProcess) {
                  "its fixed cost alone is");
 }
 
+// What the error names as the smallest budget is what can be typed: for the step, what evaluation
+// keeps and, where the budget is for that, the process.
+TEST_F(CommandLinePlan, ABudgetThatIsTooSmallNamesOneThatIsNot) {
+  const auto smallest = [&](const std::string& arguments) -> std::int64_t {
+    const Outcome refused = run(arguments);
+    EXPECT_EQ(refused.code, 1) << refused.output;
+    const std::string begin = "the smallest that can is ";
+    const std::size_t at = refused.output.find(begin);
+    if (at == std::string::npos) return ADD_FAILURE() << refused.output, 0;
+    return std::stoll(refused.output.substr(refused.output.find('(', at) + 1));
+  };
+  for (const std::string& step :
+       {"plan " + sizes + device(), "train --steps 2 --eval-batches 1 " + sizes + device()}) {
+    const std::int64_t least = smallest(step + "--budget 100KiB");
+    EXPECT_LE(result_of(step + "--budget " + std::to_string(least))["planned_peak_bytes"], least);
+    expect_failure(step + "--budget " + std::to_string(least - 4096), 1, "cannot be kept");
+  }
+  const std::string levels = "plan --workload reweight --hidden 16 --batch 20 --meta 100 ";
+  const std::int64_t least = smallest(levels + "--budget 100KiB");
+  EXPECT_LE(result_of(levels + "--budget " + std::to_string(least))["planned_peak_bytes"], least);
+  if (sanitized) return;  // whose own memory is most of the process
+  const Json free = result_of("plan " + sizes + device() + "--budget 4GiB --whole-process");
+  const std::int64_t fixed = free["fixed_bytes"];
+  // A little more than the process takes without any step.
+  const std::string asked = "--whole-process --budget " + std::to_string(fixed + 100000);
+  const std::string profile = "profile --steps 1 --out " + (folder_ / "p").string() + " ";
+  for (const std::string& step : {"plan " + sizes + device(), profile + sizes,
+                                  "train --steps 2 --eval-batches 1 " + sizes + device()}) {
+    const std::int64_t whole = smallest(step + asked);
+    EXPECT_GT(whole, fixed) << step;
+    const Outcome refused = run(step + asked);
+    EXPECT_NE(refused.output.find("for the whole process cannot be kept"), std::string::npos)
+        << refused.output;
+    // Fixed costs of two runs differ by a few hundred KiB.
+    EXPECT_EQ(run(step + "--whole-process --budget " + std::to_string(whole + (1 << 20))).code, 0)
+        << step;
+  }
+}
+
 TEST_F(CommandLinePlan, FitFindsTheLargest) {
   const std::string fit = "fit " + sizes + device() + "--points 3 ";
   const Json batch = result_of(fit + "--budget 3MiB");

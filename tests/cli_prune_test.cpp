@@ -112,6 +112,8 @@ TEST(CommandLinePrune, BadInput) {
                     gpt2 = "prune" + model("gpt2") + save;
   for (const char* keep : {"0", "1.5", "-0.5", "nan", "half"})
     expect_usage_error(gpt2 + " --keep " + keep, "--keep: a share above 0 and at most 1");
+  expect_usage_error(gpt2 + " --keep 0.9 --structure neurons --multiple 1000", "removes nothing");
+  expect_usage_error(gpt2 + " --sparsity 0.5 --budget 1GiB --overcommit", "--overcommit");
   expect_usage_error(gpt2 + " --sparsity 1", "--sparsity: a share above 0 and below 1");
   expect_usage_error(gpt2 + " --pattern 3:2", "keeps N of every M");
   expect_usage_error(gpt2, "one of --keep, --sparsity, --pattern and --bits");

@@ -2,6 +2,8 @@
 // is an error that tells the sizes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <set>
 
@@ -9,6 +11,7 @@
 #include "ebb/workloads/workload.h"
 #include "support/op_check.h"
 #include "support/temporary_folder.h"
+#include "workloads/random_parts.h"
 
 namespace ebb::test {
 namespace {
@@ -116,6 +119,82 @@ void write_mnist(const TemporaryFolder& folder, const std::string& prefix, std::
   folder.write(prefix + "-labels-idx1-ubyte", idx({0x0801, count}, labels));
 }
 
+// A file in order of class: every class is tested with, from the first batch on, and trained on.
+TEST(HeldOut, LabelledTextsInOrderOfClass) {
+  constexpr int classes = 4, each = 50;
+  const TemporaryFolder folder;
+  std::string csv, jsonl;
+  for (int label = 0; label < classes; ++label)
+    for (int i = 0; i < each; ++i) {
+      const std::string text = "w" + std::to_string(label * each + i);
+      csv.append(std::to_string(label + 1)).append(",").append(text).append("\n");
+      jsonl.append(R"({"text": ")").append(text).append(R"(", "label": )");
+      jsonl.append(std::to_string(label)).append("}\n");
+    }
+  Options options;
+  options.name = "bert", options.layers = 1, options.width = 8, options.heads = 1;
+  options.classes = classes, options.sequence = 4, options.batch = 2;
+  options.vocabulary = 1 << 20;  // hashed words that do not meet
+  const auto labels = [](const data::Dataset& items, std::int64_t count) {
+    std::vector<std::int64_t> first(static_cast<std::size_t>(count));
+    std::iota(first.begin(), first.end(), 0);
+    std::vector<int> counts(classes);
+    for (const std::int32_t label : items.batch(first, {}).y().to_vector<std::int32_t>())
+      ++counts[static_cast<std::size_t>(label)];
+    return counts;
+  };
+  std::vector<std::set<std::int32_t>> tested;
+  for (const auto& [file, seed] : {std::pair{folder.write("sorted.csv", csv), 0},
+                                   {folder / "sorted.csv", 7},
+                                   {folder.write("sorted.jsonl", jsonl), 0}}) {
+    options.data = file, options.seed = static_cast<std::uint64_t>(seed);
+    const auto task = make_workload(options);
+    EXPECT_EQ(labels(*task->test, classes), std::vector<int>(classes, 1)) << file;
+    EXPECT_EQ(labels(*task->test, task->test->size()), std::vector<int>(classes, each / 10));
+    EXPECT_EQ(labels(*task->train, task->train->size()),
+              std::vector<int>(classes, each - each / 10));
+    const auto ids = [](const data::Dataset& items) {
+      std::vector<std::int64_t> all(static_cast<std::size_t>(items.size()));
+      std::iota(all.begin(), all.end(), 0);
+      std::set<std::int32_t> words;
+      for (const std::int32_t id : items.batch(all, {}).x().to_vector<std::int32_t>())
+        if (id > 1) words.insert(id);  // 0 and 1: padding and the start of a text
+      return words;
+    };
+    const std::set<std::int32_t> test = ids(*task->test), train = ids(*task->train);
+    std::vector<std::int32_t> both;
+    std::set_intersection(train.begin(), train.end(), test.begin(), test.end(),
+                          std::back_inserter(both));
+    EXPECT_TRUE(both.empty()) << file;
+    EXPECT_NE(task->test_part.source.find("20 of its 200 texts, drawn at random"),
+              std::string::npos)
+        << task->test_part.source;
+    tested.push_back(test);
+  }
+  // The same texts whatever the seed and the form of the file.
+  EXPECT_EQ(tested[0], tested[1]);
+  EXPECT_EQ(tested[0], tested[2]);
+}
+
+// Classes of unequal size have their shares, rounded up or down, and order changes only which items
+// are drawn.
+TEST(HeldOut, SharesOfClasses) {
+  std::vector<std::int32_t> labels(1000, 0);
+  std::fill(labels.begin() + 700, labels.begin() + 995, 1);
+  std::fill(labels.begin() + 995, labels.end(), 2);  // five
+  const workloads::Parts parts = workloads::random_parts(labels, "data");
+  EXPECT_EQ(parts.test.size(), 100u);
+  EXPECT_TRUE(std::is_sorted(parts.train.begin(), parts.train.end()));
+  std::vector<std::int64_t> counts(3);
+  for (const std::int64_t item : parts.test)
+    ++counts[static_cast<std::size_t>(labels[static_cast<std::size_t>(item)])];
+  EXPECT_NEAR(static_cast<double>(counts[0]), 70.0, 1.0);
+  EXPECT_NEAR(static_cast<double>(counts[1]), 29.5, 1.5);
+  EXPECT_LE(counts[2], 1);
+  EXPECT_FALSE(std::is_sorted(parts.test.begin(), parts.test.end()));
+  expect_error([] { (void)workloads::random_parts(1, "data"); }, {"data", "there are 1"});
+}
+
 TEST(HeldOut, OneSetOfImages) {
   for (const char* prefix : {"t10k", "train"}) {
     const TemporaryFolder folder;
@@ -125,9 +204,12 @@ TEST(HeldOut, OneSetOfImages) {
     const auto task = make_workload(options);
     EXPECT_EQ(task->train->size(), 45);
     EXPECT_EQ(task->test->size(), 5);
-    // The last image of all is tested with, under the statistics of the first 45.
-    const std::vector<std::int64_t> last{4};
-    EXPECT_EQ(task->test->batch(last, {}).y().to_vector<std::int32_t>()[0], 9);
+    EXPECT_NE(task->test_part.source.find("5 of its 50 images, drawn at random"), std::string::npos)
+        << task->test_part.source;
+    // Five of ten classes that are equally frequent.
+    const std::vector<std::int64_t> all{0, 1, 2, 3, 4};
+    const auto labels = task->test->batch(all, {}).y().to_vector<std::int32_t>();
+    EXPECT_EQ(std::set<std::int32_t>(labels.begin(), labels.end()).size(), 5u);
     options.batch = 46;
     expect_error([&] { make_workload(options); }, {"46 items", "45"});
   }

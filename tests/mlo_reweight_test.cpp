@@ -182,7 +182,8 @@ TEST(MloReweight, CommandLineSettingsOfOneLevel) {
   EXPECT_EQ(told(common + "--classifier.budget " + budget)["planned_peak_bytes"], peak);
   const Outcome hopeless = run(common + "--reweight.budget 10KiB");
   EXPECT_EQ(hopeless.code, 1);
-  EXPECT_NE(hopeless.output.find("problem \"reweight\" has a budget of 10.00 KiB"),
+  EXPECT_NE(hopeless.output.find(
+                "problem \"reweight\": a budget of 10.00 KiB cannot be kept: the smallest"),
             std::string::npos)
       << hopeless.output;
 }

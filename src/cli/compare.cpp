@@ -11,6 +11,7 @@
 #include "cli/bytes_in_unit.h"
 #include "cli/measure.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/page_data.h"
 #include "cli/run_summary.h"
 #include "cli/verb.h"
@@ -222,6 +223,8 @@ class Compare : public Verb {
 
   int run() override {
     std::vector<LoggedSummary> runs;
+    if (page_)
+      for (const auto& folder : folders_) refuse_over_input("--page", *page_, "RUN", folder);
     for (const auto& folder : folders_) runs.push_back(read_summary(folder));
     if (!json()) shorten_names(runs);
     if (page_) write_file(*page_, summary_page("ebb: Runs side by side", runs));

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/accepted_by.h"
 #include "cli/calibration.h"
 #include "cli/memory_check.h"
 #include "cli/options.h"
@@ -85,6 +86,7 @@ class Eval : public Verb {
     add_option(app, "--budget", budget_,
                "Memory that weights and evaluation may take, such as 2GiB; the batch is made "
                "smaller if it has to be. Calibrating is not planned, so not with --calibrate")
+        .check(accepted_by([](const std::string& text) { parse_bytes(text); }))
         .excludes("--calibrate")
         .type_name("SIZE");
     add_overcommit_option(app, overcommit_);

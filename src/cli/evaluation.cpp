@@ -90,10 +90,13 @@ Evaluation::Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr 
     if (peak_ <= limit) return;
   }
   if (training.budget)
-    throw MemoryError(
-        fmt::format("a budget of {} cannot be kept in evaluation, which takes {} for one item at a "
-                    "time; --eval-batches 0 leaves it out",
-                    to_string(limit), to_string(peak_)));
+    throw MemoryError(fmt::format(
+        "a budget of {} cannot be kept in evaluation, which takes {} for one item at a "
+        "time{}; --eval-batches 0 leaves it out",
+        to_string(limit + training.fixed), to_string(peak_ + training.fixed),
+        training.fixed > Bytes{}
+            ? fmt::format(", {} of it the fixed cost of the process", to_string(training.fixed))
+            : ""));
 }
 
 Bytes Evaluation::peak_with(std::int64_t part, const TrainingMemory& training) {

@@ -26,6 +26,7 @@ struct TrainingMemory {
   // What training and evaluation may take; without a budget, evaluation is to take no more than
   // training does.
   std::optional<Bytes> budget = {};
+  Bytes fixed = {};  // of the process, where the budget that was typed is for that too
 
   Bytes peak() const { return arena + persistent; }
 };

@@ -11,6 +11,7 @@
 
 #include "cli/checkpoint_folder.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/pruning.h"
 #include "cli/resume.h"
 #include "cli/verb.h"
@@ -65,6 +66,11 @@ class Export : public Verb {
     }
     if (model_.empty() == checkpoint_.empty())
       throw UsageError("name the model: --model DIR or --checkpoint DIR");
+    if (!model_.empty())
+      refuse_over_input("--onnx", file_, "--model", model_);
+    else
+      for (const fs::path& read : {checkpoint_, checkpoint_.parent_path()})
+        refuse_over_input("--onnx", file_, "--checkpoint", read);
     if (with_cache_) options_.cache = onnx::Cache::yes;
     if (external_data_) options_.external_data = onnx::ExternalData::yes;
     if (compute_ == "float32") options_.compute = onnx::Compute::in_float32;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "cli/accepted_by.h"
+#include "cli/budget_errors.h"
 #include "cli/curve.h"
 #include "cli/evaluation.h"
 #include "cli/generation.h"
@@ -16,6 +17,8 @@
 #include "cli/multilevel_verbs.h"
 #include "cli/options.h"
 #include "cli/planning.h"
+#include "cli/process_memory.h"
+#include "cli/recompute_rules.h"
 #include "cli/verb.h"
 #include "cli/waiting.h"
 #include "cli/workload_options.h"
@@ -77,14 +80,17 @@ class Fit : public Verb {
     check_options();
     rates_ = rates_for(planning_);
     if (several()) return run_levels();
-    fixed_ = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
-    compile_ = compile_options(planning_, workload_.seed, rates_, fixed_,
-                               evaluation_keeps(workload_, planning_));
+    beside_ = {evaluation_keeps(workload_, planning_),
+               planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{},
+               process_resident()};
+    compile_ =
+        compile_options(planning_, workload_.seed, rates_, beside_.fixed, beside_.evaluation);
     std::optional<Waiting> waiting(std::in_place, "planning");
     const std::int64_t largest = find_largest(*waiting);
     const std::vector<CurvePoint> curve =
-        frontier_curve(graph_of(largest), compile_, points_, telling(*waiting));
+        whole(frontier_curve(graph_of(largest), compile_, points_, telling(*waiting)));
     const Plan plan = plan_program(graph_of(largest), compile_);
+    require_recomputation(planning_, workload_.name, plan);
     waiting.reset();
     if (json())
       print_json(largest, plan, curve);
@@ -121,6 +127,12 @@ class Fit : public Verb {
                           json());
   }
 
+  // Budgets as they are typed: of the step and of what is beside it.
+  std::vector<CurvePoint> whole(std::vector<CurvePoint> curve) const {
+    for (CurvePoint& point : curve) point.budget += beside_.total();
+    return curve;
+  }
+
   bool several() const { return workloads::is_multilevel(workload_.name); }
 
   BeforePlan telling(Waiting& waiting) const {
@@ -128,13 +140,14 @@ class Fit : public Verb {
   }
 
   int run_levels() {
-    fixed_ = fixed_cost(multilevel_, planning_) + kept_by_evaluation(multilevel_, planning_);
+    beside_ = {kept_by_evaluation(multilevel_, planning_), fixed_cost(multilevel_, planning_)};
     std::optional<Waiting> waiting(std::in_place, "planning");
     const std::int64_t largest = find_largest(*waiting);
-    const std::vector<CurvePoint> curve = frontier_curve(
-        plannable_levels(sized_levels(largest), planning_, rates_), points_, telling(*waiting));
+    const std::vector<CurvePoint> curve = whole(frontier_curve(
+        plannable_levels(sized_levels(largest), planning_, rates_), points_, telling(*waiting)));
     const mlo::Engine::WholePlan plan =
-        plan_levels(sized_levels(largest), planning_, rates_, fixed_);
+        plan_levels(sized_levels(largest), planning_, rates_, beside_);
+    require_recomputation(planning_, multilevel_, plan);
     waiting.reset();
     if (!json()) {
       print(largest, plan_summary(plan), curve);
@@ -182,7 +195,7 @@ class Fit : public Verb {
   bool fits(std::int64_t size) {
     try {
       if (several()) {
-        plan_levels(sized_levels(size), planning_, rates_, fixed_);
+        plan_levels(sized_levels(size), planning_, rates_, beside_);
         return true;
       }
       return try_plan_program(graph_of(size), compile_).plan.has_value();
@@ -223,8 +236,8 @@ class Fit : public Verb {
       return this->fits(size);
     };
     if (!fits(good)) {  // the same again, for its error
-      if (several()) plan_levels(sized_levels(good), planning_, rates_, fixed_);
-      plan_or_explain(sized(good), planning_, graph_of(good), compile_);
+      if (several()) plan_levels(sized_levels(good), planning_, rates_, beside_);
+      plan_or_explain(sized(good), planning_, graph_of(good), compile_, beside_);
     }
     while (good <= most_ / 2 && fits(good * 2)) good *= 2;
     bad = good <= most_ / 2 ? good * 2 : bad;
@@ -281,7 +294,7 @@ class Fit : public Verb {
   int points_ = 8;
   std::optional<std::string> ends_;  // why larger sizes cannot be made, whatever the budget
   Rates rates_;
-  Bytes fixed_;
+  Beside beside_;
   CompileOptions compile_;
 };
 

@@ -9,6 +9,7 @@
 #include "cli/curve.h"
 #include "cli/evaluation.h"
 #include "cli/level_rules.h"
+#include "cli/memory_check.h"
 #include "cli/multilevel_options.h"
 #include "cli/multilevel_verbs.h"
 #include "cli/numbers.h"
@@ -37,9 +38,9 @@ class Frontier : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    // In a file these say how `ebb train` prunes and evaluates.
+    // In a file these say how `ebb train` prunes, evaluates and starts.
     config_.attach(app, [](const CLI::App&, const std::string& name) {
-      return name == "prune" || name == "eval-batches";
+      return name == "prune" || name == "eval-batches" || name == "overcommit";
     });
     add_workload_options(app, workload_, Levels::several);
     add_multilevel_options(app, multilevel_);
@@ -67,6 +68,8 @@ class Frontier : public Verb {
         .positive()
         .needs("--prune")
         .show_default();
+    add_overcommit_option(app, prune_.overcommit);
+    option(app, "--overcommit").needs("--prune");
     add_option(app, "--out", out_, "Folder for frontier.svg, frontier.json and report.html")
         .type_name("DIR")
         .show_default();
@@ -129,6 +132,9 @@ class Frontier : public Verb {
           "--recover N steps");
     if (device_of(planning_).kind != Device::Kind::cpu)
       throw UsageError("--prune runs models on the CPU only");
+    for (const char* name : {"--disk-budget", "--host-budget", "--offload", "--offload-folder"})
+      if (app().get_option(name)->count() > 0)
+        throw UsageError(fmt::format("{} is for budgets, which --prune does not plan for", name));
     const std::vector<PrunePoint> points =
         prune_curve(workload_, planning_, rates_for(planning_), prune_);
     nlohmann::ordered_json study = run_facts("cpu");

@@ -182,6 +182,12 @@ class Generate : public Verb {
         prompts.push_back(ids_of(prompt));
     std::vector<generate::Request> requests;
     for (Ids& prompt : prompts) {
+      if (prompt.empty())
+        throw ValueError(fmt::format("prompt {} has no tokens", requests.size() + 1));
+      for (const std::int32_t id : prompt)
+        if (id >= lm.vocabulary())
+          throw ValueError(fmt::format("prompt {} has the id {}, outside the vocabulary of {}",
+                                       requests.size() + 1, id, lm.vocabulary()));
       if (static_cast<std::int64_t>(prompt.size()) >= lm.context())
         throw ValueError(
             fmt::format("prompt {} has {} tokens, but the model's context of {} must "

@@ -29,12 +29,13 @@ using Json = nlohmann::ordered_json;
 
 class SeveralLevels : public Trainee {
  public:
-  // `options` are those of all levels, with their budgets. `beside`: what evaluation keeps.
+  // `options` are those of all levels, with their budgets.
   SeveralLevels(const TrainCommand& command, const workloads::MultilevelOptions& options,
-                const Rates& rates, Bytes beside)
+                const Rates& rates, const Beside& beside)
       : command_(command),
-        budget_(whole_budget(options, command.planning, beside)),
-        beside_(beside),
+        budget_(whole_budget(options, command.planning, beside.evaluation)),
+        beside_(beside.evaluation),
+        fixed_(beside.fixed),
         rates_(rates),
         config_(engine_config(command.planning, options.common.seed, rates)),
         task_(workloads::make_multilevel(options)) {
@@ -42,8 +43,10 @@ class SeveralLevels : public Trainee {
     plan_with_shared_tuning(command.planning, [&](const std::shared_ptr<const Tuning>& tuning) {
       if (tuning) config_.compile.plan.tuning = tuning;
       engine_ = std::make_unique<mlo::Engine>(task_->problems(), task_->dependencies(), config_);
-      plan_ = engine_->plan();
+      plan_ =
+          within_whole(options, command.planning, rates, beside, [&] { return engine_->plan(); });
     });
+    require_recomputation(command.planning, command.task, plan_);
     require_agreement(command.planning, *this, fingerprints());
   }
 
@@ -54,7 +57,7 @@ class SeveralLevels : public Trainee {
   // --- Memory
 
   TrainingMemory memory() const override {
-    return {plan_.arena, plan_.persistent, plan_.together, budget_};
+    return {plan_.arena, plan_.persistent, plan_.together, budget_, fixed_};
   }
   Bytes kept_by_evaluation() const override { return beside_; }
   Evaluation evaluation(std::int64_t batches) override {
@@ -170,7 +173,7 @@ class SeveralLevels : public Trainee {
 
   const TrainCommand& command_;
   const std::optional<Bytes> budget_;  // of steps and evaluation
-  const Bytes beside_;                 // kept by evaluation alone
+  const Bytes beside_, fixed_;         // kept by evaluation alone; of the process
   const Rates rates_;
   mlo::EngineConfig config_;
   const std::unique_ptr<workloads::MultilevelWorkload> task_;
@@ -195,10 +198,10 @@ int train_multilevel(const TrainCommand& command, const std::optional<SavedRun>&
   refuse_single_level_options(command);
   const PlanningOptions& planning = command.planning;
   const Rates rates = planning.needs_rates() ? shared_rates(planning) : Rates{};
-  const Bytes fixed = fixed_cost(command.task, planning),
-              beside =
-                  command.eval_batches > 0 ? kept_by_evaluation(command.task, planning) : Bytes{};
-  workloads::MultilevelOptions all = resolved(command.task, planning, fixed + beside);
+  const Beside beside{
+      command.eval_batches > 0 ? kept_by_evaluation(command.task, planning) : Bytes{},
+      fixed_cost(command.task, planning)};
+  workloads::MultilevelOptions all = resolved(command.task, planning, beside.total());
   {
     const Waiting waiting("planning");
     settle_budget(all, planning, rates);
@@ -211,21 +214,23 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
                     Output output) {
   const Rates rates = rates_for(planning);
   std::optional<Waiting> waiting(std::in_place, "planning");
-  const Bytes fixed = fixed_cost(options, planning), beside = kept_by_evaluation(options, planning);
-  workloads::MultilevelOptions all = resolved(options, planning, fixed + beside);
+  const Beside beside{kept_by_evaluation(options, planning), fixed_cost(options, planning)};
+  workloads::MultilevelOptions all = resolved(options, planning, beside.total());
   settle_budget(all, planning, rates);
   const auto task = workloads::make_multilevel(all);
   const mlo::EngineConfig config = engine_config(planning, all.common.seed, rates);
   mlo::Engine engine(task->problems(), task->dependencies(), config);
-  const mlo::Engine::WholePlan plan = engine.plan();
-  const Evaluation evaluation(task->model(), metrics_of(*task), task->test, task->batch_size, 1,
-                              config.compile,
-                              TrainingMemory{plan.arena, plan.persistent, plan.together,
-                                             whole_budget(all, planning, beside)});
+  const mlo::Engine::WholePlan plan =
+      within_whole(all, planning, rates, beside, [&] { return engine.plan(); });
+  require_recomputation(planning, options, plan);
+  const Evaluation evaluation(
+      task->model(), metrics_of(*task), task->test, task->batch_size, 1, config.compile,
+      TrainingMemory{plan.arena, plan.persistent, plan.together,
+                     whole_budget(all, planning, beside.evaluation), beside.fixed});
   const Bytes peak = std::max(plan.peak, evaluation.peak());
   waiting.reset();
   Json memory;
-  warn_if_too_large(peak + fixed, planning, rates, memory);
+  warn_if_too_large(peak + beside.fixed, planning, rates, memory);
   if (output == Output::json) {
     Json result{{"workload", options.common.name},
                 {"classifier", workloads::classifier_of(options)},
@@ -236,6 +241,7 @@ int plan_multilevel(const workloads::MultilevelOptions& options, const PlanningO
     if (const auto tiers = tier_fields(plan.together, config.compile); !tiers.empty())
       result["tiers"] = tiers;
     if (planning.leaves) result.update(link_fields(planning, link_traffic(plan, rates)));
+    if (planning.whole_process) result["fixed_bytes"] = beside.fixed.count;
     result["planned_peak_bytes"] = peak.count;  // of steps and evaluation
     result["eval_batch"] = evaluation.part();
     result.update(memory);

@@ -42,9 +42,10 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
                        LevelSettings settings) {
   const std::string prefix = "--" + level + ".", group = std::string(level_group) + level;
   const auto count = [&](const char* name, std::optional<std::int64_t>& value, const char* help,
-                         std::int64_t least) {
-    app.add_option(prefix + name, value, help)->check(WholeNumber(least))->group(group);
+                         std::int64_t least, std::int64_t most) {
+    app.add_option(prefix + name, value, help)->check(WholeNumber(least, most))->group(group);
   };
+  constexpr std::int64_t most = 999999;  // of what a step is made of, each with nodes of its own
   const auto number = [&](const char* name, std::optional<double>& value, const char* help) {
     app.add_option(prefix + name, value, help)->check(FiniteNumber::not_negative())->group(group);
   };
@@ -55,9 +56,9 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
       texts(mlo::method_names()))
       ->type_name("METHOD")
       ->group(group);
-  count("unroll", o.unroll, "Updates for each step of the levels above", 1);
-  count("warmup", o.warmup, "Steps before the levels above begin", 0);
-  count("iterations", o.iterations, "Of neumann and cg", 0);
+  count("unroll", o.unroll, "Updates for each step of the levels above", 1, most);
+  count("warmup", o.warmup, "Steps before the levels above begin", 0, WholeNumber::no_limit);
+  count("iterations", o.iterations, "Of neumann and cg", 0, most);
   number("alpha", o.alpha, "Of the method");
   number("lr", o.rate, "Learning rate");
   app.add_option(prefix + "clip", o.clip, "Scale gradients down to this norm")
@@ -70,7 +71,7 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
       ->type_name("NAME")
       ->group(group);
   if (settings == LevelSettings::problem) return;
-  count("accumulate", o.accumulate, "Batches for each update", 1);
+  count("accumulate", o.accumulate, "Batches for each update", 1, most);
   add_read(
       app, prefix + "precision", "As --precision, for this level",
       [&o](const std::string& text) { o.precision = precision_by_name(text); }, precision_names())

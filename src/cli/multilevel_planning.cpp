@@ -6,10 +6,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "cli/budget_errors.h"
 #include "cli/evaluation.h"
 #include "cli/level_rules.h"
 #include "cli/page_data.h"
 #include "cli/ranks.h"
+#include "cli/recompute_rules.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
 #include "ebb/data/loader.h"
@@ -20,29 +22,26 @@ namespace ebb::cli {
 using Json = nlohmann::ordered_json;
 
 workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
-                                      const PlanningOptions& planning, Bytes fixed) {
+                                      const PlanningOptions& planning, Bytes beside) {
   refuse_single_level_options(options.common.name, planning);
   options.common.device = device_of(planning);
   options.ranks = rank_options(planning);
   std::vector<Precision> precisions;
   for (const std::string& name : workloads::level_names(options.common.name)) {
     workloads::LevelOptions& level = options.levels[name];
-    if (planning.recompute && !level.recompute)
-      level.recompute = Recompute::parse(*planning.recompute);
+    const bool own_rule = level.recompute.has_value();
+    if (planning.recompute && !own_rule) level.recompute = Recompute::parse(*planning.recompute);
     if (planning.precision != "fp32" && !level.precision)
       level.precision = precision_by_name(planning.precision);
     precisions.push_back(level.precision.value_or(Precision::fp32));
     level.form = form_of(planning, precisions.back());
     if (planning.budget && planning.budget != "least" && !level.budget) {
-      const Bytes budget = parse_bytes(*planning.budget);
-      if (budget <= fixed)
-        throw MemoryError(fmt::format(
-            "a budget of {}{} cannot be kept: {} {}", to_string(budget),
-            planning.whole_process ? " for the whole process" : "",
-            planning.whole_process ? "its fixed cost alone is" : "evaluation alone keeps",
-            to_string(fixed)));
-      level.budget = budget - fixed;
+      // With nothing left for the levels, planning says which budget could be kept.
+      level.budget = std::max(Bytes{}, parse_bytes(*planning.budget) - beside);
     }
+    if (level.recompute)
+      check_recompute(own_rule ? fmt::format("--{}.recompute", name) : "--recompute",
+                      *level.recompute, level.budget || planning.budget || planning.tries_budgets);
   }
   check_forms(planning, precisions);
   if (!options.common.layout &&
@@ -83,6 +82,42 @@ void settle_budget(workloads::MultilevelOptions& options, const PlanningOptions&
     std::optional<Bytes>& budget = options.levels[name].budget;
     if (!budget) budget = least;
   }
+}
+
+void explain_whole(const mlo::LevelBudgetError& error, workloads::MultilevelOptions options,
+                   const PlanningOptions& planning, const Rates& rates, const Beside& beside) {
+  if (!planning.budget || planning.budget == "least" ||
+      error.budget != std::max(Bytes{}, parse_bytes(*planning.budget) - beside.total()))
+    throw;  // of a level's own budget
+  // The error is of the first level that does not keep it: another may need more.
+  for (auto& [name, level] : options.levels) level.budget.reset();
+  const auto task = workloads::make_multilevel(options);
+  mlo::Engine engine(task->problems(), task->dependencies(),
+                     engine_config(planning, options.common.seed, rates));
+  const Bytes least = engine.least_budget();
+  LeastBudgets kept = error.kept;
+  for (KeptBudget* budget : {&kept.least, &kept.fast})
+    budget->bytes = std::max(budget->bytes, least);
+  throw MemoryError(explained(error.budget, kept, planning, beside));
+}
+
+void require_recomputation(const PlanningOptions& planning,
+                           const workloads::MultilevelOptions& given,
+                           const mlo::Engine::WholePlan& plan) {
+  const std::string& workload = given.common.name;
+  std::vector<const Plan*> others;  // of levels for which --recompute is said
+  for (const auto& [name, own] : given.levels) {
+    std::vector<const Plan*> plans;
+    for (const auto& level : plan.levels)
+      if (level.problem == name) plans.push_back(&level.plan);
+    if (own.recompute)
+      require_effect(fmt::format("--{}.recompute", name), *own.recompute,
+                     fmt::format("the level {} of {}", name, workload), plans);
+    else
+      others.insert(others.end(), plans.begin(), plans.end());
+  }
+  if (planning.recompute && !others.empty())
+    require_effect("--recompute", Recompute::parse(*planning.recompute), workload, others);
 }
 
 Bytes fixed_cost(const workloads::MultilevelOptions& options, const PlanningOptions& planning) {

@@ -6,18 +6,20 @@
 #include <optional>
 #include <string>
 
+#include "cli/budget_errors.h"
 #include "cli/link_traffic.h"
 #include "cli/planning.h"
+#include "ebb/mlo/budget_error.h"
 #include "ebb/mlo/engine.h"
 #include "ebb/report/source_lines.h"
 #include "ebb/workloads/multilevel.h"
 
 namespace ebb::cli {
 
-// What is said for the whole goes to every level that says nothing itself. `fixed` bytes of a
+// What is said for the whole goes to every level that says nothing itself. `beside` bytes of a
 // budget for the whole are not for the levels.
 workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
-                                      const PlanningOptions& planning, Bytes fixed);
+                                      const PlanningOptions& planning, Bytes beside);
 
 mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t seed,
                                 const Rates& rates);
@@ -25,6 +27,30 @@ mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t s
 // Where the least budget is asked for, finds it and gives it to every level without one of its own.
 void settle_budget(workloads::MultilevelOptions& options, const PlanningOptions& planning,
                    const Rates& rates);
+
+// Inside a catch block: throws the error of a level about its share of the budget for the whole as
+// one about that budget, with the smallest that all levels keep.
+[[noreturn]] void explain_whole(const mlo::LevelBudgetError& error,
+                                workloads::MultilevelOptions options,
+                                const PlanningOptions& planning, const Rates& rates,
+                                const Beside& beside);
+
+// Calls `make` with budgets explained so. `options` are those of all levels, resolved.
+template <class Make>
+decltype(auto) within_whole(const workloads::MultilevelOptions& options,
+                            const PlanningOptions& planning, const Rates& rates,
+                            const Beside& beside, const Make& make) {
+  try {
+    return make();
+  } catch (const mlo::LevelBudgetError& error) {
+    explain_whole(error, options, planning, rates, beside);
+  }
+}
+
+// Refuses --recompute, and that of a level, where it has no effect. `given`: as the user gave them.
+void require_recomputation(const PlanningOptions& planning,
+                           const workloads::MultilevelOptions& given,
+                           const mlo::Engine::WholePlan& plan);
 
 // The fixed cost of the process, with the data in memory and batches of all levels ahead. 0 unless
 // the budget is for the whole process.

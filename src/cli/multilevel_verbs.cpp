@@ -35,7 +35,7 @@ workloads::MultilevelOptions within(workloads::MultilevelOptions options,
 Plannable plannable_levels(const workloads::MultilevelOptions& options,
                            const PlanningOptions& planning, const Rates& rates) {
   PlanningOptions free = planning;
-  free.budget.reset(), free.recompute.reset();
+  free.budget.reset(), free.recompute.reset(), free.tries_budgets = true;
   const workloads::MultilevelOptions all = resolved(options, free, {});
   return {[all, free, rates](std::optional<Bytes> budget) {
             return Running(within(all, budget), free, rates).engine.plan().together;
@@ -45,22 +45,25 @@ Plannable plannable_levels(const workloads::MultilevelOptions& options,
 
 mlo::Engine::WholePlan plan_levels(const workloads::MultilevelOptions& options,
                                    const PlanningOptions& planning, const Rates& rates,
-                                   Bytes beside) {
-  return Running(resolved(options, planning, beside), planning, rates).engine.plan();
+                                   const Beside& beside) {
+  const workloads::MultilevelOptions all = resolved(options, planning, beside.total());
+  return within_whole(all, planning, rates, beside,
+                      [&] { return Running(all, planning, rates).engine.plan(); });
 }
 
 LevelsProfile profile_levels(const workloads::MultilevelOptions& options,
                              const PlanningOptions& planning, const Rates& rates, int warm_up,
                              int steps, bool overcommit) {
   std::optional<Waiting> waiting(std::in_place, "planning");
-  const Bytes fixed = fixed_cost(options, planning);
-  workloads::MultilevelOptions all = resolved(options, planning, fixed);
+  const Beside beside{.evaluation = {}, .fixed = fixed_cost(options, planning)};
+  workloads::MultilevelOptions all = resolved(options, planning, beside.fixed);
   settle_budget(all, planning, rates);
   const MemoryMeter meter(device_of(planning));
   Running running(all, planning, rates);
   LevelsProfile result;
-  result.plan = running.engine.plan();
-  result.budget = whole_budget(all, planning, {});
+  result.plan = within_whole(all, planning, rates, beside, [&] { return running.engine.plan(); });
+  require_recomputation(planning, options, result.plan);
+  result.budget = whole_budget(all, planning, {}), result.fixed = beside.fixed;
   waiting.reset();
   require_memory(result.plan.peak, device_of(planning), overcommit);
   for (int i = 0; i < warm_up + steps; ++i) {

@@ -18,10 +18,10 @@ namespace ebb::cli {
 Plannable plannable_levels(const workloads::MultilevelOptions& options,
                            const PlanningOptions& planning, const Rates& rates);
 
-// The plan of all levels; a BudgetError where one of them cannot keep its budget.
+// The plan of all levels; a MemoryError where one of them cannot keep its budget.
 mlo::Engine::WholePlan plan_levels(const workloads::MultilevelOptions& options,
                                    const PlanningOptions& planning, const Rates& rates,
-                                   Bytes beside);
+                                   const Beside& beside);
 
 // Steps of all levels, timed and measured. The page's times of kernels are predictions: an engine
 // runs the programs of its levels as wholes.
@@ -31,6 +31,7 @@ struct LevelsProfile {
   Bytes measured, transient;
   CategoryBytes staying;
   std::optional<Bytes> budget;  // of all levels together
+  Bytes fixed;                  // of the process, where the budget that was typed is for that too
   std::int64_t parameters = 0, batch = 0;
   report::SourceLines sources;
 };

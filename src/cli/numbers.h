@@ -47,7 +47,7 @@ class WholeNumber {
 };
 
 // For CLI::Option::check: a finite number that is at least, or more than, `least` and at most
-// `most`.
+// `most`. Steps compute with it in float32, which must neither overflow nor become 0.
 class FiniteNumber {
  public:
   static FiniteNumber positive() { return {0.0, false}; }
@@ -58,14 +58,18 @@ class FiniteNumber {
     double value = 0.0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool number = error == std::errc{} && end == text.data() + text.size();
-    if (number && std::isfinite(value) && (value > least_ || (includes_ && value == least_)) &&
-        value <= most_)
+    const bool held = std::abs(value) <= std::numeric_limits<float>::max() &&
+                      (value == 0.0 || static_cast<float>(value) != 0.0f);
+    if (number && held && (value > least_ || (includes_ && value == least_)) && value <= most_)
       return {};
+    const std::string wrong = number && std::isfinite(value) && !held
+                                  ? fmt::format("{} is too {} for float32", shortened(text),
+                                                std::abs(value) < 1.0 ? "small" : "large")
+                                  : shortened(text) + " came";
     return std::isfinite(most_)
-               ? fmt::format("a number between {} and {} is expected, but {} came", least_, most_,
-                             shortened(text))
-               : fmt::format("a finite number {} {} is expected, but {} came",
-                             includes_ ? "of at least" : "above", least_, shortened(text));
+               ? fmt::format("a number between {} and {} is expected, but {}", least_, most_, wrong)
+               : fmt::format("a finite number {} {} is expected, but {}",
+                             includes_ ? "of at least" : "above", least_, wrong);
   }
 
  private:

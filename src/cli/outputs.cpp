@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "cli/ranks.h"
+#include "cli/verb.h"
 #include "ebb/error.h"
 #include "ebb/io/atomic_file.h"
 #include "ebb/report/log_reader.h"
@@ -49,6 +50,30 @@ void try_file(const fs::path& file) {
 }
 
 }  // namespace
+
+void refuse_over_input(std::string_view output_option, const fs::path& output,
+                       std::string_view input_option, const fs::path& input) {
+  std::error_code error;
+  const bool same = fs::equivalent(output, input, error);
+  if (same)
+    throw UsageError(fmt::format("{} {} is what {} reads: name another", output_option,
+                                 output.string(), input_option));
+  const fs::path folder = output.has_parent_path() ? output.parent_path() : fs::path(".");
+  const std::string name = output.filename().string();
+  constexpr std::string_view known[] = {"config.json",
+                                        "generation_config.json",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "run.json",
+                                        "log.jsonl",
+                                        "model.safetensors.index.json",
+                                        "adapter_config.json"};
+  const bool stored = name.ends_with(".safetensors") || name.ends_with(".bin") ||
+                      std::find(std::begin(known), std::end(known), name) != std::end(known);
+  if (stored && fs::is_regular_file(output, error) && fs::equivalent(folder, input, error))
+    throw UsageError(fmt::format("{} {} would replace a file of what {} reads: name another",
+                                 output_option, output.string(), input_option));
+}
 
 TriedFolder::TriedFolder(fs::path folder) : folder_(std::move(folder)) {
   for (fs::path missing = folder_; !missing.empty() && !fs::exists(missing);
@@ -154,7 +179,7 @@ void Outputs::keep_by(Write write, io::Notes notes, Bytes size, std::int64_t fir
   if (!folder_) return;
   write_ = std::move(write), notes_ = std::move(notes);
   const std::int64_t left = steps_ - first_step;
-  if (leads_) folder_->require_space(size, every_ > 0 ? (left + every_ - 1) / every_ : 1);
+  if (leads_) folder_->require_space(size, every_ > 0 ? 1 + (left - 1) / every_ : 1);
   if (first_step > 0) kept_ = first_step;
 }
 

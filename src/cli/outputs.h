@@ -23,6 +23,11 @@ namespace ebb::cli {
 // Makes the folder and writes a file into it: nothing else shows whether it can be written to.
 void try_folder(const std::filesystem::path& folder);
 
+// A usage error where `output`, a folder or a file that is to be written, is the input itself, or a
+// file in the input's folder that models, runs and checkpoints are stored in.
+void refuse_over_input(std::string_view output_option, const std::filesystem::path& output,
+                       std::string_view input_option, const std::filesystem::path& input);
+
 // A folder for results, tried before the work that leads to them. If it was not there, it is not
 // there during the work either, nor afterwards if nothing was written to it.
 class TriedFolder {

@@ -2,18 +2,23 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/budget_errors.h"
 #include "cli/evaluation.h"
 #include "cli/level_rules.h"
 #include "cli/link_traffic.h"
 #include "cli/memory_check.h"
 #include "cli/multilevel.h"
 #include "cli/options.h"
+#include "cli/outputs.h"
 #include "cli/pass_table.h"
 #include "cli/planning.h"
+#include "cli/process_memory.h"
 #include "cli/ranks.h"
+#include "cli/recompute_rules.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
 #include "cli/waiting.h"
@@ -52,6 +57,7 @@ class PlanVerb : public Verb {
 
   int run() override {
     planning_.only_plans = true;
+    check_outputs();
     if (is_multilevel(workload_.name)) {
       for (const auto& [given, option] : {std::pair{profile_.has_value(), "--profile"},
                                           {save_.has_value(), "--save"},
@@ -76,18 +82,22 @@ class PlanVerb : public Verb {
     std::optional<Waiting> waiting(std::in_place, "planning");
     const Bytes fixed = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
     const auto own = workloads::make_workload(placed(workload_, planning_));
+    const Bytes resident = process_resident();
     const Bytes beside = evaluation_keeps(own->model(), metrics_of(*own), *own->test);
     CompileOptions compile = compile_options(planning_, workload_.seed, rates, fixed, beside);
     settle_shard(workload_, planning_, compile);
     const std::int64_t parts = accumulation(*own, planning_, compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, parts);
     settle_budget(planning_, traced.graph, compile);
-    const Plan plan = plan_or_explain(workload_, planning_, traced.graph, compile);
+    const Plan plan =
+        plan_or_explain(workload_, planning_, traced.graph, compile, {beside, fixed, resident});
+    require_recomputation(planning_, workload_.name, plan);
     const Evaluation evaluation(
         traced.task->model(), metrics_of(*traced.task), traced.task->test, traced.batch, 1, compile,
         TrainingMemory{
             plan.arena(), plan.persistent, plan,
-            compile.plan.budget ? std::optional(*compile.plan.budget + beside) : std::nullopt},
+            compile.plan.budget ? std::optional(*compile.plan.budget + beside) : std::nullopt,
+            fixed},
         [&](const Graph& graph) { return traced.step->gathered(graph); });
     const Bytes peak = std::max(plan.peak, evaluation.peak());
     nlohmann::ordered_json memory;
@@ -98,7 +108,7 @@ class PlanVerb : public Verb {
         static_cast<double>(state) / static_cast<double>(traced.task->model().parameter_count());
     LeastBudgets smallest = least_budgets(traced.graph, compile);
     for (KeptBudget* budget : {&smallest.least, &smallest.fast})
-      budget->bytes = std::min(peak, budget->bytes + beside);
+      budget->bytes = std::min(peak, budget->bytes + beside) + fixed;
     waiting.reset();
     const report::MemoryProfile profile = report::profile(plan);
     if (profile_) {
@@ -147,6 +157,20 @@ class PlanVerb : public Verb {
   }
 
  private:
+  void check_outputs() const {
+    for (const auto& [option, file] : {std::pair{"--profile", profile_}, {"--save", save_}}) {
+      if (file && workload_.data) refuse_over_input(option, *file, "--data", *workload_.data);
+      if (file && workload_.model) refuse_over_input(option, *file, "--model", *workload_.model);
+      if (file && !named_device(planning_.device))
+        refuse_over_input(option, *file, "--device", planning_.device);
+    }
+    const auto whole = [](const std::string& file) {
+      return std::filesystem::absolute(file).lexically_normal();
+    };
+    if (profile_ && save_ && whole(*profile_) == whole(*save_))
+      throw UsageError("--profile and --save name the same file");
+  }
+
   workloads::Options workload_;
   workloads::MultilevelOptions multilevel_;
   PlanningOptions planning_;

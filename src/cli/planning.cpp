@@ -18,6 +18,7 @@
 #include "cli/numbers.h"
 #include "cli/process_memory.h"
 #include "cli/ranks.h"
+#include "cli/recompute_rules.h"
 #include "cli/sparsity.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
@@ -287,17 +288,15 @@ CompileOptions compile_options(const PlanningOptions& options, std::uint64_t see
                                const Rates& rates, Bytes fixed, Bytes evaluation) {
   CompileOptions compile = device_options(options, rates);
   compile.seed = seed;
-  if (options.recompute) compile.plan.recompute = Recompute::parse(*options.recompute);
-  if (options.budget && *options.budget != "least") {
-    const Bytes budget = parse_bytes(*options.budget);
-    if (options.whole_process && budget <= fixed)
-      throw MemoryError(
-          fmt::format("a budget of {} for the whole process cannot be kept: its fixed "
-                      "cost alone is {}",
-                      to_string(budget), to_string(fixed)));
-    compile.plan.budget =
-        std::max(Bytes{}, budget - evaluation - (options.whole_process ? fixed : Bytes{}));
+  if (options.recompute) {
+    compile.plan.recompute = Recompute::parse(*options.recompute);
+    check_recompute("--recompute", compile.plan.recompute,
+                    options.budget.has_value() || options.tries_budgets);
   }
+  // With nothing left for the step, planning says which budget could be kept.
+  if (options.budget && *options.budget != "least")
+    compile.plan.budget = std::max(Bytes{}, parse_bytes(*options.budget) - evaluation -
+                                                (options.whole_process ? fixed : Bytes{}));
   use_tiers(options, device_of(options), compile);
   compile.communicator = options.communicator;
   return compile;
@@ -421,79 +420,6 @@ std::int64_t accumulation(const workloads::Options& options, const PlanningOptio
   if (planning.accumulate != "auto") return std::stoll(planning.accumulate);
   const auto task = workloads::make_workload(placed(options, planning));
   return accumulation(*task, planning, compile);
-}
-
-std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOptions& planning,
-                             CompileOptions compile, Bytes least) {
-  compile.plan.effort = Effort::quick;  // each is a step of its own to plan
-  const std::int64_t parts = planning.accumulate == "auto" ? 1 : std::stoll(planning.accumulate);
-  const std::int64_t batch = trace_workload(options, planning, 1).batch;
-  std::vector<Remedy> found;
-  const auto offer = [&](const std::string& change, const workloads::Options& sizes,
-                         const PlanningOptions& changed, std::int64_t micro_batches) {
-    try {
-      const Bytes bytes =
-          least_budget(trace_workload(sizes, changed, micro_batches).graph, compile);
-      if (bytes < least) found.push_back({change, bytes});
-    } catch (const Error&) {  // what does not go with the other options is no remedy
-    }
-  };
-  if (planning.recompute) {
-    const Recompute asked = std::exchange(compile.plan.recompute, Recompute::parse("auto"));
-    offer("--recompute auto", options, planning, parts);
-    compile.plan.recompute = asked;
-  }
-  for (const std::int64_t factor : {2, 4, 8})
-    if (batch >= factor * parts && !planning.leaves)
-      offer(fmt::format("--accumulate {}", factor * parts), options, planning, factor * parts);
-  if (batch >= 2 && batch / 2 >= parts && !planning.leaves) {
-    workloads::Options smaller = options;
-    smaller.batch = batch / 2;
-    offer(fmt::format("--batch {}", *smaller.batch), smaller, planning, parts);
-  }
-  if (options.sequence && *options.sequence >= 2) {
-    workloads::Options shorter = options;
-    shorter.sequence = *options.sequence / 2;
-    offer(fmt::format("--sequence {}", *shorter.sequence), shorter, planning, parts);
-  }
-  for (const char* stage : {"1", "2", "3"}) {
-    PlanningOptions leaner = planning;
-    leaner.shard = stage;
-    if (planning.ranks > 1 && planning.shard < stage)
-      offer(fmt::format("--shard {}", stage), options, leaner, parts);
-  }
-  for (const char* name : {"bf16", "split-bf16"}) {
-    PlanningOptions leaner = planning;
-    leaner.precision = name;
-    if (planning.precision == "fp32")
-      offer(fmt::format("--precision {}", name), options, leaner, parts);
-  }
-  for (const char* name : {"adamw8bit", "adafactor"}) {
-    if (planning.shard != "0" && name == std::string_view("adafactor"))
-      continue;  // whose state cannot be sharded
-    PlanningOptions leaner = planning;
-    leaner.optimizer = name;
-    if (planning.optimizer != name)
-      offer(fmt::format("--optimizer {}", name), options, leaner, parts);
-  }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Remedy& x, const Remedy& y) { return x.least < y.least; });
-  return found;
-}
-
-Plan plan_or_explain(const workloads::Options& options, const PlanningOptions& planning,
-                     const Graph& graph, const CompileOptions& compile) {
-  try {
-    return plan_program(graph, compile);
-  } catch (const BudgetError& error) {
-    std::string text = error.what();
-    const std::vector<Remedy> ways = remedies(options, planning, compile, error.least);
-    for (std::size_t i = 0; i < ways.size(); ++i)
-      text += fmt::format("{} {} to {}, {} less", i == 0 ? "; what would lower it:" : ",",
-                          ways[i].change, to_string(ways[i].least),
-                          to_string(error.least - ways[i].least));
-    throw MemoryError(text);
-  }
 }
 
 nlohmann::ordered_json plan_fields(const Plan& plan) {

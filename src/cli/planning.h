@@ -115,19 +115,6 @@ std::int64_t accumulation(workloads::Workload& task, const PlanningOptions& plan
 std::int64_t accumulation(const workloads::Options& options, const PlanningOptions& planning,
                           const CompileOptions& compile);
 
-// A way to need less, and a budget that would then do: the smallest that a quick search finds.
-struct Remedy {
-  std::string change;
-  Bytes least;
-};
-// Best first; only what lowers the smallest budget.
-std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOptions& planning,
-                             CompileOptions compile, Bytes least);
-
-// Plans it, and says what would help when the budget cannot be kept.
-Plan plan_or_explain(const workloads::Options& options, const PlanningOptions& planning,
-                     const Graph& graph, const CompileOptions& compile);
-
 // The fields that tell of a plan.
 nlohmann::ordered_json plan_fields(const Plan& plan);
 // What is trained and tested on: source, items and tokens of each part.

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "cli/bound_step.h"
+#include "cli/budget_errors.h"
 #include "cli/level_rules.h"
 #include "cli/measure.h"
 #include "cli/memory_check.h"
@@ -17,6 +19,8 @@
 #include "cli/outputs.h"
 #include "cli/page_data.h"
 #include "cli/planning.h"
+#include "cli/process_memory.h"
+#include "cli/recompute_rules.h"
 #include "cli/run_facts.h"
 #include "cli/verb.h"
 #include "cli/waiting.h"
@@ -32,6 +36,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
+
+// On the heap beside the arena: the step, and the report with all that it tells of an instruction.
+Bytes bytes_of_profile(std::size_t instructions) {
+  constexpr Bytes page = 1_MiB, instruction = 4_KiB;
+  return bytes_of_bound_step(instructions) + page +
+         static_cast<std::int64_t>(instructions) * instruction;
+}
 
 constexpr int warm_up = 2;  // steps that touch memory for the first time or are recorded
 
@@ -70,38 +81,63 @@ class Profile : public Verb {
     check_workload_options(workload_);
     const Rates rates = rates_for(planning_);
     std::optional<Waiting> waiting(std::in_place, "planning");
-    const Bytes fixed = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};
+    Bytes resident;  // of the process, when its fixed cost was measured
+    const auto fixed_cost = [&](workloads::Workload& task, std::size_t instructions) {
+      const Bytes cost = measure_fixed_cost(
+          planning_,
+          loader_bytes(*task.train, workloads::training_loader(task.batch_size, workload_.seed,
+                                                               device_of(planning_))) +
+              bytes_of_profile(instructions));
+      resident = process_resident();
+      return cost;
+    };
+    if (planning_.whole_process) {
+      const auto task = workloads::make_workload(placed(workload_, planning_));
+      fixed_ = fixed_cost(*task, instructions_to_come(task->model().parameters().size()));
+    }
     TrainOptions train = step_options(planning_);
-    train.compile = compile_options(planning_, workload_.seed, rates, fixed);
+    train.compile = compile_options(planning_, workload_.seed, rates, fixed_);
     train.accumulate = accumulation(workload_, planning_, train.compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, train.accumulate);
     settle_budget(planning_, traced.graph, train.compile);
     // Both refuse before anything is allocated: a budget that cannot be kept, and a plan larger
     // than the machine.
-    const Plan plan = plan_or_explain(workload_, planning_, traced.graph, train.compile);
+    const auto make_plan = [&] {
+      return plan_or_explain(workload_, planning_, traced.graph, train.compile,
+                             {.evaluation = {}, .fixed = fixed_, .resident = resident});
+    };
+    Plan plan = make_plan();
+    workloads::Workload& task = *traced.task;
+    const data::LoaderOptions loading =
+        workloads::training_loader(task.batch_size, workload_.seed, device_of(planning_));
+    if (planning_.whole_process) {  // planning took memory itself
+      fixed_ = fixed_cost(task, plan.instructions.size());
+      train.compile = compile_options(planning_, workload_.seed, rates, fixed_);
+      if (plan.peak > *train.compile.plan.budget) plan = make_plan();
+    }
+    require_recomputation(planning_, workload_.name, plan);
     require_memory(plan.peak, device_of(planning_), overcommit_);
     waiting.reset();
     budget_ = train.compile.plan.budget;
-    workloads::Workload& task = *traced.task;
-    data::Loader loader(task.train, workloads::training_loader(task.batch_size, workload_.seed,
-                                                               device_of(planning_)));
+    data::Loader loader(task.train, loading);
     const std::vector<TensorType> types = loader.types().front();
     const MemoryMeter meter(device_of(planning_));
     task.load();
     train.weight = task.weight;
-    TrainStep step(
-        task.model(), optimizer_of(task, planning_), [&](const Batch& b) { return task.loss(b); },
-        train);
-    time_steps(step, loader);
-    const Measured measured = meter.read(step.leaves(types), step.resident(types));
-    report(step.plan(types), measured, task, rates);
+    std::optional<TrainStep> step(
+        std::in_place, task.model(), optimizer_of(task, planning_),
+        [&](const Batch& b) { return task.loss(b); }, train);
+    time_steps(*step, loader);
+    const Measured measured = meter.read(step->leaves(types), step->resident(types));
+    plan = step->plan(types);
+    MachineReport machine = step->arena()->report();
+    if (pinned) machine.pinned_threads = pinned->grant();
+    step.reset();  // the report takes memory too
+    report(plan, measured, task, rates);
     const MachineOptions& asked = planning_.machine;
-    if (!json() && (asked.huge_pages || asked.lock_memory || asked.pin_threads)) {
-      MachineReport machine = step.arena()->report();
-      if (pinned) machine.pinned_threads = pinned->grant();
+    if (!json() && (asked.huge_pages || asked.lock_memory || asked.pin_threads))
       fmt::print("{}", to_string(machine));
-    }
-    return success;
+    return kept_budget(planning_, budget_, measured.total).report();
   }
 
  private:
@@ -124,7 +160,8 @@ class Profile : public Verb {
     row["measured_staying_by_category"] = by_category(levels.staying);
     row["measured_transient_bytes"] = levels.transient.count;
     row["step_ms"] = step_times();
-    if (levels.budget) row["budget_bytes"] = levels.budget->count;
+    fixed_ = levels.fixed;
+    add_budget(row, levels.budget);
     page.add_row(std::move(row), report::timeline_json(plan, levels.sources));
     write_files(page, report::chrome_trace(plan));
     if (json())
@@ -137,7 +174,17 @@ class Profile : public Verb {
           workload_.name, levels.parameters, levels.batch, rates.name, to_string(levels.plan.peak),
           to_string(levels.measured), median(step_ms_), plan.predicted_ms,
           to_string(report::profile(plan)), (out_ / "report.html").string());
-    return success;
+    return kept_budget(planning_, levels.budget, levels.measured).report();
+  }
+
+  // `steps`: what the steps may take.
+  void add_budget(nlohmann::ordered_json& row, std::optional<Bytes> steps) const {
+    if (!steps) return;
+    row["budget_bytes"] = (*steps + fixed_).count;
+    if (planning_.whole_process) {
+      row["fixed_bytes"] = fixed_.count;
+      row["process_peak_bytes"] = process_peak().count;
+    }
   }
 
   nlohmann::ordered_json step_times() const {
@@ -184,7 +231,7 @@ class Profile : public Verb {
     row["measured_staying_by_category"] = by_category(measured.staying);
     row["measured_transient_bytes"] = measured.transient().count;
     row["step_ms"] = step_times();
-    if (budget_) row["budget_bytes"] = budget_->count;
+    add_budget(row, budget_);
     page.add_row(std::move(row),
                  report::timeline_json(plan, report::SourceLines(task.model()), kernel_ms_));
     write_files(page, report::chrome_trace(plan, kernel_ms_));
@@ -205,7 +252,8 @@ class Profile : public Verb {
   workloads::Options workload_;
   workloads::MultilevelOptions multilevel_;
   PlanningOptions planning_;
-  std::optional<Bytes> budget_;
+  std::optional<Bytes> budget_;  // of the step
+  Bytes fixed_;                  // of the process, with --whole-process
   int steps_ = 5;
   bool overcommit_ = false;
   fs::path out_ = "profile";

@@ -184,6 +184,8 @@ class Prune : public Verb {
               fmt::format("{} is of the windows of --data, which is not given", option));
     try {
       if (budget_text_) budget_ = parse_bytes(*budget_text_);
+      if (budget_ && overcommit_)
+        throw UsageError("--budget and --overcommit: a budget is kept in any case");
       keep_text_.empty() ? read_sparse() : read_structured();
     } catch (const ValueError& error) {
       throw UsageError(error.what());
@@ -283,10 +285,12 @@ class Prune : public Verb {
   template <class Model>
   int write_smaller(io::OpenFolder<Model> folder, const std::vector<Batch>& batches,
                     const std::vector<TensorType>& types, Json& result) {
+    const Size before = size_of(*folder.model);
+    require_memory(before.bytes, device::cpu, overcommit_,
+                   "--sparsity and --pattern read the weights block by block");
     folder.weights.load(*folder.model);
     std::unique_ptr<Model> dense = std::move(folder.model);
     const auto config = dense->config();
-    const Size before = size_of(*dense);
     if (!batches.empty()) result["loss"]["before"] = mean_loss(*dense, batches);
     const std::unique_ptr<Model> made = smaller(std::move(dense), batches, types, result);
     add_sizes(before, size_of(*made), result);
@@ -416,6 +420,11 @@ class Prune : public Verb {
                            {"after", structure.dimensions[d].groups.size() - count}});
     for (const std::size_t b : removal.blocks)
       removed.push_back({{"path", structure.blocks[b].path}, {"kind", "blocks"}});
+    if (removed.empty() && options.keep < 1.0)
+      throw UsageError(fmt::format(
+          "--keep {} removes nothing: in no layer is the rest a whole part, in multiples of "
+          "--multiple {}",
+          keep_text_, options.multiple));
     result["score"] = prune::name(chosen_score_);
     result["keep"] = options.keep;
     result["removed"] = removed;

@@ -34,9 +34,12 @@ PrunePoint measured(const workloads::Options& workload, const PlanningOptions& p
   TrainOptions train = step_options(planning);
   train.weight = task->weight;
   train.compile = compile_options(planning, workload.seed, rates, {});
+  train.accumulate = accumulation(*task, planning, train.compile);
+  check_accumulation(train.accumulate, task->batch_size);
   TrainStep step(task->model(), optimizer_of(*task, planning, {}), loss, train);
   const Plan& plan = step.plan(types);
-  require_memory(plan.peak, device_of(planning), false, "a smaller --batch takes less");
+  require_memory(plan.peak, device_of(planning), options.overcommit,
+                 "a smaller --batch takes less");
   for (std::int64_t i = 0; i < options.recover; ++i) step(loader.next());
 
   PrunePoint point{.share = share, .parameters = task->model().parameter_count()};

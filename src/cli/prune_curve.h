@@ -14,6 +14,7 @@ struct PruneCurveOptions {
   std::vector<double> shares;  // each from 0 to below 1
   std::int64_t recover = 0;    // steps of training after pruning, before the loss is measured
   std::int64_t eval_batches = 8;
+  bool overcommit = false;
 };
 
 struct PrunePoint {

@@ -151,8 +151,13 @@ Pruner::Pruner(const prune::GradualPruning& pruning, const PruneOptions& options
       types_(std::move(types)),
       shrinking_(structure(), what_goes(options, task.model())),
       share_(share) {
-  if (share == 0.0) return;
   const prune::Structure dense = structure();
+  if (share == 0.0 && shrinking_.any_removal(dense, pruning.share).empty())
+    throw UsageError(fmt::format(
+        "--prune {} removes nothing: in no layer is that a whole head, neuron or channel{}",
+        pruning.share,
+        options.multiple ? fmt::format(" with --prune-multiple {}", *options.multiple) : ""));
+  if (share == 0.0) return;
   task_.shrink(dense, shrinking_.any_removal(dense, share), prune::Values::none);
 }
 

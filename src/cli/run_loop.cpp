@@ -36,6 +36,17 @@ void judge(Judging& judging, Trainee& trainee, Outputs& outputs, report::Progres
   result.stopped_early = judging.stopping.stops();
 }
 
+// Judges the last state too, which --eval-every may pass over: it can be the best. Where it is not,
+// it does not count, so that a run that goes on later counts only every so many steps.
+void judge_last(Judging& judging, Trainee& trainee, Outputs& outputs, report::Progress& progress,
+                LoopResult& result) {
+  const EarlyStopping before = judging.stopping;
+  judge(judging, trainee, outputs, progress, result);
+  if (judging.stopping.best_step() == trainee.step()) return;
+  judging.stopping = before;
+  outputs.add_note("evaluations", judging.stopping.note());
+}
+
 }  // namespace
 
 double Stopwatch::ms() const {
@@ -87,6 +98,11 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
         judge(judging, trainee, outputs, progress, result);
       outputs.after_step(trainee.step(), result.losses.empty() ? 0.0 : result.losses.back());
       asked = ask(trainee.step());
+    }
+    const bool done = asked == 0 && !result.losses.empty();
+    if (done && judging.keeps_best && trainee.step() % judging.every != 0) {
+      judge_last(judging, trainee, outputs, progress, result);
+      result.stopped_early = false;
     }
   } catch (const RankError&) {  // nothing can be gathered any more
     progress.finish();

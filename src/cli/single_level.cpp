@@ -9,12 +9,15 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bound_step.h"
+#include "cli/budget_errors.h"
 #include "cli/evaluation.h"
 #include "cli/feed.h"
 #include "cli/link_traffic.h"
 #include "cli/planning.h"
+#include "cli/process_memory.h"
 #include "cli/pruning.h"
 #include "cli/ranks.h"
+#include "cli/recompute_rules.h"
 #include "cli/run_loop.h"
 #include "cli/tiers.h"
 #include "cli/verb.h"
@@ -66,6 +69,7 @@ class SingleLevel : public Trainee {
       step_ = planned_step();
       plan_ = &step_->plan(types_);
     });
+    require_recomputation(planning_, command.workload().name, *plan_);
     if (pruner_) begin_pruning();
     load_ = command.workload().model.has_value();
     load_masks_ = planning_.sparsity.masks.has_value();
@@ -87,7 +91,7 @@ class SingleLevel : public Trainee {
   TrainingMemory memory() const override {
     const std::optional<Bytes> steps = step_->options().compile.plan.budget;
     return {plan_->arena(), plan_->persistent, *plan_,
-            steps ? std::optional(*steps + beside_) : std::nullopt};
+            steps ? std::optional(*steps + beside_) : std::nullopt, fixed_};
   }
   Bytes kept_by_evaluation() const override { return beside_; }
   Evaluation evaluation(std::int64_t batches) override {
@@ -359,8 +363,11 @@ class SingleLevel : public Trainee {
   // --- Planning
 
   // `program`: what binding the plan's kernels will take on the heap.
-  Bytes fixed_cost(Bytes program) const {
-    return measure_fixed_cost(planning_, loader_bytes(*task_->train, loading_) + program);
+  Bytes fixed_cost(Bytes program) {
+    const Bytes cost =
+        measure_fixed_cost(planning_, loader_bytes(*task_->train, loading_) + program);
+    resident_ = process_resident();
+    return cost;
   }
 
   // Without the number of micro-batches.
@@ -433,7 +440,8 @@ class SingleLevel : public Trainee {
     try {
       step.plan(types_);
     } catch (const BudgetError&) {
-      plan_or_explain(command_.workload(), planning_, step.trace(types_), step.options().compile);
+      plan_or_explain(command_.workload(), planning_, step.trace(types_), step.options().compile,
+                      {beside_, fixed_, resident_});
       throw;
     }
   }
@@ -452,6 +460,7 @@ class SingleLevel : public Trainee {
   const Types types_ = loader_.types().front();
   std::shared_ptr<const Tuning> tuning_;  // of rank 0's GPU; null: found here
   Bytes fixed_, beside_;  // of the process beside the plan; kept by evaluation alone
+  Bytes resident_;        // of the process, when its fixed cost was measured
   std::unique_ptr<TrainStep> step_;
   const Plan* plan_ = nullptr;
   mutable std::optional<Pruner> pruner_;  // its sizes are completed when they are reported
@@ -470,6 +479,9 @@ workloads::TrainSpec single_level_spec(const TrainCommand& command) {
   // What these refuse is refused here.
   device_options(command.planning, {}), step_options(command.planning);
   gradual_pruning(command.planning);
+  if (command.planning.recompute)
+    check_recompute("--recompute", Recompute::parse(*command.planning.recompute),
+                    command.planning.budget.has_value());
   workloads::TrainSpec spec = spec_of(command);
   fill_in(spec, *task, optimizer_of(*task, command.planning, command.rate));
   return spec;

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/outputs.h"
 #include "cli/verb.h"
 #include "core/json.h"
 #include "data/gzip.h"
@@ -45,6 +46,8 @@ class Tokenize : public Verb {
 
   int run() override {
     using Clock = std::chrono::steady_clock;
+    for (const fs::path& path : data_) refuse_over_input("--out", out_, "--data", path);
+    refuse_over_input("--out", out_, "--tokenizer", tokenizer_);
     const text::Tokenizer tokenizer = text::Tokenizer::load(tokenizer_);
     const std::size_t width = dtype_ == "uint16" ? 2 : 4;
     if (width == 2 && tokenizer.vocabulary() > 1 << 16)

@@ -3,6 +3,7 @@
 
 #include "cli/level_rules.h"
 #include "cli/multilevel.h"
+#include "cli/outputs.h"
 #include "cli/planning.h"
 #include "cli/print_config.h"
 #include "cli/ranks.h"
@@ -54,6 +55,10 @@ class Train : public Verb {
     check_workload_options(workload_);
     if (given(app(), "--merge") && !command_.save)
       throw UsageError("--merge says how --save writes the model, and there is no --save DIR");
+    if (command_.save && workload_.model)
+      refuse_over_input("--save", *command_.save, "--model", *workload_.model);
+    if (command_.save && workload_.adapter)
+      refuse_over_input("--save", *command_.save, "--adapter", *workload_.adapter);
     if (workload_.model && !workload_.data)
       throw UsageError("--model needs --data FILE: text or tokens to train on");
     if (!saved) refuse_fast_alone(planning_);

@@ -90,8 +90,8 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
       ->type_name("N")
       ->group(outputs);
   app.add_flag("--keep-best", c.keep_best,
-               "Keep the checkpoint of the lowest test loss too, as best.safetensors; --eval-every "
-               "says when it is judged")
+               "Keep the checkpoint of the lowest test loss too, as best.safetensors; it is judged "
+               "as --eval-every says, and after the last step")
       ->group(outputs);
   app.add_option("--resume", c.resume,
                  "Go on from the checkpoint in this folder, and keep it there; options that are "

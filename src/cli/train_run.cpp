@@ -8,6 +8,7 @@
 
 #include "cli/checkpoint_folder.h"
 #include "cli/interrupt.h"
+#include "cli/late_options.h"
 #include "cli/link_traffic.h"
 #include "cli/measure.h"
 #include "cli/memory_check.h"
@@ -201,6 +202,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   trainee.load();
   Outputs outputs(command);
   outputs.begin_log(trainee.step());
+  for (const std::string& late : late_options(command)) outputs.say("ebb: " + late);
   if (command.save && leads(planning)) require_space(*command.save, trainee.saved_bytes());
   std::optional<std::pair<std::int64_t, std::filesystem::path>> written;  // step and file
   outputs.keep_by(

@@ -28,7 +28,7 @@ void add_adapter_options(CLI::App& app, workloads::Options& options) {
       .group(group);
   add_option(app, "--lora-alpha", options.lora_alpha,
              "Adapters count alpha / rank times; default: twice the rank")
-      .check(FiniteNumber::between(0.0, 1e6))
+      .check(FiniteNumber::positive())
       .group(group);
   add_option(app, "--lora-dropout", options.lora_dropout,
              "Probability of dropout of adapters' inputs; default: 0")
@@ -148,6 +148,18 @@ void check_workload_options(const workloads::Options& options) {
 void check_workload_options(const workloads::MultilevelOptions& options) {
   refuse(workloads::misfit(options));
   if (const auto wrong = workloads::level_misfit(options)) throw UsageError("--" + *wrong);
+  if (!options.unweighted) return;
+  // What is said for the whole is given to these too, later.
+  const std::vector<std::string> names = workloads::level_names(options.common.name);
+  const auto highest = options.levels.find(names.back());
+  if (highest == options.levels.end()) return;
+  const workloads::LevelOptions& o = highest->second;
+  for (const auto& [set, field] : {std::pair{o.precision.has_value(), "precision"},
+                                   {o.recompute.has_value(), "recompute"},
+                                   {o.budget.has_value(), "budget"}})
+    if (set)
+      throw UsageError(fmt::format("--{}.{} has no effect: unweighted trains the level {} alone",
+                                   names.back(), field, names.front()));
 }
 
 }  // namespace ebb::cli

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ebb/error.h"
+#include "ebb/mlo/budget_error.h"
 #include "ebb/storage.h"
 #include "mlo/step_trace.h"
 
@@ -23,9 +24,7 @@ decltype(auto) within_budget(const Problem& problem, const Make& make) {
     const Bytes beside = *problem.config().budget - error.budget;
     LeastBudgets kept = error.kept;
     kept.least.bytes += beside, kept.fast.bytes += beside;
-    throw MemoryError(fmt::format("problem \"{}\": a budget of {} cannot be kept: {}",
-                                  problem.name(), to_string(*problem.config().budget),
-                                  to_string(kept)));
+    throw LevelBudgetError(problem.name(), *problem.config().budget, kept);
   }
 }
 
@@ -36,6 +35,13 @@ CompileOptions without_tiers(CompileOptions options) {
 }
 
 }  // namespace
+
+LevelBudgetError::LevelBudgetError(std::string name, Bytes asked, const LeastBudgets& smallest)
+    : MemoryError(fmt::format("problem \"{}\": a budget of {} cannot be kept: {}", name,
+                              to_string(asked), to_string(smallest))),
+      problem(std::move(name)),
+      budget(asked),
+      kept(smallest) {}
 
 Level::Level(Problem& problem, const CompileOptions& compile, const RankOptions& ranks)
     : problem_(problem),
@@ -180,14 +186,10 @@ ProgramsByShape& Level::programs(StepKind kind, const Feeding& feeding, const Ty
   std::unique_ptr<ProgramsByShape>& programs = kind == StepKind::update ? update_ : accumulate_;
   if (programs) return *programs;
   CompileOptions options = compile_;
-  if (config().budget) {
-    const Bytes beside = bytes_beside(step_graph(*this, kind, feeding, types).graph);
-    if (beside >= *config().budget)
-      throw MemoryError(
-          fmt::format("problem \"{}\" has a budget of {}, but what is kept beside it takes {}",
-                      name(), to_string(*config().budget), to_string(beside)));
-    options.plan.budget = *config().budget - beside;
-  }
+  // Below 0 where what is kept beside the step is more; planning says which budget could be kept.
+  if (config().budget)
+    options.plan.budget =
+        *config().budget - bytes_beside(step_graph(*this, kind, feeding, types).graph);
   programs = std::make_unique<ProgramsByShape>(problem_.device(), options);
   return *programs;
 }

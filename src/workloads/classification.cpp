@@ -14,13 +14,14 @@
 #include "workloads/accuracy.h"
 #include "workloads/families.h"
 #include "workloads/image_sets.h"
+#include "workloads/random_parts.h"
 
 namespace ebb::workloads {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Splits a source: its last items are held out for testing.
+// Splits a generated source, whose items are in no order: the last are held out for testing.
 void split_source(Workload& workload, const data::DatasetPtr& source, const std::string& name) {
   const std::int64_t count = source->size(), cut = count - held_out(count, name);
   workload.train = data::Subset::range(source, 0, cut);
@@ -29,6 +30,17 @@ void split_source(Workload& workload, const data::DatasetPtr& source, const std:
     return DataPart{fmt::format("{}, items {} to {}", name, begin, end)};
   };
   workload.train_part = part(0, cut), workload.test_part = part(cut, count);
+}
+
+// Splits labelled texts, which may be in order of class.
+void split_texts(Workload& workload, const data::LabelledTextsPtr& texts,
+                 const data::LabelledTextOptions& options, const std::string& name) {
+  const auto all = std::make_shared<data::LabelledTextDataset>(texts, options);
+  Parts parts = random_parts(texts->labels, name);
+  workload.train_part.source = train_source(parts, name, "texts");
+  workload.test_part.source = test_source(parts, name, "texts");
+  workload.train = std::make_shared<data::Subset>(all, std::move(parts.train));
+  workload.test = std::make_shared<data::Subset>(all, std::move(parts.test));
 }
 
 struct ImageShape {
@@ -51,6 +63,10 @@ ImageShape image_data(Workload& workload, const Options& options, bool augment) 
   if (options.data) return images_from(workload, options, augment);
   data::GaussianImageOptions source;
   source.classes = options.classes.value_or(10);
+  if (source.classes < 2)
+    throw ValueError(
+        fmt::format("at least 2 classes are needed to tell apart, but the option classes is {}",
+                    source.classes));
   source.separation = 8.0;
   source.seed = options.seed;
   const auto images = std::make_shared<data::GaussianImages>(source);
@@ -83,10 +99,8 @@ class BertWorkload : public Workload {
       const auto texts = csv ? data::read_labelled_csv(*o.data, c.classes, first)
                              : data::read_labelled_jsonl(*o.data, c.classes, first);
       settings.labels_from = first;
-      split_source(
-          *this,
-          std::make_shared<data::LabelledTextDataset>(
-              texts, data::LabelledTextOptions{.sequence = sequence, .vocabulary = c.vocabulary}),
+      split_texts(
+          *this, texts, {.sequence = sequence, .vocabulary = c.vocabulary},
           fmt::format("{}, labels {} to {}", o.data->string(), first, first + c.classes - 1));
     } else {
       data::LabelledSequenceOptions source;

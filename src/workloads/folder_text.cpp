@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <span>
+#include <utility>
 
 #include "core/json.h"
 #include "data/gzip.h"
@@ -12,6 +15,7 @@
 #include "ebb/error.h"
 #include "ebb/text/tokenizer.h"
 #include "workloads/families.h"
+#include "workloads/random_parts.h"
 #include "workloads/text_files.h"
 
 namespace ebb::workloads {
@@ -119,42 +123,51 @@ Frame frame_of(const FileTokenizer& tokenizer) {
   return {{whole.begin(), inner}, {inner + static_cast<std::ptrdiff_t>(plain.size()), whole.end()}};
 }
 
-DataPart part_of(const fs::path& file, std::int64_t begin, std::int64_t end) {
-  return {fmt::format("{}, texts {} to {}", file.string(), begin, end)};
-}
-
-// Texts [begin, end) of a file.
+// Some documents of a file, in this order.
 template <class Documents>
 std::shared_ptr<Documents> some_documents(const io::ModelFolder& folder,
                                           const DocumentTokens& tokens, std::int64_t sequence,
-                                          std::int64_t begin, std::int64_t end) {
-  const auto at = [&](std::int64_t document) {
-    return tokens.parts.begin() + tokens.first_part[static_cast<std::size_t>(document)];
-  };
+                                          std::span<const std::int64_t> documents) {
+  std::vector<data::TokenSequence> parts;
+  for (const std::int64_t document : documents) {
+    const auto first = static_cast<std::size_t>(document);
+    parts.insert(parts.end(), tokens.parts.begin() + tokens.first_part[first],
+                 tokens.parts.begin() + tokens.first_part[first + 1]);
+  }
   return std::make_shared<Documents>(
-      std::vector<data::TokenSequence>(at(begin), at(end)),
+      std::move(parts),
       data::SequenceOptions{.sequence = sequence, .padding = folder.padding.value_or(0)});
+}
+
+std::vector<std::int64_t> all_of(std::int64_t count) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 template <class Documents>
 TextData of_documents(const io::ModelFolder& folder, const TextFiles& files,
                       std::int64_t sequence) {
   TextData data;
-  const auto make = [&](const fs::path& file, const DocumentTokens& tokens, std::int64_t begin,
-                        std::int64_t end, DataPart& part) {
-    auto made = some_documents<Documents>(folder, tokens, sequence, begin, end);
-    part = part_of(file, begin, end), part.tokens = made->tokens();
+  const std::string name = files.train.string();
+  const auto make = [&](const DocumentTokens& tokens, std::span<const std::int64_t> documents,
+                        const std::string& source, DataPart& part) {
+    auto made = some_documents<Documents>(folder, tokens, sequence, documents);
+    part = {source}, part.tokens = made->tokens();
     return made;
   };
+  const auto whole = [](const fs::path& file, const DocumentTokens& tokens) {
+    return fmt::format("{}, all {} texts", file.string(), tokens.documents());
+  };
   const DocumentTokens train = document_tokens(folder, files.train, sequence);
-  const std::int64_t count = train.documents(),
-                     cut = files.test ? count : count - held_out(count, files.train.string());
-  data.train = make(files.train, train, 0, cut, data.train_part);
   if (files.test) {
     const DocumentTokens test = document_tokens(folder, *files.test, sequence);
-    data.test = make(*files.test, test, 0, test.documents(), data.test_part);
+    data.train = make(train, all_of(train.documents()), whole(files.train, train), data.train_part);
+    data.test = make(test, all_of(test.documents()), whole(*files.test, test), data.test_part);
   } else {
-    data.test = make(files.train, train, cut, count, data.test_part);
+    const Parts parts = random_parts(train.documents(), name);
+    data.train = make(train, parts.train, train_source(parts, name, "texts"), data.train_part);
+    data.test = make(train, parts.test, test_source(parts, name, "texts"), data.test_part);
   }
   data.vocabulary = folder.lm->vocabulary();
   return data;
@@ -162,26 +175,67 @@ TextData of_documents(const io::ModelFolder& folder, const TextFiles& files,
 
 TextData of_labelled(const io::ModelFolder& folder, const fs::path& file, std::int64_t sequence,
                      std::optional<std::int64_t> first_label) {
+  std::vector<data::LabelledTokens> texts = labelled_tokens(folder, file, sequence, first_label);
+  std::vector<std::int32_t> labels;
+  for (const data::LabelledTokens& text : texts) labels.push_back(text.label);
+  const std::string name = file.string();
+  Parts parts = random_parts(labels, name);
+  TextData data;
+  data.train_part = {train_source(parts, name, "texts")};
+  data.test_part = {test_source(parts, name, "texts")};
   const auto all = std::make_shared<data::LabelledTokenDataset>(
-      labelled_tokens(folder, file, sequence, first_label),
+      std::move(texts),
       data::SequenceOptions{.sequence = sequence, .padding = folder.padding.value_or(0)});
-  const std::int64_t count = all->size(), cut = count - held_out(count, file.string());
-  return {data::Subset::range(all, 0, cut), data::Subset::range(all, cut, count),
-          part_of(file, 0, cut), part_of(file, cut, count), folder.classifier->vocabulary()};
+  data.train = std::make_shared<data::Subset>(all, std::move(parts.train));
+  data.test = std::make_shared<data::Subset>(all, std::move(parts.test));
+  data.vocabulary = folder.classifier->vocabulary();
+  return data;
+}
+
+// Moves the windows of some texts out of `text`.
+MaskedText without_texts(MaskedText& text, std::span<const std::int64_t> chosen) {
+  MaskedText taken;
+  taken.masking = text.masking;
+  const auto count = static_cast<std::int64_t>(text.windows.size());
+  std::vector<char> gone(text.windows.size());
+  for (const std::int64_t number : chosen) {
+    const auto i = static_cast<std::size_t>(number);
+    const std::int64_t end = i + 1 < text.first_window.size() ? text.first_window[i + 1] : count;
+    for (auto window = static_cast<std::size_t>(text.first_window[i]);
+         window < static_cast<std::size_t>(end); ++window) {
+      taken.windows.push_back(std::move(text.windows[window]));
+      gone[window] = 1;
+    }
+  }
+  std::vector<std::vector<std::int32_t>> left;
+  for (std::size_t i = 0; i < gone.size(); ++i)
+    if (!gone[i]) left.push_back(std::move(text.windows[i]));
+  text.windows = std::move(left);
+  return taken;
 }
 
 TextData of_masked(const io::ModelFolder& folder, const TextFiles& files, std::int64_t sequence) {
   TextData data;
   MaskedText train = masked_text(folder, files.train, sequence), test;
+  const std::string name = files.train.string();
+  std::string train_from = name, test_from;
   const auto count = static_cast<std::int64_t>(train.windows.size()),
-             cut = files.test ? count : count - held_out(count, files.train.string());
+             texts = static_cast<std::int64_t>(train.first_window.size());
   if (files.test) {
     test = masked_text(folder, *files.test, sequence);
+    test_from = files.test->string();
+  } else if (data::is_json_lines(files.train)) {
+    const Parts parts = random_parts(texts, name);
+    test = without_texts(train, parts.test);
+    train_from = train_source(parts, name, "texts"), test_from = test_source(parts, name, "texts");
   } else {
+    const std::int64_t cut = count - held_out(count, name);
     const auto at = train.windows.begin() + cut;
     test.windows.assign(std::make_move_iterator(at), std::make_move_iterator(train.windows.end()));
     train.windows.erase(at, train.windows.end());
     test.masking = train.masking;
+    train_from = fmt::format("{}, windows 0 to {}", name, cut);
+    test_from = fmt::format("{}, windows {} to {}", name, cut, count);
   }
   test.masking.fixed_seed = test_masks;
   const auto make = [](MaskedText& text, const std::string& source, DataPart& part) {
@@ -189,12 +243,8 @@ TextData of_masked(const io::ModelFolder& folder, const TextFiles& files, std::i
     part = {source}, part.tokens = made->tokens();
     return made;
   };
-  const auto windows = [&](std::int64_t begin, std::int64_t end) {
-    return files.test ? files.train.string()
-                      : fmt::format("{}, windows {} to {}", files.train.string(), begin, end);
-  };
-  data.train = make(train, windows(0, cut), data.train_part);
-  data.test = make(test, files.test ? files.test->string() : windows(cut, count), data.test_part);
+  data.train = make(train, train_from, data.train_part);
+  data.test = make(test, test_from, data.test_part);
   data.vocabulary = folder.masked_lm->vocabulary();
   return data;
 }
@@ -251,7 +301,10 @@ MaskedText masked_text(const io::ModelFolder& folder, const fs::path& file, std:
             fmt::format("{}: {}a prompt and its answer are for models that predict the next token; "
                         "masked words are of a \"text\"",
                         file.string(), text_number(i)));
+      const auto first = static_cast<std::int64_t>(result.windows.size());
       add(documents[i].text, text_number(i));
+      if (first < static_cast<std::int64_t>(result.windows.size()))
+        result.first_window.push_back(first);
     }
   } else {
     add(data::whole_text(file), {});

@@ -42,7 +42,8 @@ bool has_labels(const std::filesystem::path& file);
 // special tokens that the tokenizer adds around each.
 struct MaskedText {
   std::vector<std::vector<std::int32_t>> windows;
-  data::MaskingOptions masking;  // by the folder's tokenizer
+  std::vector<std::int64_t> first_window;  // of each text of JSON lines that has a token
+  data::MaskingOptions masking;            // by the folder's tokenizer
 };
 MaskedText masked_text(const io::ModelFolder& folder, const std::filesystem::path& file,
                        std::int64_t sequence);

@@ -4,24 +4,28 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 
 #include "ebb/data/image_folder.h"
 #include "ebb/error.h"
-#include "workloads/families.h"
+#include "workloads/random_parts.h"
 
 namespace ebb::workloads {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Images [begin, end) of a set.
-data::ImageSetPtr part_of(const data::ImageSet& whole, std::int64_t begin, std::int64_t end) {
-  auto part = std::make_shared<data::ImageSet>(
+data::ImageSetPtr some_images(const data::ImageSet& whole, std::span<const std::int64_t> items) {
+  auto some = std::make_shared<data::ImageSet>(
       data::ImageSet{whole.channels, whole.height, whole.width, whole.classes, {}, {}});
   const std::int64_t each = whole.image_bytes();
-  part->pixels.assign(whole.pixels.begin() + begin * each, whole.pixels.begin() + end * each);
-  part->labels.assign(whole.labels.begin() + begin, whole.labels.begin() + end);
-  return part;
+  some->pixels.reserve(items.size() * static_cast<std::size_t>(each));
+  for (const std::int64_t i : items) {
+    some->pixels.insert(some->pixels.end(), whole.pixels.begin() + i * each,
+                        whole.pixels.begin() + (i + 1) * each);
+    some->labels.push_back(whole.labels[static_cast<std::size_t>(i)]);
+  }
+  return some;
 }
 
 // The same images in an order whose every beginning has about the shares of classes of the whole.
@@ -36,38 +40,23 @@ data::ImageSetPtr spread(const data::ImageSet& whole) {
         (static_cast<double>(seen[label]++) + 0.5) / static_cast<double>(count[label]), i);
   }
   std::sort(places.begin(), places.end());
-  auto result = std::make_shared<data::ImageSet>(
-      data::ImageSet{whole.channels, whole.height, whole.width, whole.classes, {}, {}});
-  const std::int64_t each = whole.image_bytes();
-  for (const auto& [place, i] : places) {
-    result->pixels.insert(result->pixels.end(), whole.pixels.begin() + i * each,
-                          whole.pixels.begin() + (i + 1) * each);
-    result->labels.push_back(whole.labels[static_cast<std::size_t>(i)]);
-  }
-  return result;
+  std::vector<std::int64_t> order;
+  for (const auto& [place, i] : places) order.push_back(i);
+  return some_images(whole, order);
 }
 
 // One image in ten of each class is held out: images are in order of class.
 void hold_out(const data::ImageSet& whole, const std::string& name, data::ImageSetPtr& train,
               data::ImageSetPtr& test) {
-  auto some = std::make_shared<data::ImageSet>(
-      data::ImageSet{whole.channels, whole.height, whole.width, whole.classes, {}, {}});
-  auto rest = std::make_shared<data::ImageSet>(*some);
-  const std::int64_t each = whole.image_bytes();
-  std::vector<std::int64_t> seen(static_cast<std::size_t>(whole.classes));
-  for (std::int64_t i = 0; i < whole.size(); ++i) {
-    const std::uint8_t label = whole.labels[static_cast<std::size_t>(i)];
-    data::ImageSet& to = ++seen[label] % 10 == 0 ? *rest : *some;
-    to.pixels.insert(to.pixels.end(), whole.pixels.begin() + i * each,
-                     whole.pixels.begin() + (i + 1) * each);
-    to.labels.push_back(label);
-  }
-  if (rest->labels.empty())
+  std::vector<std::int64_t> seen(static_cast<std::size_t>(whole.classes)), some, rest;
+  for (std::int64_t i = 0; i < whole.size(); ++i)
+    (++seen[whole.labels[static_cast<std::size_t>(i)]] % 10 == 0 ? rest : some).push_back(i);
+  if (rest.empty())
     throw ValueError(fmt::format(
         "{}: one image in ten of each class is held out for testing, but no class has ten; a "
         "folder test/ beside train/ can hold the images to test with",
         name));
-  train = some, test = rest;
+  train = some_images(whole, some), test = some_images(whole, rest);
 }
 
 // A folder of PNG and JPEG files, with a folder for each class.
@@ -143,10 +132,11 @@ ImageSets read_image_sets(const fs::path& folder, std::optional<std::int64_t> im
   const data::ImageSetPtr whole = read(has_train ? data::Split::train : data::Split::test);
   const std::string name =
       fmt::format("{}, the {} set", folder.string(), has_train ? "training" : "test");
-  const std::int64_t count = whole->size(), cut = count - held_out(count, name);
-  sets.train = part_of(*whole, 0, cut), sets.test = part_of(*whole, cut, count);
-  sets.train_source = fmt::format("{}, images 0 to {}", name, cut);
-  sets.test_source = fmt::format("{}, images {} to {}", name, cut, count);
+  const Parts parts =
+      random_parts(std::vector<std::int32_t>(whole->labels.begin(), whole->labels.end()), name);
+  sets.train = some_images(*whole, parts.train), sets.test = some_images(*whole, parts.test);
+  sets.train_source = train_source(parts, name, "images");
+  sets.test_source = test_source(parts, name, "images");
   return sets;
 }
 

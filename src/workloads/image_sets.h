@@ -22,8 +22,8 @@ struct ImageSets {
 };
 
 // Reads a folder. If only one of training and test set is there (MNIST's training files are often
-// left out), its last images are held out for testing; of a folder of image files without test/,
-// one in ten of each class.
+// left out), some of its images are held out for testing (random_parts); of a folder of image files
+// without test/, one in ten of each class.
 ImageSets read_image_sets(const std::filesystem::path& folder,
                           std::optional<std::int64_t> image_size);
 

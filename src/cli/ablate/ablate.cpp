@@ -34,8 +34,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int interrupted = 130;  // what shells expect of a program that Ctrl-C ended
-
 std::vector<std::string> names_of(const RowSpec& row) {
   std::vector<std::string> names;
   for (const Technique* t : row.techniques) names.emplace_back(t->name);
@@ -103,7 +101,7 @@ class Ablate : public Verb {
       std::cout << json_text(to_json(results_)) << "\n";
     else
       fmt::print("{}\n{}\n", to_table(results_), farewell(ended_early));
-    if (ended_early) return interrupted;
+    if (ended_early) return 128 + interrupt.signal();
     if (std::none_of(results_.rows.begin(), results_.rows.end(), std::mem_fn(&Row::done)))
       throw Error("no row could be measured: " + results_.rows.front().error.value_or("no run"));
     return success;
@@ -137,14 +135,12 @@ class Ablate : public Verb {
     options_.techniques.accumulate =
         accumulate_.value_or(std::gcd(options_.techniques.accumulate, subject->batch));
     check_accumulation(options_.techniques.accumulate, subject->batch);
+    if (given(app(), "--points")) check_points();
     require_row(budget_.has_value(), "--budget", "auto");
     require_row(accumulate_.has_value(), "--accumulate", "accumulate");
     const bool on_cuda = workload_.common.device.kind == Device::Kind::cuda;
     options_.steps = steps_.value_or(on_cuda ? 20 : 8);
     if (epochs_) options_.steps = *epochs_ * (*items_ / subject->batch);
-    if (options_.steps < 1)
-      throw UsageError(
-          fmt::format("--items {} is less than one batch of {}", *items_, subject->batch));
     const Rates rates = rates_for(options_.planning);
     study_.emplace(std::move(subject), options_, rates);
     results_.facts = run_facts(rates.name);
@@ -161,6 +157,18 @@ class Ablate : public Verb {
         if (old.name == spec.name) row = old;
       results_.rows.push_back(std::move(row));
     }
+  }
+
+  void check_points() const {
+    if (points_ == 1)
+      throw UsageError("--points 1 is no curve: it takes 2 to 100, or 0 for no curves");
+    const auto has_curve = [](const RowSpec& row) {
+      return row.name == "defaults" || row.name == "all";
+    };
+    if (points_ > 0 && std::none_of(rows_.begin(), rows_.end(), has_curve))
+      throw UsageError(
+          "--points is for the curves of the rows defaults and all, but there is none: add one to "
+          "--techniques");
   }
 
   // An option that is for rows with a technique needs such a row.

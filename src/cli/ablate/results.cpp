@@ -155,13 +155,16 @@ std::vector<Row> load_rows(const fs::path& folder, const Json& settings) {
     if (old.at("format") != format_name)
       throw FileError(fmt::format("{}: expected the format \"{}\", but it says {}", path.string(),
                                   format_name, json_text(old.at("format"))));
-    for (const auto& [key, value] : settings.items())  // as text: paths may not be UTF-8
-      if (!old.at("settings").contains(key) ||
-          json_text(old.at("settings")[key]) != json_text(value))
-        throw FileError(fmt::format(
-            "{}: cannot go on with it: it was made with another {}: {}, "
-            "not {}",
-            path.string(), key, json_text(old["settings"].value(key, Json())), json_text(value)));
+    Json all = old.at("settings");  // what one of the two has and the other has not, too
+    all.update(settings);
+    for (const auto& [key, value] : all.items()) {  // as text: paths may not be UTF-8
+      const std::string before = json_text(old.at("settings").value(key, Json())),
+                        now = json_text(settings.value(key, Json()));
+      if (before != now)
+        throw FileError(
+            fmt::format("{}: cannot go on with it: it was made with another {}: {}, not {}",
+                        path.string(), key, before, now));
+    }
     for (const Json& object : old.at("rows")) {
       rows.push_back(row_from(object));
       if (rows.back().done())

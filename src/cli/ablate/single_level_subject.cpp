@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/ablate/subject.h"
+#include "cli/verb.h"
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/prune/gradual.h"
@@ -19,9 +20,6 @@ using Clock = std::chrono::steady_clock;
 data::DatasetPtr training_data(const workloads::Workload& task,
                                const std::optional<std::int64_t>& items) {
   if (!items) return task.train;
-  if (*items > task.train->size())
-    throw ValueError(
-        fmt::format("--items {}: there are only {} to train on", *items, task.train->size()));
   return data::Subset::range(task.train, 0, *items);
 }
 
@@ -116,6 +114,11 @@ class SingleLevel : public Subject {
       : options_(options), items_(items) {
     const auto task = workloads::make_workload(options);
     batch = task->batch_size;
+    if (items && *items < batch)
+      throw UsageError(fmt::format("--items {} is less than one batch of {}", *items, batch));
+    if (items && *items > task->train->size())
+      throw UsageError(
+          fmt::format("--items {}: there are only {} to train on", *items, task->train->size()));
     parameters = task->model().parameter_count();
     sources.add(task->model());
     traits.fuses_loss = task->fuses_loss;
@@ -158,6 +161,14 @@ nlohmann::ordered_json size_settings(const workloads::Options& options) {
   add("classes", options.classes), add("depth", options.depth), add("dropout", options.dropout);
   if (options.layout) all["layout"] = name(*options.layout);
   if (options.data) all["data"] = options.data->string();
+  add("tokens", options.tokens), add("labels_from", options.labels_from);
+  add("image_size", options.image_size);
+  if (options.model) all["model"] = options.model->string();
+  if (options.pack) all["pack"] = true;
+  add("lora", options.lora), add("lora_alpha", options.lora_alpha);
+  add("lora_dropout", options.lora_dropout), add("base", options.base);
+  if (!options.lora_modules.empty()) all["lora_modules"] = options.lora_modules;
+  if (options.adapter) all["adapter"] = options.adapter->string();
   return all;
 }
 

@@ -171,7 +171,8 @@ struct FourBitPairs : PairProducts {
 };
 
 // A level is the sum of two numbers that bits of the code become parts of: of bits 0 to 6 comes 128
-// and more, in steps of 1; of bit 7 comes -128 if it is set and -256 otherwise.
+// and more, in steps of 1; of bit 7 comes -128 if it is set and -256 otherwise. Where the product
+// of x and one of the parts overflows, the two give NaN: such rows are computed by EightBits.
 struct EightBitPairs : PairProducts {
   static constexpr int x_registers = 2, rows_with_one = 1, most_rows = 2;
   static constexpr std::int64_t columns = 4 * lanes;
@@ -189,6 +190,14 @@ struct EightBitPairs : PairProducts {
   }
   static constexpr int x_register(int k) { return k / 2; }
 };
+
+// A sum of a chunk has 8 products with parts of at most 256: below 2^116 none is near 2^128.
+bool overflows_in_parts(const BFloat16* row, std::int64_t columns) {
+  constexpr int magnitude = 0x7fff, too_large = (127 + 116) << 7;
+  bool found = false;
+  for (std::int64_t i = 0; i < columns; ++i) found |= (row[i].bits & magnitude) >= too_large;
+  return found;
+}
 #endif
 
 std::int64_t chunks_in_row(const Encoding& e) {
@@ -398,20 +407,29 @@ void FewRowsOfCodes::run(const S* x, const std::uint8_t* packed, S* out,
                          std::byte* workspace) const {
   float* wide = reinterpret_cast<float*>(workspace + out_at_.count);
   if constexpr (std::is_same_v<S, float>) wide = out;
-  with_decoder<S>(e_.kind, [&]<class How>(const How& how) {
+  const auto multiply = [&]<class How>(const How& how, const S* from, std::int64_t rows,
+                                       float* to) {
     auto* arranged = reinterpret_cast<typename How::Number*>(workspace + x_at_.count);
-    const std::int64_t passes = (rows_ + most_in_pass - 1) / most_in_pass,
-                       pass = (rows_ + passes - 1) / passes;
-    for (std::int64_t m = 0; m < rows_; m += pass)
-      arrange<How>(e_, x + m * e_.columns, std::min(pass, rows_ - m),
+    const std::int64_t passes = (rows + most_in_pass - 1) / most_in_pass,
+                       pass = (rows + passes - 1) / passes;
+    for (std::int64_t m = 0; m < rows; m += pass)
+      arrange<How>(e_, from + m * e_.columns, std::min(pass, rows - m),
                    arranged + m * chunks_in_row(e_) * How::columns);
     Ints block_of_lane;
     for (int i = 0; i < lanes; ++i)
       block_of_lane[i] = static_cast<std::int32_t>(How::columns / lanes * i / e_.block);
     all_products(
-        Factors<How>{PackedMatrix(e_, packed), arranged, rows_, pass, wide, how, block_of_lane},
+        Factors<How>{PackedMatrix(e_, packed), arranged, rows, pass, to, how, block_of_lane},
         std::make_index_sequence<static_cast<std::size_t>(most_in_pass)>());
-  });
+  };
+  with_decoder<S>(e_.kind, [&](const auto& how) { multiply(how, x, rows_, wide); });
+#ifdef EBB_PAIR_PRODUCTS
+  if constexpr (std::is_same_v<S, BFloat16>)
+    if (e_.kind == LowBits::int8)
+      for (std::int64_t m = 0; m < rows_; ++m)
+        if (overflows_in_parts(x + m * e_.columns, e_.columns))
+          multiply(EightBits(e_.kind), x + m * e_.columns, 1, wide + m * e_.rows);
+#endif
   if constexpr (!std::is_same_v<S, float>) narrow(wide, out, rows_ * e_.rows);
 }
 

@@ -112,6 +112,40 @@ TEST(QuantisedLinear, FewRowsGiveTheSameBitsInEveryBatch) {
   }
 }
 
+// Activations that are infinite, or so large that a product with part of a level would be, give
+// what float32 gives; other rows keep their bits.
+TEST(QuantisedLinear, FewRowsWithInfiniteActivations) {
+  constexpr std::int64_t columns = 70, rows = 9;
+  for (const LowBits kind : all_kinds) {
+    const Encoding e{kind, 16, false, rows, columns};
+    const Tensor w = packed(e), plain = random_matrix(3, columns, bf16);
+    const std::vector<double> before = values_of(quantised_linear(plain, w, e)),
+                              level = values_of(dequantise(w, e, f64));
+    const double infinity = std::numeric_limits<double>::infinity();
+    for (const double large : {infinity, -infinity, 3e38, 1e36}) {
+      std::vector<double> x = values_of(plain);
+      constexpr std::size_t at = columns + 5;  // of the row in the middle
+      x[at] = large;
+      const auto got = values_of(quantised_linear(cast(Tensor::from(x, {3, columns}), bf16), w, e));
+      for (std::size_t i = 0; i < rows; ++i) {
+        EXPECT_EQ(got[i], before[i]);
+        EXPECT_EQ(got[2 * rows + i], before[2 * rows + i]);
+        const double factor = level[i * columns + 5], expected = factor * large;
+        if (std::isnan(expected)) {  // infinity times zero
+          EXPECT_TRUE(std::isnan(got[rows + i])) << name(kind);
+        } else if (std::isinf(got[rows + i])) {  // a level counts up to 127 scales
+          EXPECT_GT(std::abs(large), 1e37) << name(kind);
+          EXPECT_EQ(std::signbit(got[rows + i]), std::signbit(expected)) << name(kind) << large;
+        } else if (std::isinf(expected)) {
+          EXPECT_EQ(got[rows + i], expected) << name(kind) << " " << large;
+        } else if (std::abs(factor) > 1e-3) {  // two roundings to bfloat16, of x and of the result
+          EXPECT_NEAR(got[rows + i], expected, 8e-3 * std::abs(expected)) << name(kind) << large;
+        }
+      }
+    }
+  }
+}
+
 // Rows that end in each part of a register of codes, and rows longer than the scales that are made
 // at a time, against float64.
 TEST(QuantisedLinear, FewRowsOfAllLengthsAgreeWithFloat64) {
