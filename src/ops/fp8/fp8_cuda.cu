@@ -120,11 +120,7 @@ __global__ void __launch_bounds__(quantise_threads)
              std::uint32_t* step_out) {
   static_assert(fp8_parts == quantise_threads);
   __shared__ uint4 columns[tile * column_packs];
-  const std::uint32_t step =
-      fp8_step_bits(format, largest_of_block<quantise_threads>(magnitudes[threadIdx.x]));
-  const float inverse = __uint_as_float(fp8_inverse_step_bits(step));
-  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *step_out = step;
-
+  const std::uint32_t magnitude = magnitudes[threadIdx.x];
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x) * tile,
                      first_column = static_cast<std::int64_t>(blockIdx.y) * tile;
   constexpr int across = tile / columns_at_once, patches = across * column_words / quantise_threads;
@@ -140,6 +136,10 @@ __global__ void __launch_bounds__(quantise_threads)
     for (int r = 0; r < rows_at_once; ++r)
       raw[p][r] = x.load(x.data + (row + r) * x.stride + column);
   }
+  // While the elements are on their way.
+  const std::uint32_t step = fp8_step_bits(format, largest_of_block<quantise_threads>(magnitude));
+  const float inverse = __uint_as_float(fp8_inverse_step_bits(step));
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *step_out = step;
 #pragma unroll
   for (int p = 0; p < patches; ++p) {
     const int patch = static_cast<int>(threadIdx.x) + p * quantise_threads;
