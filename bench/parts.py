@@ -18,7 +18,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 # Parts of a step, and the ops that belong to them.
 PARTS = [
-    ("products", {"matmul", "matmul_then"}),
+    ("products", {"matmul", "matmul_then", "fp8_matmul", "fp8_product"}),
+    ("codes of fp8", {"fp8_amax", "fp8_quantise"}),
     ("attention", {"attention", "attention_grad"}),
     ("loss without logits", {"linear_cross_entropy", "linear_cross_entropy_grad", "linear_cross_entropy_joint"}),
     ("convolutions", {"conv2d", "conv2d_input_grad", "conv2d_weight_grad"}),

@@ -124,7 +124,7 @@ TEST(CommandLinePasses, ThatAreLeftOutAreNotRun) {
 
 TEST(CommandLinePasses, NamesThatAreWrong) {
   for (const char* verb : {"plan ", "train --steps 1 ", "profile ", "ablate "}) {
-    expect_usage_error(verb + sizes + "--without join_rely", "there are join_loss, pack_gradients");
+    expect_usage_error(verb + sizes + "--without join_rely", "there are share_codes, join_loss");
     expect_usage_error(verb + sizes + "--without insert_copies", "cannot be left out");
   }
   expect_usage_error("plan " + sizes + "--without group_small", "is for a GPU");

@@ -84,9 +84,9 @@ TEST(Precision, LossesAreFloat32) {
 }
 
 TEST(Precision, NamesAndErrors) {
-  for (const char* text : {"fp32", "fp16", "bf16", "pure-bf16", "split-bf16"})
+  for (const char* text : {"fp32", "fp16", "bf16", "pure-bf16", "split-bf16", "fp8"})
     EXPECT_EQ(name(precision_by_name(text)), text);
-  expect_error([] { (void)precision_by_name("fp8"); }, {"fp32, fp16, bf16", "\"fp8\""});
+  expect_error([] { (void)precision_by_name("fp4"); }, {"fp32, fp16, bf16", "fp8", "\"fp4\""});
   expect_error([] { HalfPrecision pass(f32); }, {"float16 or bfloat16", "float32"});
   auto model = make<models::Mlp>(device::cpu, f32, models::MlpConfig{});
   const auto loss = [](const Batch& b) { return mean(b.x()); };

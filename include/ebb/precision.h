@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "ebb/graph.h"
 #include "ebb/tensor.h"
 
 namespace ebb {
@@ -16,6 +18,7 @@ enum class Precision : std::uint8_t {
   mixed_bf16,  // products and activations in bfloat16, weights in float32
   pure_bf16,   // weights, gradients and state in bfloat16 too; stochastic rounding of updates
   split_bf16,  // weights in bfloat16 plus the lower bits that updates need
+  fp8,         // the same, with products inside blocks of factors in 8-bit floating point
 };
 
 std::string_view name(Precision precision);  // "fp16", "pure-bf16"
@@ -32,7 +35,13 @@ DType parameter_dtype(Precision precision);
 // variable once for all graphs that it rewrites.
 class HalfPrecision {
  public:
-  explicit HalfPrecision(DType half);  // float16 or bfloat16
+  // How products of two matrices inside blocks (elements of a List) are done. In fp8 both factors
+  // are rounded to 8 bits, and in backward the gradients; the half must be bfloat16. Products with
+  // a size that is no multiple of 16 stay in half precision.
+  enum class BlockProducts : std::uint8_t { half, fp8 };
+
+  explicit HalfPrecision(DType half,  // float16 or bfloat16
+                         BlockProducts products = BlockProducts::half);
   ~HalfPrecision();
   HalfPrecision(HalfPrecision&&) noexcept;
 
@@ -43,5 +52,17 @@ class HalfPrecision {
   class Rewriting;
   std::unique_ptr<Rewriting> rewriting_;
 };
+
+// The products of a step that is traced in fp8.
+struct Fp8Products {
+  struct Other {
+    std::string path;      // of the module
+    std::string obstacle;  // why it is not in fp8
+  };
+  std::int64_t in_fp8 = 0;    // of forward and backward together
+  std::vector<Other> others;  // of forward, inside blocks, that stay in half precision
+};
+// `graph`: as it was traced, before any pass.
+Fp8Products fp8_products(const Graph& graph);
 
 }  // namespace ebb

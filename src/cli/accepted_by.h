@@ -51,7 +51,7 @@ inline std::vector<std::string> recompute_names() {
   return {"none", "marked", "blocks", "sqrt", "segment=all", "selective", "greedy", "auto"};
 }
 inline std::vector<std::string> precision_names() {
-  return {"fp32", "fp16", "bf16", "pure-bf16", "split-bf16"};
+  return {"fp32", "fp16", "bf16", "pure-bf16", "split-bf16", "fp8"};
 }
 
 }  // namespace ebb::cli

@@ -19,6 +19,7 @@ constexpr std::string_view parts_of_one_level = "models of levels keep their siz
 constexpr Refusal refusals[] = {
     {"--optimizer", "say --LEVEL.optimizer"},
     {"--accumulate", "say --LEVEL.accumulate"},
+    {"--precision fp8", "split-bf16 goes with several"},
     {"--lr", "say --LEVEL.lr"},
     {"--clip", "say --LEVEL.clip"},
     {"--clip-by", "a level's gradients are clipped by the norm of its own step"},
@@ -90,6 +91,7 @@ void refuse_single_level_options(const std::string& workload, const PlanningOpti
                                  planning.disk_budget ? "--disk-budget" : "--host-budget",
                                  workload));
   refuse_where(planning.shard != "0", "--shard", workload);
+  refuse_where(planning.precision == "fp8", "--precision fp8", workload);
   const workloads::SparsityOptions& sparsity = planning.sparsity;
   refuse_where(sparsity.share.has_value(), "--sparsity", workload);
   refuse_where(sparsity.pattern.has_value(), "--sparsity-pattern", workload);
@@ -137,22 +139,24 @@ std::optional<ParameterForm> form_of(const PlanningOptions& planning, Precision 
     return ParameterForm{.kind = *planning.rounding == "kahan"        ? Kind::compensated
                                  : *planning.rounding == "stochastic" ? Kind::stochastic
                                                                       : Kind::plain};
-  if (planning.master_bits && precision == Precision::split_bf16)
+  if (planning.master_bits && (precision == Precision::split_bf16 || precision == Precision::fp8))
     return ParameterForm{.kind = Kind::completed, .bits = *planning.master_bits};
   return {};
 }
 
 void check_forms(const PlanningOptions& planning, const std::vector<Precision>& precisions) {
-  const auto need = [&](bool given, const char* option, Precision wanted) {
-    if (!given || std::find(precisions.begin(), precisions.end(), wanted) != precisions.end())
+  const auto need = [&](bool given, const char* option, std::initializer_list<Precision> wanted) {
+    if (!given || std::find_first_of(precisions.begin(), precisions.end(), wanted.begin(),
+                                     wanted.end()) != precisions.end())
       return;
-    std::vector<std::string_view> names;
+    std::vector<std::string_view> names, takers;
     for (const Precision precision : precisions) names.push_back(name(precision));
-    throw UsageError(fmt::format("{} is of {}, but the precision is {}", option, name(wanted),
-                                 fmt::join(names, " and ")));
+    for (const Precision precision : wanted) takers.push_back(name(precision));
+    throw UsageError(fmt::format("{} is of {}, but the precision is {}", option,
+                                 fmt::join(takers, " and "), fmt::join(names, " and ")));
   };
-  need(planning.rounding.has_value(), "--rounding", Precision::pure_bf16);
-  need(planning.master_bits.has_value(), "--master-bits", Precision::split_bf16);
+  need(planning.rounding.has_value(), "--rounding", {Precision::pure_bf16});
+  need(planning.master_bits.has_value(), "--master-bits", {Precision::split_bf16, Precision::fp8});
 }
 
 }  // namespace ebb::cli

@@ -8,6 +8,7 @@
 
 #include "cli/budget_errors.h"
 #include "cli/evaluation.h"
+#include "cli/fp8_report.h"
 #include "cli/level_rules.h"
 #include "cli/link_traffic.h"
 #include "cli/memory_check.h"
@@ -100,6 +101,9 @@ class PlanVerb : public Verb {
             fixed},
         [&](const Graph& graph) { return traced.step->gathered(graph); });
     const Bytes peak = std::max(plan.peak, evaluation.peak());
+    std::optional<Fp8Products> in_fp8;
+    if (precision_by_name(planning_.precision) == Precision::fp8)
+      in_fp8 = fp8_products(traced.graph);
     nlohmann::ordered_json memory;
     warn_if_too_large(peak + fixed, planning_, rates, memory);
     const std::int64_t state =
@@ -125,6 +129,7 @@ class PlanVerb : public Verb {
                                     {"precision", planning_.precision},
                                     {"accumulate", parts},
                                     {"state_bytes_per_parameter", state_per_parameter}};
+      if (in_fp8) result["products"] = to_json(*in_fp8);
       if (compile.plan.budget)
         result["budget_bytes"] = (*compile.plan.budget + beside + fixed).count;
       if (planning_.whole_process) result["fixed_bytes"] = fixed.count;
@@ -147,6 +152,7 @@ class PlanVerb : public Verb {
         workload_.name, traced.task->model().parameter_count(), traced.batch,
         parts > 1 ? fmt::format(" in {} micro-batches", parts) : "", state_per_parameter,
         rates.name);
+    if (in_fp8) fmt::print("{}", to_string(*in_fp8));
     if (passes_)
       fmt::print("\n{}\n", to_string(pass_table(traced.graph, compile, planning_, parts)));
     if (planning_.whole_process) fmt::print("fixed cost of the process {}\n", to_string(fixed));

@@ -114,7 +114,8 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->group(group);
   app.add_option("--precision", options.precision,
                  "fp32, fp16 or bf16 with weights in float32, pure-bf16, or split-bf16: weights in "
-                 "bfloat16 and the bits that complete them")
+                 "bfloat16 and the bits that complete them; fp8: the same with 8-bit factors of "
+                 "products inside blocks")
       ->check(
           accepted_by([](const std::string& text) { precision_by_name(text); }, precision_names()))
       ->capture_default_str()
@@ -139,7 +140,7 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->check(member_of({"stochastic", "kahan", "nearest"}))
       ->group(group);
   app.add_option("--master-bits", options.master_bits,
-                 "Bits kept beside each weight in split-bf16: 16 or 8")
+                 "Bits kept beside each weight in split-bf16 and fp8: 16 or 8")
       ->check(member_of({"8", "16"}))
       ->group(group);
   app.add_option("--clip", options.clip, "Scale gradients down to this norm")
@@ -234,6 +235,11 @@ workloads::Options placed(const workloads::Options& options, const PlanningOptio
   result.dtype = parameter_dtype(precision);
   if (!result.layout && uses(result, workloads::Setting::layout))
     result.layout = fastest_layout(result.device, precision, planning.tf32);
+  if (precision == Precision::fp8 && result.base)
+    throw UsageError(fmt::format(
+        "--precision fp8 is of products with bfloat16 weights, but --base {} packs them into fewer "
+        "bits: say --precision split-bf16",
+        *result.base));
   if (planning.sparsity.any() && (result.lora || result.adapter))
     throw UsageError(fmt::format(
         "--sparsity is of weights that are trained, but {} trains small matrices beside them",

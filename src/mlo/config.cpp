@@ -38,6 +38,11 @@ void check(const Config& c, std::string_view problem) {
       throw ValueError(fmt::format("problem \"{}\": {} must be positive and finite, but is {}",
                                    problem, field, value));
   };
+  if (c.precision == Precision::fp8)
+    throw ValueError(
+        fmt::format("problem \"{}\": fp8 is for training on one level, where no level above "
+                    "differentiates through a rounded product; split-bf16 goes with several",
+                    problem));
   positive(c.initial_dynamic_scale, "initial_dynamic_scale");
   if (!(c.scale_factor > 1.0 && std::isfinite(c.scale_factor)))
     throw ValueError(

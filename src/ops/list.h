@@ -34,6 +34,10 @@
   X(min)                        \
   X(matmul)                     \
   X(matmul_then)                \
+  X(fp8_product)                \
+  X(fp8_amax)                   \
+  X(fp8_quantise)               \
+  X(fp8_matmul)                 \
   X(adam)                       \
   X(sgd)                        \
   X(lion)                       \

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "ebb/ops.h"
+#include "ops/fp8/fp8.h"
 #include "ops/matmul/matmul_then.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/row_norm/row_norm.h"
@@ -108,9 +109,11 @@ class JoinEpilogues {
   // CUDA only: CPU products have no epilogues and would make the same two passes over memory.
   static bool is_product(const Tensor& tensor, AfterProduct epilogue) {
     const Node& node = *tensor.node();
-    return &node.op() == &matmul_op() && node.device().kind == Device::Kind::cuda &&
-           node.category() != Category::gradients &&
-           (epilogue == AfterProduct::add || is_half(tensor.dtype()));
+    if (node.device().kind != Device::Kind::cuda || node.category() == Category::gradients)
+      return false;
+    if (&node.op() == &fp8_matmul_op())
+      return epilogue == AfterProduct::add && !node.attributes().as<Fp8MatmulAttributes>().added;
+    return &node.op() == &matmul_op() && (epilogue == AfterProduct::add || is_half(tensor.dtype()));
   }
 
   void join(const Node& node, const Epilogue& epilogue) {
@@ -123,6 +126,10 @@ class JoinEpilogues {
       outputs = apply(matmul_then_op(), std::move(inputs),
                       MatmulThenAttributes{node.attributes().as<MatmulAttributes>(),
                                            node.inputs().size() == 3, epilogue.kind});
+    } else if (&node.op() == &fp8_matmul_op()) {
+      Fp8MatmulAttributes attributes = node.attributes().as<Fp8MatmulAttributes>();
+      attributes.added = true;
+      outputs = apply(node.op(), std::move(inputs), attributes);
     } else {
       RowNormGradAttributes attributes = node.attributes().as<RowNormGradAttributes>();
       attributes.added = true;

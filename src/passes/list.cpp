@@ -16,6 +16,9 @@ constexpr auto on_cuda = Device::Kind::cuda;
 // The join_* passes run before `fuse_pointwise`, which would hide elementwise ops from their
 // patterns.
 const Pass table[] = {
+    {.name = "share_codes",
+     .summary = "products in fp8 read codes, which are made once for all that read them",
+     .run = share_codes},
     {.name = "join_loss",
      .summary = "a fused loss and its gradient become one op",
      .run = join_loss},

@@ -11,6 +11,10 @@ namespace ebb {
 // stay the same to the bit.
 Graph fuse_pointwise(const Graph& graph);
 
+// Replaces products in fp8 by the encoding of their factors, once for all products that read one,
+// and products of codes. Same bits as encoding for every product.
+Graph share_codes(const Graph& graph);
+
 // Merges a linear_cross_entropy with its backward op if the gradient of the losses does not depend
 // on the losses. The merged op uses its first variant.
 Graph join_loss(const Graph& graph);

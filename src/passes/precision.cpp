@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -15,6 +16,7 @@
 #include "ebb/graph.h"
 #include "ebb/node.h"
 #include "ebb/ops.h"
+#include "ops/fp8/fp8.h"
 #include "ops/leaf/leaf.h"
 #include "ops/pointwise/pointwise.h"
 
@@ -32,9 +34,27 @@ constexpr std::array rows{
     Row{Precision::mixed_bf16, "bf16", bf16, f32},
     Row{Precision::pure_bf16, "pure-bf16", bf16, bf16},
     Row{Precision::split_bf16, "split-bf16", bf16, bf16},
+    Row{Precision::fp8, "fp8", bf16, bf16},
 };
 
 const Row& row_of(Precision precision) { return rows[static_cast<std::size_t>(precision)]; }
+
+// Whether fp8 is for this product, as far as its place in the model tells.
+bool is_block_product(const Node& node) {
+  return &node.op() == &matmul_op() && node.marks().block != 0 && node.inputs()[0].rank() == 2 &&
+         node.inputs()[1].rank() == 2;
+}
+
+std::optional<std::string> obstacle_of(const Node& product) {
+  // Rounding the other factor would take longer than the product saves; adapters are so thin.
+  constexpr std::int64_t thin = 32;
+  const Shape& weight = product.inputs()[1].shape();
+  if (const std::int64_t shorter = std::min(weight[0], weight[1]); shorter < thin)
+    return fmt::format("{} × {}: an axis of fewer than {} gains nothing", weight[0], weight[1],
+                       thin);
+  return fp8_obstacle(product.inputs()[0].shape(), product.inputs()[1].shape(),
+                      product.attributes().as<MatmulAttributes>());
+}
 
 }  // namespace
 
@@ -53,7 +73,7 @@ Precision precision_by_name(std::string_view name) {
 
 class HalfPrecision::Rewriting {
  public:
-  explicit Rewriting(DType half) : half_(half) {}
+  Rewriting(DType half, BlockProducts products) : half_(half), products_(products) {}
 
   std::vector<Tensor> rewrite(const std::vector<Tensor>& values) {
     for (const auto& node : topological_order({.inputs = {}, .outputs = values, .updates = {}}))
@@ -89,7 +109,10 @@ class HalfPrecision::Rewriting {
         node->inputs(), [&](const Tensor& t) { return weak(t) || !is_floating(t.dtype()); });
     switch (op.narrowing()) {
       case Narrowing::sought:
-        return renew(node, half_, false);
+        renew(node, half_, false);
+        if (products_ == BlockProducts::fp8 && is_block_product(*node) && !obstacle_of(*node))
+          round_factors(*node);
+        return;
       case Narrowing::refused:
         return all_weak ? renew(node, {}, true) : renew(node, f32, false);
       case Narrowing::follows:
@@ -145,6 +168,19 @@ class HalfPrecision::Rewriting {
     new_[node.get()] = {node, std::move(outputs), weak};
   }
 
+  // Replaces a product of half precision by one whose factors are rounded to fp8.
+  void round_factors(const Node& product) {
+    Renewed& made = new_.at(&product);
+    const Node& half = *made.outputs[0].node();
+    const TraceScope path(product.path());
+    const MarkScope marks(product.marks());
+    std::vector<Tensor> outputs =
+        apply(fp8_product_op(), half.inputs(),
+              Fp8ProductAttributes{.product = product.attributes().as<MatmulAttributes>()});
+    outputs[0].node()->set_category(product.category());
+    made.outputs = std::move(outputs);
+  }
+
   // `t` in another dtype. A view of a parameter becomes a view of the cast parameter. All readers
   // share a cast to half precision, since they need it in memory. A cast to float32 is not shared,
   // so that it can be fused into each reader.
@@ -172,19 +208,37 @@ class HalfPrecision::Rewriting {
   }
 
   DType half_;
+  BlockProducts products_;
   std::unordered_map<const Node*, Renewed> new_;
   std::unordered_map<Tensor, Tensor> converted_;
 };
 
-HalfPrecision::HalfPrecision(DType half) : rewriting_(std::make_unique<Rewriting>(half)) {
+HalfPrecision::HalfPrecision(DType half, BlockProducts products)
+    : rewriting_(std::make_unique<Rewriting>(half, products)) {
   if (!is_half(half))
     throw DTypeError(fmt::format("half precision is float16 or bfloat16, but {} came", name(half)));
+  if (products == BlockProducts::fp8 && half != bf16)
+    throw DTypeError(
+        fmt::format("products in fp8 are of bfloat16 factors, but {} came", name(half)));
 }
 HalfPrecision::~HalfPrecision() = default;
 HalfPrecision::HalfPrecision(HalfPrecision&&) noexcept = default;
 
 std::vector<Tensor> HalfPrecision::operator()(const std::vector<Tensor>& values) {
   return rewriting_->rewrite(values);
+}
+
+Fp8Products fp8_products(const Graph& graph) {
+  Fp8Products found;
+  std::set<std::pair<std::string, std::string>> seen;  // each micro-batch has the same products
+  for (const auto& node : topological_order(graph)) {
+    if (&node->op() == &fp8_product_op()) ++found.in_fp8;
+    if (!is_block_product(*node) || node->marks().backward) continue;
+    if (auto obstacle = obstacle_of(*node);
+        obstacle && seen.emplace(node->path(), *obstacle).second)
+      found.others.push_back({node->path(), std::move(*obstacle)});
+  }
+  return found;
 }
 
 }  // namespace ebb

@@ -315,9 +315,12 @@ class Lowering {
   }
 
   // The dtype of the arithmetic. Products compute in the dtype of their factors, which may differ
-  // from that of the result: the fused loss reads halves and returns float32.
+  // from that of the result: the fused loss reads halves and returns float32. Codes count as the
+  // result.
   static DType computed_in(const Node& node, Work work) {
-    if (work != Work::elementwise && !node.inputs().empty()) return node.inputs()[0].dtype();
+    if (work != Work::elementwise && !node.inputs().empty() &&
+        is_floating(node.inputs()[0].dtype()))
+      return node.inputs()[0].dtype();
     return node.outputs().empty() ? f32 : node.outputs()[0].dtype;
   }
 

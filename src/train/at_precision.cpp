@@ -8,7 +8,10 @@
 namespace ebb {
 
 AtPrecision::AtPrecision(Precision precision) {
-  if (precision != Precision::fp32) half_.emplace(product_dtype(precision));
+  if (precision == Precision::fp32) return;
+  half_.emplace(product_dtype(precision), precision == Precision::fp8
+                                              ? HalfPrecision::BlockProducts::fp8
+                                              : HalfPrecision::BlockProducts::half);
 }
 
 Tensor AtPrecision::operator()(const Tensor& value, DType dtype) {

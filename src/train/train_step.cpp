@@ -97,6 +97,19 @@ void keep_reached(std::vector<nn::NamedVariable>& parameters, std::vector<Tensor
   keep_where(reached, gradients);
 }
 
+// A model in which fp8 would round nothing is trained in split_bf16 instead.
+void require_fp8_products(const Graph& graph) {
+  const Fp8Products products = fp8_products(graph);
+  if (products.in_fp8 > 0) return;
+  throw ValueError(fmt::format(
+      "fp8 is for products of two matrices inside blocks, such as those of a transformer, of which "
+      "this model has none{}; train it in split-bf16",
+      products.others.empty()
+          ? ""
+          : fmt::format(" that can be done in fp8: the first is \"{}\", {}",
+                        products.others.front().path, products.others.front().obstacle)));
+}
+
 StepRules rules_of(const TrainOptions& options) {
   StepRules rules{.precision = options.precision,
                   .loss_scale = {},
@@ -221,6 +234,7 @@ struct TrainStep::State {
                                    : forward.updates(),
                                sound));
     names = std::move(result.names);
+    if (options.precision == Precision::fp8) require_fp8_products(result.graph);
     return weights ? weights->gathered(result.graph) : std::move(result.graph);
   }
 

@@ -9,6 +9,7 @@
 #include "ebb/masks.h"
 #include "ebb/node.h"
 #include "ebb/ops.h"
+#include "ops/fp8/fp8.h"
 #include "ops/matmul/matmul.h"
 #include "ops/optimizer_step.h"
 
@@ -31,10 +32,13 @@ const Node& source(const Tensor& tensor) {
 void note_use(const Node& reader, std::size_t input, Use& use) {
   const std::string_view op = reader.op().name();
   const Tensor& weight = reader.inputs()[input];
-  if (op == "matmul" && input == 1 && weight.rank() == 2 &&
-      !reader.attributes().as<MatmulAttributes>().transpose_a) {
+  const MatmulAttributes* product = op == "matmul" ? &reader.attributes().as<MatmulAttributes>()
+                                    : op == "fp8_product"
+                                        ? &reader.attributes().as<Fp8ProductAttributes>().product
+                                        : nullptr;
+  if (product && input == 1 && weight.rank() == 2 && !product->transpose_a) {
     use.product = true;
-    use.input_axis = reader.attributes().as<MatmulAttributes>().transpose_b ? 1 : 0;
+    use.input_axis = product->transpose_b ? 1 : 0;
   } else if (op == "conv2d" && input == 1) {
     use.convolution = true;
   } else if (op != "cast") {

@@ -66,8 +66,8 @@ struct TrainOptions {
   std::function<Tensor(const Batch&)> weight = {};
   // See precision.h. The model must be made in parameter_dtype(precision).
   Precision precision = Precision::fp32;
-  // How bfloat16 parameters are stored; by default pure_bf16 rounds stochastically and split_bf16
-  // stores 16 lower bits.
+  // How bfloat16 parameters are stored; by default pure_bf16 rounds stochastically, and split_bf16
+  // and fp8 store 16 lower bits.
   std::optional<ParameterForm> form = {};
   LossScale loss_scale = {};  // for fp16, which always skips steps whose gradients overflow
   UpdateGuard guard = UpdateGuard::none;

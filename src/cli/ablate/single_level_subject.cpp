@@ -11,6 +11,7 @@
 #include "ebb/data/loader.h"
 #include "ebb/prune/gradual.h"
 #include "ebb/train/train_step.h"
+#include "ebb/workloads/settings.h"
 
 namespace ebb::cli {
 namespace {
@@ -124,6 +125,7 @@ class SingleLevel : public Subject {
     traits.fuses_loss = task->fuses_loss;
     traits.one_level = true;
     traits.folder = options.model.has_value();
+    traits.transformer = traits.folder || uses(options, workloads::Setting::heads);
     traits.trains_with_adam = task->optimizer().rule().name().starts_with("adam");
     settings = size_settings(options);
     if (items) settings["items"] = *items;

@@ -19,6 +19,7 @@ bool has_logits(const Traits& traits) { return traits.fuses_loss; }
 bool trains_with_adam(const Traits& traits) { return traits.trains_with_adam; }
 bool is_from_folder(const Traits& traits) { return traits.folder; }
 bool takes_bf16_weights(const Traits& traits) { return traits.takes_bf16_weights; }
+bool is_transformer(const Traits& traits) { return traits.transformer; }
 
 template <Recompute::Mode mode, std::int64_t segment = 0>
 void recompute(Setup& setup, const TechniqueOptions&) {
@@ -123,6 +124,8 @@ const Technique table[] = {
      Slot::precision, false, true, takes_bf16_weights, precision<Precision::pure_bf16>},
     {"split-bf16", "weights in bfloat16, and the bits that complete them beside", Slot::precision,
      false, false, takes_bf16_weights, precision<Precision::split_bf16>},
+    {"fp8", "the same, and factors of products inside blocks in 8 bits", Slot::precision, false,
+     false, is_transformer, precision<Precision::fp8>},
     {"prune", "30 % of heads, neurons or channels are gone, those of the smallest weights",
      Slot::weights, false, false, has_one_level,
      [](Setup& s, const TechniqueOptions&) { s.prune = 0.3; }},

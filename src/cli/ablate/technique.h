@@ -40,7 +40,8 @@ struct Traits {
   bool takes_bf16_weights = true;  // not where levels above take differences of them
   Device::Kind device = Device::Kind::cpu;
   bool one_level = false;
-  bool folder = false;  // a model from a Hugging Face folder
+  bool folder = false;       // a model from a Hugging Face folder
+  bool transformer = false;  // and of one level
 };
 
 // Numbers that techniques take from the command line.

@@ -94,6 +94,10 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
+cudaDataType_t data_type(Fp8 format) {
+  return format == Fp8::e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
 // One of cuBLASLt's descriptions, destroyed with its owner.
 template <class T>
 class Owned {
@@ -116,13 +120,20 @@ constexpr const char* library = "cuBLASLt";
 
 // How a tuning names the product: all numbers that an algorithm is chosen by.
 std::string call_of(const GemmSpec& s) {
-  return fmt::format("{}x{}x{} lead {} {} {}{}{} {} -> {} batch {} {} {} {} align {} {} {}{}{}{}{}",
-                     s.a.rows, s.a.columns, s.b.columns, s.a.leading(), s.b.leading(), s.out_lead,
-                     s.a.transposed() ? " a'" : "", s.b.transposed() ? " b'" : "", name(s.dtype),
-                     name(s.out), s.batches, s.batch_a, s.batch_b, s.batch_out, s.align_a,
-                     s.align_b, s.align_out, s.bias ? " bias" : "",
-                     s.accumulate ? " accumulate" : "", s.gelu_grad ? " gelu_grad" : "",
-                     s.tf32 ? " tf32" : "");
+  const auto e5m2 = [&](Fp8 Fp8Factors::*factor) {
+    return s.codes && (*s.codes).*factor == Fp8::e5m2;
+  };
+  return fmt::format(
+      "{}x{}x{} lead {} {} {}{}{} {} -> {} batch {} {} {} {} align {} {} {}{}{}{}{}{}", s.a.rows,
+      s.a.columns, s.b.columns, s.a.leading(), s.b.leading(), s.out_lead,
+      s.a.transposed() ? " a'" : "", s.b.transposed() ? " b'" : "", name(s.dtype), name(s.out),
+      s.batches, s.batch_a, s.batch_b, s.batch_out, s.align_a, s.align_b, s.align_out,
+      s.bias ? " bias" : "", s.accumulate ? " accumulate" : "", s.gelu_grad ? " gelu_grad" : "",
+      s.tf32                 ? " tf32"
+      : e5m2(&Fp8Factors::a) ? " e5m2 a"
+      : e5m2(&Fp8Factors::b) ? " e5m2 b"
+                             : "",
+      s.codes ? " fp8" : "");
 }
 
 class Event {
@@ -175,9 +186,11 @@ struct Gemm::Bound {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.out_lead);
       if (s.batches > 1) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, s.batch_out);
     }
-    factor(a, s.a, s.batch_a);
-    factor(b, s.b, s.batch_b);
-    layout(out, s.out, s.b.columns, s.a.rows, s.out_lead, s.batch_out);
+    if (s.codes)
+      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(s.codes->fast_sums() ? 1 : 0));
+    factor(a, s.a, s.codes ? data_type(s.codes->a) : data_type(s.dtype), s.batch_a);
+    factor(b, s.b, s.codes ? data_type(s.codes->b) : data_type(s.dtype), s.batch_b);
+    layout(out, data_type(s.out), s.b.columns, s.a.rows, s.out_lead, s.batch_out);
   }
 
   template <class T>
@@ -186,14 +199,15 @@ struct Gemm::Bound {
                "cublasLtMatmulDescSetAttribute");
   }
 
-  void factor(Owned<cublasLtMatrixLayout_t>& to, const MatrixLayout& m, std::int64_t batch) const {
-    layout(to, spec.dtype, m.transposed() ? m.rows : m.columns, m.transposed() ? m.columns : m.rows,
+  void factor(Owned<cublasLtMatrixLayout_t>& to, const MatrixLayout& m, cudaDataType_t type,
+              std::int64_t batch) const {
+    layout(to, type, m.transposed() ? m.rows : m.columns, m.transposed() ? m.columns : m.rows,
            m.leading(), batch);
   }
-  void layout(Owned<cublasLtMatrixLayout_t>& to, DType dtype, std::int64_t rows,
+  void layout(Owned<cublasLtMatrixLayout_t>& to, cudaDataType_t type, std::int64_t rows,
               std::int64_t columns, std::int64_t lead, std::int64_t batch) const {
     cublasLtMatrixLayout_t l = nullptr;
-    lt().check(lt().layout_create(&l, data_type(dtype), static_cast<std::uint64_t>(rows),
+    lt().check(lt().layout_create(&l, type, static_cast<std::uint64_t>(rows),
                                   static_cast<std::uint64_t>(columns), lead),
                "cublasLtMatrixLayoutCreate");
     to.own(l, lt().layout_destroy);
@@ -287,8 +301,8 @@ struct Gemm::Bound {
       return {};
     }
     const cudaStream_t stream = use(device).stream;
-    fill(*x, spec.dtype);
-    fill(*y, spec.dtype);
+    fill(*x, spec.dtype, spec.codes ? spec.codes->a : Fp8::e4m3);
+    fill(*y, spec.dtype, spec.codes ? spec.codes->b : Fp8::e4m3);
     if (spec.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, z->data());
     if (spec.gelu_grad) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, z->data());
     Event begin, end;
@@ -313,9 +327,9 @@ struct Gemm::Bound {
     return fastest;
   }
 
-  // Numbers from -1 to 1. Products of zeros draw little power, and tell nothing of the speed at
-  // which others run.
-  static void fill(Storage& storage, DType dtype) {
+  // Numbers from -1 to 1; uint8 are their codes in `format`. Products of zeros draw little power,
+  // and tell nothing of the speed at which others run.
+  static void fill(Storage& storage, DType dtype, Fp8 format) {
     const std::int64_t width = size_of(dtype).count, count = std::int64_t{1} << 20;
     std::vector<std::byte> numbers(static_cast<std::size_t>(count * width));
     std::uint32_t state = 1;
@@ -325,7 +339,9 @@ struct Gemm::Bound {
       const auto put = [&](auto number) {
         std::memcpy(numbers.data() + i * width, &number, sizeof number);
       };
-      if (dtype == bf16)
+      if (dtype == u8)
+        put(fp8_encode(format, value));
+      else if (dtype == bf16)
         put(BFloat16(value));
       else if (dtype == f16)
         put(Half(value));
@@ -384,9 +400,9 @@ bool Gemm::bind(const Target& target, const GemmSpec& spec) {
 
 Gemm::Gemm(const Target& target, const GemmSpec& spec) {
   if (!bind(target, spec))
-    throw DeviceError(
-        fmt::format("[cuda] cuBLASLt has no algorithm for a product of {} x {} by {} x {} in {}",
-                    spec.a.rows, spec.a.columns, spec.b.rows, spec.b.columns, name(spec.dtype)));
+    throw DeviceError(fmt::format(
+        "[cuda] cuBLASLt has no algorithm for a product of {} x {} by {} x {} in {}", spec.a.rows,
+        spec.a.columns, spec.b.rows, spec.b.columns, spec.codes ? "fp8" : name(spec.dtype)));
 }
 
 std::optional<Gemm> Gemm::find(const Target& target, const GemmSpec& spec) {
@@ -395,15 +411,19 @@ std::optional<Gemm> Gemm::find(const Target& target, const GemmSpec& spec) {
 }
 
 void Gemm::run(const KernelArgs& args, const void* a, const void* b, void* out,
-               std::byte* workspace, const void* bias, const void* other) const {
+               std::byte* workspace, const Beside& beside) const {
   const Bound& g = *bound_;
   // The library looks at the address even when it needs no space.
   void* scratch = workspace_.count > 0 ? workspace : nullptr;
   std::size_t space = static_cast<std::size_t>(workspace_.count);
   if (space > 0) std::align(workspace_alignment, space - workspace_alignment, scratch, space);
-  if (g.spec.bias) g.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  if (g.spec.gelu_grad) g.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, other);
-  const void* added = g.spec.accumulate && other ? other : out;
+  if (g.spec.bias) g.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, beside.bias);
+  if (g.spec.gelu_grad) g.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, beside.other);
+  if (g.spec.codes) {  // the first factor there is b
+    g.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(beside.step_b));
+    g.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(beside.step_a));
+  }
+  const void* added = g.spec.accumulate && beside.other ? beside.other : out;
   lt().check(
       g.matmul(g.algorithm, a, b, added, out, scratch, static_cast<cudaStream_t>(args.stream)),
       "cublasLtMatmul");

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ebb/op.h"
+#include "ops/fp8/codec.h"
 #include "ops/matmul/problem.h"
 
 namespace ebb::cuda {
@@ -12,13 +13,24 @@ namespace ebb::cuda {
 // The workspace limit of a product; its actual workspace is known after binding.
 inline constexpr Bytes gemm_workspace_limit = 32_MiB;
 
+// The formats of two factors in 8-bit floating point.
+struct Fp8Factors {
+  Fp8 a, b;
+
+  // Sums of gradients need all bits of float32; those of activations may keep fewer, which is
+  // faster.
+  bool fast_sums() const { return a == Fp8::e4m3 && b == Fp8::e4m3; }
+};
+
 // out (rows, columns) = a · b [+ bias] [+ out or another matrix], in row-major order, or
 // a · b · gelu'(another matrix). float32 is multiplied as such unless TF32 is allowed; half types
 // are summed in float32.
 struct GemmSpec {
   MatrixLayout a, b;
-  DType dtype = f32;          // of both factors
-  DType out = f32;            // the same, or float32 for half factors
+  DType dtype = f32;  // of both factors
+  DType out = f32;    // the same, or float32 for half factors
+  // Factors are uint8 codes of these formats: a as it is, b transposed. The result is bfloat16.
+  std::optional<Fp8Factors> codes = {};
   std::int64_t out_lead = 0;  // elements from one row of the result to the next
   // Several products at once, elements from one to the next.
   std::int64_t batches = 1, batch_a = 0, batch_b = 0, batch_out = 0;
@@ -43,9 +55,18 @@ class Gemm {
 
   Bytes workspace() const { return workspace_; }
   double ms() const { return ms_; }  // measured; 0: it was not
-  // `other` lies as the result does.
+  // What a product reads in addition to its factors.
+  struct Beside {
+    const void* bias = nullptr;
+    const void* other = nullptr;                       // lies as the result does
+    const float *step_a = nullptr, *step_b = nullptr;  // of codes, on the device
+  };
   void run(const KernelArgs& args, const void* a, const void* b, void* out, std::byte* workspace,
-           const void* bias = nullptr, const void* other = nullptr) const;
+           const Beside& beside) const;
+  void run(const KernelArgs& args, const void* a, const void* b, void* out, std::byte* workspace,
+           const void* bias = nullptr, const void* other = nullptr) const {
+    run(args, a, b, out, workspace, Beside{.bias = bias, .other = other});
+  }
 
  private:
   Gemm() = default;

@@ -1,0 +1,78 @@
+// `--precision fp8` on the command line: what a plan says of products, and where it is refused.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/command_line.h"
+
+namespace ebb::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string sizes =
+    " --workload llama --layers 2 --width 64 --heads 2 --vocabulary 64 --sequence 32 --batch 4 ";
+
+Json told(const std::string& command) {
+  const Outcome outcome = run(command + " --json 2>/dev/null | tail -n 1");
+  EXPECT_EQ(outcome.code, 0) << command << outcome.output;
+  return Json::parse(outcome.output, nullptr, false);
+}
+
+TEST(CommandLineFp8, PlansSayWhichProductsAreInFp8) {
+  const Json all = told("plan" + sizes + "--hidden 96 --precision fp8"),
+             some = told("plan" + sizes + "--hidden 100 --precision fp8"),
+             halves = told("plan" + sizes + "--hidden 96 --precision split-bf16");
+  EXPECT_EQ(all["precision"], "fp8");
+  EXPECT_EQ(all["products"]["in_fp8"], 2 * 7 * 3);
+  EXPECT_TRUE(all["products"]["in_bfloat16"].empty());
+  EXPECT_EQ(some["products"]["in_fp8"], 2 * 4 * 3);
+  ASSERT_EQ(some["products"]["in_bfloat16"].size(), 6u);
+  EXPECT_FALSE(halves.contains("products"));
+
+  const Outcome text = run("plan" + sizes + "--hidden 100 --precision fp8 2>&1");
+  EXPECT_NE(text.output.find("24 products in fp8"), std::string::npos) << text.output;
+  EXPECT_NE(text.output.find("mlp.up_proj: 128 × 64 by 64 × 100"), std::string::npos)
+      << text.output;
+}
+
+TEST(CommandLineFp8, TrainsAndKeepsEightBits) {
+  const std::string train = "train" + sizes + "--hidden 96 --steps 2 --eval-batches 1 ";
+  const Json whole = told(train + "--precision fp8"),
+             small = told(train + "--precision fp8 --master-bits 8"),
+             halves = told(train + "--precision split-bf16");
+  EXPECT_EQ(whole["precision"], "fp8");
+  EXPECT_NE(whole["losses"], halves["losses"]);
+  const auto kept = [](const Json& run) {
+    const Json& parts = run["peak_by_category"];
+    return parts["weights"].get<std::int64_t>() + parts["optimizer"].get<std::int64_t>();
+  };
+  EXPECT_LT(kept(small), kept(whole));
+  EXPECT_EQ(kept(whole), kept(halves));
+}
+
+TEST(CommandLineFp8, Ablation) {
+  const Json study = told(
+      "ablate --workload gpt2 --layers 1 --width 32 --heads 2 --vocabulary 64 "
+      "--sequence 16 --batch 2 --techniques fp8 --steps 2 --runs 1 --points 0");
+  EXPECT_NE(study.dump().find("\"fp8\""), std::string::npos);
+  expect_usage_error("ablate --workload resnet --techniques fp8", "changes nothing");
+  expect_usage_error("ablate --workload gpt2 --techniques fp8+bf16", "exclude each other");
+}
+
+TEST(CommandLineFp8, WhereItIsRefused) {
+  expect_failure("plan --workload resnet --depth 18 --batch 16 --precision fp8", 1,
+                 "this model has none");
+  expect_failure("plan --workload mlp --precision fp8", 1, "not every size is a multiple of 16");
+  expect_usage_error("plan --workload reweight --precision fp8", "workloads of one level");
+  expect_failure("plan --workload reweight --classifier.precision fp8", 1, "on one level");
+  expect_usage_error("plan" + sizes + "--lora 8 --base nf4 --precision fp8", "--base nf4");
+  expect_usage_error("plan" + sizes + "--precision fp8 --rounding kahan", "--rounding is of");
+  expect_usage_error("plan" + sizes + "--precision bf16 --master-bits 8",
+                     "--master-bits is of split-bf16 and fp8");
+  expect_usage_error("plan" + sizes + "--precision fp9", "fp8");
+}
+
+}  // namespace
+}  // namespace ebb::test
