@@ -36,9 +36,9 @@ int report(std::string_view message, int exit_code) {
   return exit_code;
 }
 
-class Program {
+class CommandLine {
  public:
-  Program() : app_("ebb trains neural networks inside a memory budget.", "ebb") {
+  CommandLine() : app_("ebb trains neural networks inside a memory budget.", "ebb") {
     app_.set_version_flag("--version", fmt::format("ebb {}", version()));
     app_.require_subcommand(0, 1);
     app_.footer(
@@ -187,7 +187,7 @@ class Program {
 
 int run(int argc, char** argv) {
   try {
-    const int code = Program().run(argc, argv);
+    const int code = CommandLine().run(argc, argv);
     std::cout.flush();
     if (!std::cout || std::fflush(stdout) != 0)
       return report("cannot write to standard output", failure);
