@@ -110,9 +110,9 @@ class Metaspace : public Decoder {
 };
 
 // Joins the parts of words, and takes away spaces that English has not.
-class WordPiece : public Decoder {
+class WordPieceDecoder : public Decoder {
  public:
-  explicit WordPiece(const Field& field)
+  explicit WordPieceDecoder(const Field& field)
       : prefix_(field.text("prefix", "##")), cleanup_(field.flag("cleanup", true)) {
     field.allow_only({"type", "prefix", "cleanup"});
   }
@@ -164,7 +164,7 @@ std::unique_ptr<const Decoder> make_decoder(const Field& field) {
   if (type == "Replace") return std::make_unique<ReplaceDecoder>(field);
   if (type == "Strip") return std::make_unique<StripDecoder>(field);
   if (type == "Metaspace") return std::make_unique<Metaspace>(field);
-  if (type == "WordPiece") return std::make_unique<WordPiece>(field);
+  if (type == "WordPiece") return std::make_unique<WordPieceDecoder>(field);
   if (type == "BPEDecoder") return std::make_unique<BpeDecoder>(field);
   if (type == "Fuse") {
     field.allow_only({"type"});
