@@ -44,7 +44,7 @@ Bytes bytes_of_profile(std::size_t instructions) {
          static_cast<std::int64_t>(instructions) * instruction;
 }
 
-constexpr int warm_up = 2;  // steps that touch memory for the first time or are recorded
+constexpr int first_steps = 2;  // steps that touch memory for the first time or are recorded
 
 class Profile : public Verb {
  public:
@@ -147,7 +147,7 @@ class Profile : public Verb {
     check_workload_options(multilevel_);
     const Rates rates = rates_for(planning_);
     const LevelsProfile levels =
-        profile_levels(multilevel_, planning_, rates, warm_up, steps_, overcommit_);
+        profile_levels(multilevel_, planning_, rates, first_steps, steps_, overcommit_);
     step_ms_ = levels.step_ms;
     const Plan& plan = levels.plan.together;
     PageData page("profile", run_facts(rates.name),
@@ -204,12 +204,12 @@ class Profile : public Verb {
   // Whole steps, then as many with a clock around every kernel.
   void time_steps(TrainStep& step, data::Loader& loader) {
     std::vector<std::vector<double>> kernels;
-    for (int i = 0; i < warm_up + steps_; ++i) {
+    for (int i = 0; i < first_steps + steps_; ++i) {
       const Batch batch = loader.next();
       const Clock::time_point begin = Clock::now();
       step(batch);
       const double ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-      if (i >= warm_up) step_ms_.push_back(ms);
+      if (i >= first_steps) step_ms_.push_back(ms);
     }
     for (int i = 0; i < steps_; ++i) kernels.push_back(step.timed(loader.next()));
     for (std::size_t k = 0; k < kernels.front().size(); ++k) {

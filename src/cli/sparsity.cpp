@@ -14,7 +14,7 @@
 namespace ebb::cli {
 namespace {
 
-constexpr const char* group = "Pruning";
+constexpr const char* sparsity_group = "Pruning";
 
 using workloads::SparsityOptions;
 
@@ -32,38 +32,38 @@ void add_sparsity_options(CLI::App& app, SparsityOptions& options) {
                  "one bit a weight; embeddings and the output layer of language models stay dense")
       ->check(FiniteNumber::between(0.0, 1.0))
       ->type_name("SHARE")
-      ->group(group);
+      ->group(sparsity_group);
   app.add_option("--sparsity-pattern", options.pattern,
                  "Instead of --sparsity: N:M, which keeps N of every M weights along the inputs")
       ->check(accepted_by([](const std::string& text) { pattern_named(text); }))
       ->type_name("N:M")
       ->excludes("--sparsity")
-      ->group(group);
+      ->group(sparsity_group);
   app.add_option(
          "--sparsity-method", options.method,
          "Which weights become zero: magnitude (the smallest; the default), movement (those "
          "that training moves towards zero) or rigl (random at first, then exchanged)")
       ->check(member_of({"magnitude", "movement", "rigl"}))
-      ->group(group);
+      ->group(sparsity_group);
   app.add_option("--sparsity-schedule", options.schedule,
                  "cubic: more and more until --sparsity-until (the default, except for rigl); "
                  "constant: all at once after --sparsity-from steps")
       ->check(member_of({"cubic", "constant"}))
-      ->group(group);
+      ->group(sparsity_group);
   app.add_option("--sparsity-from", options.from,
                  "Steps before the first weight becomes zero; default: 0")
       ->check(WholeNumber(0))
       ->type_name("N")
-      ->group(group);
+      ->group(sparsity_group);
   app.add_option("--sparsity-until", options.until, "Steps after which masks stay as they are")
       ->check(WholeNumber(1))
       ->type_name("N")
-      ->group(group);
+      ->group(sparsity_group);
   app.add_option("--sparsity-every", options.every,
                  "Steps from one change of masks to the next; default: 100")
       ->check(WholeNumber(1))
       ->type_name("N")
-      ->group(group);
+      ->group(sparsity_group);
 }
 
 void add_masks_option(CLI::App& app, SparsityOptions& options) {
@@ -74,7 +74,7 @@ void add_masks_option(CLI::App& app, SparsityOptions& options) {
       ->check(CLI::ExistingDirectory)
       ->excludes("--sparsity")
       ->excludes("--sparsity-pattern")
-      ->group(group);
+      ->group(sparsity_group);
 }
 
 std::optional<SparseTraining> sparse_training(const SparsityOptions& o) {

@@ -9,7 +9,7 @@
 namespace ebb {
 namespace {
 
-struct Row {
+struct DTypeRow {
   std::string_view name;
   std::int64_t size;
   bool floating;
@@ -17,16 +17,16 @@ struct Row {
 };
 
 // In the order of the enumerators.
-constexpr std::array<Row, 8> rows{{{"float64", 8, true, false},
-                                   {"float32", 4, true, false},
-                                   {"float16", 2, true, false},
-                                   {"bfloat16", 2, true, false},
-                                   {"int64", 8, false, true},
-                                   {"int32", 4, false, true},
-                                   {"uint8", 1, false, true},
-                                   {"bool", 1, false, false}}};
+constexpr std::array<DTypeRow, 8> dtype_rows{{{"float64", 8, true, false},
+                                              {"float32", 4, true, false},
+                                              {"float16", 2, true, false},
+                                              {"bfloat16", 2, true, false},
+                                              {"int64", 8, false, true},
+                                              {"int32", 4, false, true},
+                                              {"uint8", 1, false, true},
+                                              {"bool", 1, false, false}}};
 
-const Row& row(DType dtype) { return rows[static_cast<std::size_t>(dtype)]; }
+const DTypeRow& row(DType dtype) { return dtype_rows[static_cast<std::size_t>(dtype)]; }
 
 }  // namespace
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int usable = PROT_READ | PROT_WRITE;
 
-std::size_t count(Bytes bytes) { return static_cast<std::size_t>(bytes.count); }
+std::size_t size_in_memory(Bytes bytes) { return static_cast<std::size_t>(bytes.count); }
 
 Bytes size_of(PageSize pages) {
   static const Bytes standard{sysconf(_SC_PAGESIZE)};
@@ -29,13 +29,14 @@ std::byte* map_addresses(Bytes span, Bytes page, int protection) {
   // The kernel aligns to standard pages, so reserves one large page more, which contains an aligned
   // start, and releases the rest.
   const Bytes slack = page - size_of(PageSize::standard);
-  void* mapped = mmap(nullptr, count(span + slack), protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* mapped =
+      mmap(nullptr, size_in_memory(span + slack), protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   std::byte* begin = static_cast<std::byte*>(mapped);
   const Bytes address{static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(begin))};
   const Bytes before = round_up(address, page) - address;
-  if (before > 0_B) munmap(begin, count(before));
-  if (slack > before) munmap(begin + (before + span).count, count(slack - before));
+  if (before > 0_B) munmap(begin, size_in_memory(before));
+  if (slack > before) munmap(begin + (before + span).count, size_in_memory(slack - before));
   return begin + before.count;
 }
 
@@ -56,7 +57,7 @@ HostStorage::HostStorage(Bytes limit, PageSize pages, Memory memory)
   if (memory == Memory::at_once) provide(limit, span);
 }
 
-HostStorage::~HostStorage() { munmap(data(), count(host_reservation(limit(), pages()))); }
+HostStorage::~HostStorage() { munmap(data(), size_in_memory(host_reservation(limit(), pages()))); }
 
 void HostStorage::resize(Bytes size) {
   if (size < 0_B || size > limit())
@@ -65,14 +66,14 @@ void HostStorage::resize(Bytes size) {
   const Bytes wanted = size > 0_B ? host_reservation(size, pages()) : 0_B;
   if (wanted > reserved()) {
     const Bytes more = wanted - reserved();
-    if (mprotect(data() + reserved().count, count(more), usable) != 0)
+    if (mprotect(data() + reserved().count, size_in_memory(more), usable) != 0)
       throw MemoryError(fmt::format("cannot allocate {} more on {}: {}", to_string(more),
                                     to_string(device()), std::strerror(errno)));
   } else if (wanted < reserved()) {
     // Mapping again releases both the pages and the memory committed for them.
     const Bytes less = reserved() - wanted;
-    if (mmap(data() + wanted.count, count(less), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-             -1, 0) == MAP_FAILED)
+    if (mmap(data() + wanted.count, size_in_memory(less), PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
       throw MemoryError(fmt::format("cannot give back {} on {}: {}", to_string(less),
                                     to_string(device()), std::strerror(errno)));
   }
@@ -82,10 +83,10 @@ void HostStorage::resize(Bytes size) {
 void HostStorage::provide(Bytes size, Bytes pages_of_size) {
   if (pages() == PageSize::huge && pages_of_size > reserved()) {
     // A refusal is no error: MachineReport tells whether huge pages were granted.
-    madvise(data() + reserved().count, count(pages_of_size - reserved()), MADV_HUGEPAGE);
+    madvise(data() + reserved().count, size_in_memory(pages_of_size - reserved()), MADV_HUGEPAGE);
     // The last huge page may be used in part. If standard pages replace it, touch them here, so
     // that all reserved bytes are resident once size() bytes have been written.
-    std::memset(data() + (pages_of_size - huge_page).count, 0, count(huge_page));
+    std::memset(data() + (pages_of_size - huge_page).count, 0, size_in_memory(huge_page));
   }
   set_size(size, pages_of_size);
 }
@@ -109,8 +110,8 @@ void HostStorage::populate() {
 Bytes HostStorage::resident() const {
   // mincore reports single pages, while smaps merges neighbouring maps.
   const Bytes page = size_of(PageSize::standard);
-  std::vector<unsigned char> in_memory(count(reserved()) / count(page));
-  if (mincore(data(), count(reserved()), in_memory.data()) != 0)
+  std::vector<unsigned char> in_memory(size_in_memory(reserved()) / size_in_memory(page));
+  if (mincore(data(), size_in_memory(reserved()), in_memory.data()) != 0)
     throw MemoryError(fmt::format("cannot ask which pages are resident: {}", std::strerror(errno)));
   std::int64_t pages = 0;
   for (unsigned char flags : in_memory) pages += flags & 1;

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t piece_bytes = 1 << 24;  // of what passes through a buffer
+constexpr std::int64_t copied_at_once = 1 << 24;  // of what passes through a buffer
 
 // Calls `take` with the bytes of a rank's part, piece by piece.
 void each_piece(const TensorOfRanks& tensor, const ByteRange& part,
@@ -32,8 +32,8 @@ void each_piece(const TensorOfRanks& tensor, const ByteRange& part,
   const Storage& storage = *tensor.value.node()->storage();
   const std::int64_t from = tensor.is_range ? 0 : part.begin;
   std::vector<std::byte> buffer;
-  for (std::int64_t at = 0; at < part.size; at += piece_bytes) {
-    const auto count = static_cast<std::size_t>(std::min(piece_bytes, part.size - at));
+  for (std::int64_t at = 0; at < part.size; at += copied_at_once) {
+    const auto count = static_cast<std::size_t>(std::min(copied_at_once, part.size - at));
     if (storage.on_host()) {
       take({storage.data() + from + at, count});
       continue;

@@ -26,7 +26,7 @@ using OrderedJson = nlohmann::ordered_json;
 using Order = std::vector<std::shared_ptr<Node>>;
 
 constexpr const char* format = "ebb-plan";
-constexpr std::int64_t version = 3;
+constexpr std::int64_t plan_version = 3;
 
 // A short hash of every node: of its op, attributes, types and inputs.
 std::vector<std::string> fingerprints(const Order& order) {
@@ -56,8 +56,8 @@ class Loading {
 
   Plan run() {
     if (file_.text("format", "") != format) file_.fail("it is not a plan");
-    if (const auto found = file_.integer("version", 0); found != version)
-      file_.fail(fmt::format("it has version {}, but this ebb reads {}", found, version));
+    if (const auto found = file_.integer("version", 0); found != plan_version)
+      file_.fail(fmt::format("it has version {}, but this ebb reads {}", found, plan_version));
     compare_graph();
     compare_machine();
     try {
@@ -154,7 +154,7 @@ class Loading {
 void save_plan(const Plan& plan, const Graph& graph, const fs::path& path) {
   const Order order = topological_order(graph);
   const OrderedJson all{{"format", format},
-                        {"version", version},
+                        {"version", plan_version},
                         {"ebb", ebb::version()},
                         {"machine", machine_json(plan.device)},
                         {"peak_bytes", plan.peak.count},

@@ -23,21 +23,23 @@
 namespace ebb {
 namespace {
 
-struct Row {
+struct PrecisionRow {
   Precision precision;
   std::string_view name;
   DType product, parameter;
 };
-constexpr std::array rows{
-    Row{Precision::fp32, "fp32", f32, f32},
-    Row{Precision::mixed_fp16, "fp16", f16, f32},
-    Row{Precision::mixed_bf16, "bf16", bf16, f32},
-    Row{Precision::pure_bf16, "pure-bf16", bf16, bf16},
-    Row{Precision::split_bf16, "split-bf16", bf16, bf16},
-    Row{Precision::fp8, "fp8", bf16, bf16},
+constexpr std::array precision_rows{
+    PrecisionRow{Precision::fp32, "fp32", f32, f32},
+    PrecisionRow{Precision::mixed_fp16, "fp16", f16, f32},
+    PrecisionRow{Precision::mixed_bf16, "bf16", bf16, f32},
+    PrecisionRow{Precision::pure_bf16, "pure-bf16", bf16, bf16},
+    PrecisionRow{Precision::split_bf16, "split-bf16", bf16, bf16},
+    PrecisionRow{Precision::fp8, "fp8", bf16, bf16},
 };
 
-const Row& row_of(Precision precision) { return rows[static_cast<std::size_t>(precision)]; }
+const PrecisionRow& row_of(Precision precision) {
+  return precision_rows[static_cast<std::size_t>(precision)];
+}
 
 // Whether fp8 is for this product, as far as its place in the model tells.
 bool is_block_product(const Node& node) {
@@ -64,7 +66,7 @@ DType parameter_dtype(Precision precision) { return row_of(precision).parameter;
 
 Precision precision_by_name(std::string_view name) {
   std::string known;
-  for (const Row& row : rows) {
+  for (const PrecisionRow& row : precision_rows) {
     if (row.name == name) return row.precision;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
   }

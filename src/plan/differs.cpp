@@ -27,7 +27,7 @@ struct Read {
   }
 };
 
-class Numbers {
+class NodeNumbers {
  public:
   // The number of output 0 of the call; output i has this number plus i.
   Number of_call(const Op& op, const Attributes& attributes, std::vector<Read> inputs,
@@ -69,7 +69,7 @@ class Numbers {
 // Numbers of a graph's tensors.
 class OfGraph {
  public:
-  OfGraph(const Graph& graph, Numbers& numbers) : numbers_(numbers) {
+  OfGraph(const Graph& graph, NodeNumbers& numbers) : numbers_(numbers) {
     for (std::size_t i = 0; i < graph.inputs.size(); ++i)
       roots_[graph.inputs[i]] = numbers.of_input(i);
     for (const auto& node : topological_order(graph)) add(node);
@@ -100,7 +100,7 @@ class OfGraph {
     }
   }
 
-  Numbers& numbers_;
+  NodeNumbers& numbers_;
   LayoutMap layouts_;
   std::unordered_map<Tensor, Number> roots_;
 };
@@ -108,7 +108,7 @@ class OfGraph {
 // Numbers of a plan's values, and of the values that variables hold when the step ends.
 class OfPlan {
  public:
-  OfPlan(const Plan& plan, Numbers& numbers) : of_(plan.values.size()) {
+  OfPlan(const Plan& plan, NodeNumbers& numbers) : of_(plan.values.size()) {
     for (std::size_t i = 0; i < plan.inputs.size(); ++i)
       of_[plan.inputs[i].value.index()] = numbers.of_input(i);
     for (const Leaf& leaf : plan.leaves)
@@ -144,7 +144,7 @@ class OfPlan {
 }  // namespace
 
 std::optional<std::string> differs(const Plan& plan, const Graph& graph) {
-  Numbers numbers;
+  NodeNumbers numbers;
   const OfGraph expected(graph, numbers);
   const OfPlan found(plan, numbers);
   for (std::size_t o = 0; o < graph.outputs.size(); ++o)

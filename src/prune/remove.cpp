@@ -17,7 +17,7 @@
 namespace ebb::prune {
 namespace {
 
-std::vector<std::byte> bytes_of(const Tensor& value) {
+std::vector<std::byte> copied_bytes(const Tensor& value) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(value.type().bytes().count));
   const Tensor held = value.node()->storage() ? value : eval(value);
   held.node()->storage()->read(bytes);
@@ -88,7 +88,7 @@ void set_to_zero(const Structure& s, const Removal& removal) {
     const auto axes = indices_that_go(s, removal, v);
     if (axes.empty() && !whole.contains(v)) continue;
     Variable variable = s.variables[v].variable;
-    std::vector<std::byte> bytes = bytes_of(variable);
+    std::vector<std::byte> bytes = copied_bytes(variable);
     if (whole.contains(v)) std::fill(bytes.begin(), bytes.end(), std::byte{0});
     for (const auto& [axis, goes] : axes) {
       const AxisRuns runs(variable.type(), axis);
@@ -115,7 +115,7 @@ GoingIndices indices_that_go(const Structure& s, const Removal& removal, std::si
 }
 
 Tensor sliced(const Tensor& value, const GoingIndices& axes) {
-  std::vector<std::byte> bytes = bytes_of(value);
+  std::vector<std::byte> bytes = copied_bytes(value);
   TensorType type = value.type();
   for (const auto& [axis, goes] : axes) {
     const AxisRuns runs(type, axis);

@@ -11,9 +11,7 @@
 namespace ebb::report {
 namespace {
 
-using Json = nlohmann::json;
-
-double number_of(const Json& record, const std::string& place) {
+double number_of(const nlohmann::json& record, const std::string& place) {
   const auto value = record.find("value");
   if (value == record.end())
     throw FileError(fmt::format("{}: a record has \"value\" or \"text\"", place));
@@ -44,20 +42,20 @@ LoggedRun read_json_lines(const std::filesystem::path& path, std::string* begun)
     const std::string_view one(text.data() + at, end - at);
     at = end + 1;
     const std::string place = fmt::format("{}: line {}", path.string(), ++line);
-    Json record;
+    nlohmann::json record;
     try {
       record = parse_json(one);
     } catch (const ValueError& error) {
       throw FileError(fmt::format("{}: {}", place, error.what()));
     }
-    const auto field = [&](const char* name) -> const Json& {
+    const auto field = [&](const char* name) -> const nlohmann::json& {
       const auto found = record.is_object() ? record.find(name) : record.end();
       if (found == record.end())
         throw FileError(fmt::format("{}: a record has \"step\" and \"tag\", but there is no \"{}\"",
                                     place, name));
       return *found;
     };
-    const Json &step = field("step"), &tag = field("tag");
+    const nlohmann::json &step = field("step"), &tag = field("tag");
     if (!step.is_number_integer() ||
         (step.is_number_unsigned() && step.get<std::uint64_t>() > std::uint64_t{1} << 62))
       throw FileError(

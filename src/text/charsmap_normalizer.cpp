@@ -117,7 +117,7 @@ class Charsmap {
   std::array<std::optional<std::string_view>, 128> ascii_;
 };
 
-struct CloseText {
+struct CloseUtf8 {
   void operator()(UText* text) const { utext_close(text); }
 };
 
@@ -162,7 +162,7 @@ class Precompiled : public Normalizer {
   void replace_graphemes(std::string_view text, icu::BreakIterator& graphemes,
                          std::string& result) const {
     UErrorCode status = U_ZERO_ERROR;
-    const std::unique_ptr<UText, CloseText> utf8(
+    const std::unique_ptr<UText, CloseUtf8> utf8(
         utext_openUTF8(nullptr, text.data(), static_cast<std::int64_t>(text.size()), &status));
     graphemes.setText(utf8.get(), status);
     if (U_FAILURE(status))

@@ -18,9 +18,9 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-class Sequence : public Decoder {
+class SequenceDecoder : public Decoder {
  public:
-  explicit Sequence(const Field& field) {
+  explicit SequenceDecoder(const Field& field) {
     field.allow_only({"type", "decoders"});
     for (const Field& item : field["decoders"].items()) steps_.push_back(make_decoder(item));
   }
@@ -32,9 +32,9 @@ class Sequence : public Decoder {
   std::vector<std::unique_ptr<const Decoder>> steps_;
 };
 
-class Replace : public Decoder {
+class ReplaceDecoder : public Decoder {
  public:
-  explicit Replace(const Field& field)
+  explicit ReplaceDecoder(const Field& field)
       : pattern_(Pattern::read(field["pattern"])), content_(field["content"].text()) {
     field.allow_only({"type", "pattern", "content"});
   }
@@ -69,9 +69,9 @@ class Fuse : public Decoder {
 };
 
 // Takes up to `start` and `stop` characters equal to `content` from the ends of every token.
-class Strip : public Decoder {
+class StripDecoder : public Decoder {
  public:
-  explicit Strip(const Field& field)
+  explicit StripDecoder(const Field& field)
       : content_(field["content"].text()),
         start_(field["start"].integer(0, most)),
         stop_(field["stop"].integer(0, most)) {
@@ -110,9 +110,9 @@ class Metaspace : public Decoder {
 };
 
 // Joins the parts of words, and takes away spaces that English has not.
-class WordPiece : public Decoder {
+class WordPieceDecoder : public Decoder {
  public:
-  explicit WordPiece(const Field& field)
+  explicit WordPieceDecoder(const Field& field)
       : prefix_(field.text("prefix", "##")), cleanup_(field.flag("cleanup", true)) {
     field.allow_only({"type", "prefix", "cleanup"});
   }
@@ -160,11 +160,11 @@ class BpeDecoder : public Decoder {
 
 std::unique_ptr<const Decoder> make_decoder(const Field& field) {
   const std::string& type = field.type();
-  if (type == "Sequence") return std::make_unique<Sequence>(field);
-  if (type == "Replace") return std::make_unique<Replace>(field);
-  if (type == "Strip") return std::make_unique<Strip>(field);
+  if (type == "Sequence") return std::make_unique<SequenceDecoder>(field);
+  if (type == "Replace") return std::make_unique<ReplaceDecoder>(field);
+  if (type == "Strip") return std::make_unique<StripDecoder>(field);
   if (type == "Metaspace") return std::make_unique<Metaspace>(field);
-  if (type == "WordPiece") return std::make_unique<WordPiece>(field);
+  if (type == "WordPiece") return std::make_unique<WordPieceDecoder>(field);
   if (type == "BPEDecoder") return std::make_unique<BpeDecoder>(field);
   if (type == "Fuse") {
     field.allow_only({"type"});

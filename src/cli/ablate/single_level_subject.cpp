@@ -109,9 +109,9 @@ class SingleLevelTrial : public Trial {
   bool loaded_ = false;
 };
 
-class SingleLevel : public Subject {
+class SingleLevelSubject : public Subject {
  public:
-  SingleLevel(const workloads::Options& options, std::optional<std::int64_t> items)
+  SingleLevelSubject(const workloads::Options& options, std::optional<std::int64_t> items)
       : options_(options), items_(items) {
     const auto task = workloads::make_workload(options);
     batch = task->batch_size;
@@ -149,7 +149,7 @@ class SingleLevel : public Subject {
 
 std::unique_ptr<Subject> single_level_subject(const workloads::Options& options,
                                               std::optional<std::int64_t> items) {
-  return std::make_unique<SingleLevel>(options, items);
+  return std::make_unique<SingleLevelSubject>(options, items);
 }
 
 nlohmann::ordered_json size_settings(const workloads::Options& options) {

@@ -19,7 +19,7 @@ constexpr std::size_t warm_up = 2;
 
 // Enough to tell any two float32 losses apart, and what files hold: a run before and one after a
 // resumption can be compared to the bit.
-double nine_digits(double value) {
+double to_nine_digits(double value) {
   return std::isfinite(value) ? std::stod(fmt::format("{:.9g}", value)) : value;
 }
 
@@ -116,7 +116,7 @@ std::optional<Run> Study::run(const RowSpec& row,
   for (std::int64_t i = 0; i < options_.steps; ++i) {
     const Trial::Step taken = trial->step();
     times.push_back(taken.ms);
-    run.losses.push_back(nine_digits(taken.loss));
+    run.losses.push_back(to_nine_digits(taken.loss));
     if (!after_step(taken.loss, run.planned.peak)) return {};
   }
   const std::size_t untimed = std::min(warm_up, times.size() - 1);

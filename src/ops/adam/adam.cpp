@@ -40,7 +40,7 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const AdamAttributes& 
 }
 
 // Every call of a group draws by its own key.
-std::optional<Attributes> in_common(std::span<const Arg>, const Attributes& attributes) {
+std::optional<Attributes> in_common_adam(std::span<const Arg>, const Attributes& attributes) {
   AdamAttributes a = attributes.as<AdamAttributes>();
   a.key = a.form.key = 0;
   return a;
@@ -93,7 +93,7 @@ const GroupOp& adam_group_op() {
       .name = "adam_group",
       .summary = "several small updates of adam at once",
       .member = adam_op,
-      .in_common = in_common,
+      .in_common = in_common_adam,
       .cuda = EBB_CUDA_KERNEL(bind_adam_group_cuda),
   });
   return op;

@@ -57,13 +57,13 @@ Shape check_inputs(const Call& call, const AttentionAttributes& a, int mask) {
   return scores;
 }
 
-DType statistics_dtype(DType dtype) { return dtype == f64 ? f64 : f32; }
+DType logsumexp_dtype(DType dtype) { return dtype == f64 ? f64 : f32; }
 
 std::vector<TensorType> infer(const Call& call, const AttentionAttributes& a) {
   const Shape scores = check_inputs(call, a, 3);
   return {
       {{scores[0], scores[2], scores[1], call.shape(Attention::v)[3]}, call.dtype(Attention::q)},
-      {{scores[0], scores[1], scores[2]}, statistics_dtype(call.dtype(Attention::q))}};
+      {{scores[0], scores[1], scores[2]}, logsumexp_dtype(call.dtype(Attention::q))}};
 }
 
 std::vector<TensorType> infer_grad(const Call& call, const AttentionGradAttributes& a) {
@@ -71,7 +71,7 @@ std::vector<TensorType> infer_grad(const Call& call, const AttentionGradAttribut
   const TensorType o{{scores[0], scores[1], scores[2], call.shape(AttentionGrad::v)[3]},
                      call.dtype(AttentionGrad::q)};
   const TensorType logsumexp{{scores[0], scores[1], scores[2]},
-                             statistics_dtype(call.dtype(AttentionGrad::q))};
+                             logsumexp_dtype(call.dtype(AttentionGrad::q))};
   if (call.inputs[AttentionGrad::o] != o || call.inputs[AttentionGrad::grad] != o)
     call.fail_shape(fmt::format("the result and its gradient must be {}", to_string(o)));
   if (call.inputs[AttentionGrad::logsumexp] != logsumexp)

@@ -96,11 +96,11 @@ Tensor over(const Tensor& x, const Tensor& channels, ImageLayout layout) {
   return cast(reshape(channels, shape), compute_dtype(x.dtype()));
 }
 
-struct Normalised {
+struct NormalisedPlanes {
   Tensor mean, var, rstd;  // like x, with size 1 along all axes but the channels'
   Tensor value;            // like x, in the dtype of the statistics
 };
-Normalised normalised(const Tensor& x, double eps, ImageLayout layout) {
+NormalisedPlanes normalised_planes(const Tensor& x, double eps, ImageLayout layout) {
   const Tensor values = cast(x, compute_dtype(x.dtype()));
   const Axes axes = other_axes(x, layout);
   const Tensor centre = mean(values, axes, Keep::yes);
@@ -111,7 +111,7 @@ Normalised normalised(const Tensor& x, double eps, ImageLayout layout) {
 
 std::vector<Tensor> reference(std::span<const Tensor> in, const BatchNormAttributes& a) {
   const Tensor& x = in[BatchNorm::x];
-  const auto [centre, spread, rstd, value] = normalised(x, a.eps, a.layout);
+  const auto [centre, spread, rstd, value] = normalised_planes(x, a.eps, a.layout);
   Tensor y = value;
   if (a.weight) y = y * over(x, in[BatchNorm::weight], a.layout);
   if (a.bias) y = y + over(x, in[static_cast<std::size_t>(a.bias_input())], a.layout);
@@ -126,7 +126,7 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const BatchNormAttribu
 std::vector<Tensor> grad_reference(std::span<const Tensor> in, const BatchNormGradAttributes& a) {
   const Tensor& x = in[BatchNormGrad::x];
   const Axes axes = other_axes(x, a.layout);
-  const auto [centre, spread, rstd, value] = normalised(x, a.eps, a.layout);
+  const auto [centre, spread, rstd, value] = normalised_planes(x, a.eps, a.layout);
   Tensor g = cast(in[BatchNormGrad::grad], value.dtype());
   if (a.relu) {
     Tensor y = a.weight ? value * over(x, in[BatchNormGrad::weight], a.layout) : value;

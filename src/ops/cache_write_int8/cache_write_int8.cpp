@@ -10,7 +10,7 @@ namespace {
 
 using In = CacheWriteInt8;
 
-std::vector<TensorType> infer(const Call& call, const NoAttributes&) {
+std::vector<TensorType> infer_int8(const Call& call, const NoAttributes&) {
   require_int8_caches(call, In::keys);
   for (const int i : {In::k, In::v}) {
     call.require_floating(i);
@@ -28,15 +28,15 @@ std::vector<TensorType> infer(const Call& call, const NoAttributes&) {
           call.inputs[In::value_scales]};
 }
 
-bool accepts(const Arg& arg, int input, const NoAttributes&) {
+bool accepts_int8(const Arg& arg, int input, const NoAttributes&) {
   if (input != In::k && input != In::v) return arg.contiguous();
   return arg.strides.back() == 1 || arg.shape().back() <= 1;
 }
 
 // In place, which is what it is for, only the new tokens are moved. `lower` takes off outputs that
 // overwrite inputs; this leaves the tokens, read and written.
-Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-          const NoAttributes&) {
+Cost cost_int8(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+               const NoAttributes&) {
   const Bytes fresh = inputs[In::k].bytes() + inputs[In::v].bytes();
   Cost result{.flops = 4.0 * static_cast<double>(fresh.count), .moved = fresh + fresh};
   for (const TensorType& cache : outputs) result.moved += cache.bytes();
@@ -81,15 +81,15 @@ const Op& cache_write_int8_op() {
   static const TypedOp<NoAttributes> op({
       .name = "cache_write_int8",
       .summary = "writes keys and values of new tokens into a cache in 8 bits",
-      .infer = infer,
+      .infer = infer_int8,
       .gradient = zero_gradient<NoAttributes>,
       .in_place = {{.output = In::keys, .input = In::keys},
                    {.output = In::key_scales, .input = In::key_scales},
                    {.output = In::values, .input = In::values},
                    {.output = In::value_scales, .input = In::value_scales}},
-      .accepts = accepts,
+      .accepts = accepts_int8,
       .cpu = bind_cache_write_int8_cpu,
-      .cost = cost,
+      .cost = cost_int8,
       .recomputable = false,
   });
   return op;

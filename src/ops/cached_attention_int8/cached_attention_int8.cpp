@@ -11,18 +11,19 @@
 namespace ebb {
 namespace {
 
-using In = CachedAttentionInt8;
+using Operand = CachedAttentionInt8;
 
-constexpr CachedAttentionOperands operands{In::keys, In::values, In::positions, In::rows};
+constexpr CachedAttentionOperands operands{Operand::keys, Operand::values, Operand::positions,
+                                           Operand::rows};
 
-std::vector<TensorType> infer(const Call& call, const CachedAttentionAttributes& a) {
-  call.require_floating(In::q);
-  call.require_rank(In::q, 4);
-  require_int8_caches(call, In::keys);
-  const Shape &q = call.shape(In::q), &v = call.shape(In::values);
+std::vector<TensorType> infer_int8(const Call& call, const CachedAttentionAttributes& a) {
+  call.require_floating(Operand::q);
+  call.require_rank(Operand::q, 4);
+  require_int8_caches(call, Operand::keys);
+  const Shape &q = call.shape(Operand::q), &v = call.shape(Operand::values);
   require_cached_attention(call, a, operands);
-  require_tokens(call, In::positions, q[0], q[2]);
-  return {{{q[0], q[2], q[1], v[3]}, call.dtype(In::q)}};
+  require_tokens(call, Operand::positions, q[0], q[2]);
+  return {{{q[0], q[2], q[1], v[3]}, call.dtype(Operand::q)}};
 }
 
 // The numbers that codes and scales stand for, (R, Hkv, S, D).
@@ -36,21 +37,21 @@ Tensor numbers(const Tensor& codes, const Tensor& scales, DType dtype) {
   return (cast(codes, dtype) - static_cast<double>(int8_cache_zero)) * of_elements;
 }
 
-std::vector<Tensor> reference(std::span<const Tensor> in, const CachedAttentionAttributes& a) {
-  const DType dtype = in[In::q].dtype();
-  return {apply1(
-      cached_attention_op(),
-      {in[In::q], numbers(in[In::keys], in[In::key_scales], dtype),
-       numbers(in[In::values], in[In::value_scales], dtype), in[In::positions], in[In::rows]},
-      a)};
+std::vector<Tensor> reference_int8(std::span<const Tensor> in, const CachedAttentionAttributes& a) {
+  const DType dtype = in[Operand::q].dtype();
+  return {apply1(cached_attention_op(),
+                 {in[Operand::q], numbers(in[Operand::keys], in[Operand::key_scales], dtype),
+                  numbers(in[Operand::values], in[Operand::value_scales], dtype),
+                  in[Operand::positions], in[Operand::rows]},
+                 a)};
 }
 
-bool accepts(const Arg& arg, int input, const CachedAttentionAttributes&) {
+bool accepts_int8(const Arg& arg, int input, const CachedAttentionAttributes&) {
   return cached_attention_accepts(arg, input);
 }
 
-Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-          const CachedAttentionAttributes&) {
+Cost cost_int8(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+               const CachedAttentionAttributes&) {
   return cached_attention_cost(inputs, outputs, operands);
 }
 
@@ -60,11 +61,11 @@ const Op& cached_attention_int8_op() {
   static const TypedOp<CachedAttentionAttributes> op({
       .name = "cached_attention_int8",
       .summary = "attention of new tokens over a cache of keys and values in 8 bits",
-      .infer = infer,
-      .reference = reference,
-      .accepts = accepts,
+      .infer = infer_int8,
+      .reference = reference_int8,
+      .accepts = accepts_int8,
       .cpu = bind_cached_attention_int8_cpu,
-      .cost = cost,
+      .cost = cost_int8,
   });
   return op;
 }

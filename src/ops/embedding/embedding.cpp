@@ -14,7 +14,7 @@ const Op& embedding_grad_op();
 
 namespace {
 
-std::vector<TensorType> infer(const Call& call, const NoAttributes&) {
+std::vector<TensorType> infer_embedding(const Call& call, const NoAttributes&) {
   call.require_rank(0, 2);
   call.require_index(1);
   Shape shape = call.shape(1);
@@ -33,7 +33,7 @@ std::vector<TensorType> infer_grad(const Call& call, const EmbeddingGradAttribut
   return {{{a.rows, call.shape(1).back()}, call.dtype(1)}};
 }
 
-std::vector<Tensor> gradient(const GradientCall& call, const NoAttributes&) {
+std::vector<Tensor> gradient_embedding(const GradientCall& call, const NoAttributes&) {
   return {apply1(embedding_grad_op(), {call.input(1), call.grad()},
                  EmbeddingGradAttributes{call.input_type(0).shape[0]}),
           Tensor{}};
@@ -44,8 +44,8 @@ std::vector<Tensor> gradient_grad(const GradientCall& call, const EmbeddingGradA
 }
 
 // Only the selected rows are read, not the whole table.
-Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-          const NoAttributes&) {
+Cost cost_embedding(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                    const NoAttributes&) {
   return {0.0, inputs[1].bytes() + 2 * outputs[0].bytes()};
 }
 
@@ -61,12 +61,12 @@ const Op& embedding_op() {
   static const TypedOp<NoAttributes> op({
       .name = "embedding",
       .summary = "rows of a table, picked by id",
-      .infer = infer,
-      .gradient = gradient,
+      .infer = infer_embedding,
+      .gradient = gradient_embedding,
       .saved = {.inputs = {1}, .outputs = {}},
       .cpu = bind_embedding_cpu,
       .cuda = EBB_CUDA_KERNEL(bind_embedding_cuda),
-      .cost = cost,
+      .cost = cost_embedding,
       .narrowing = Narrowing::sought,
   });
   return op;

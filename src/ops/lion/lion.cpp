@@ -39,7 +39,7 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const LionAttributes& 
 }
 
 // Every call of a group draws by its own key.
-std::optional<Attributes> in_common(std::span<const Arg>, const Attributes& attributes) {
+std::optional<Attributes> in_common_lion(std::span<const Arg>, const Attributes& attributes) {
   LionAttributes a = attributes.as<LionAttributes>();
   a.form.key = 0;
   return a;
@@ -69,7 +69,7 @@ const GroupOp& lion_group_op() {
       .name = "lion_group",
       .summary = "several small updates of lion at once",
       .member = lion_op,
-      .in_common = in_common,
+      .in_common = in_common_lion,
       .cuda = EBB_CUDA_KERNEL(bind_lion_group_cuda),
   });
   return op;

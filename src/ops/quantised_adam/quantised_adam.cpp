@@ -106,7 +106,8 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const QuantisedAdamAtt
 }
 
 // Every call of a group draws by its own key.
-std::optional<Attributes> in_common(std::span<const Arg>, const Attributes& attributes) {
+std::optional<Attributes> in_common_quantised_adam(std::span<const Arg>,
+                                                   const Attributes& attributes) {
   QuantisedAdamAttributes a = attributes.as<QuantisedAdamAttributes>();
   a.adam.key = a.adam.form.key = 0;
   return a;
@@ -155,7 +156,7 @@ const GroupOp& quantised_adam_group_op() {
       .name = "quantised_adam_group",
       .summary = "several small updates of quantised_adam at once",
       .member = quantised_adam_op,
-      .in_common = in_common,
+      .in_common = in_common_quantised_adam,
       .cuda = EBB_CUDA_KERNEL(bind_quantised_adam_group_cuda),
   });
   return op;

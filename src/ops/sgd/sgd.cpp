@@ -47,7 +47,7 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const SgdAttributes& a
 }
 
 // Every call of a group draws by its own key.
-std::optional<Attributes> in_common(std::span<const Arg>, const Attributes& attributes) {
+std::optional<Attributes> in_common_sgd(std::span<const Arg>, const Attributes& attributes) {
   SgdAttributes a = attributes.as<SgdAttributes>();
   a.form.key = 0;
   return a;
@@ -76,7 +76,7 @@ const GroupOp& sgd_group_op() {
       .name = "sgd_group",
       .summary = "several small updates of sgd at once",
       .member = sgd_op,
-      .in_common = in_common,
+      .in_common = in_common_sgd,
       .cuda = EBB_CUDA_KERNEL(bind_sgd_group_cuda),
   });
   return op;

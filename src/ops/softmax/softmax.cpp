@@ -9,7 +9,7 @@
 namespace ebb {
 namespace {
 
-std::vector<TensorType> infer(const Call& call, const NoAttributes&) {
+std::vector<TensorType> infer_softmax(const Call& call, const NoAttributes&) {
   call.require_floating(0);
   if (call.shape(0).rank() == 0) call.fail_shape("needs at least one axis");
   return {call.inputs[0]};
@@ -19,7 +19,7 @@ std::vector<TensorType> infer_grad(const Call& call, const NoAttributes& a) {
   call.require_same_dtype(0, 1);
   if (call.shape(0) != call.shape(1))
     call.fail_shape("the softmax and its gradient must have the same shape");
-  return infer(call, a);
+  return infer_softmax(call, a);
 }
 
 // x less the largest of its row, which cancels out of every result.
@@ -57,7 +57,7 @@ const Op& softmax_op() {
   static const TypedOp<NoAttributes> op({
       .name = "softmax",
       .summary = "exponentials that sum to 1 along the last axis",
-      .infer = infer,
+      .infer = infer_softmax,
       .gradient = softmax_gradient,
       .saved = {.inputs = {}, .outputs = {0}},
       .reference = softmax_reference,
@@ -87,7 +87,7 @@ const Op& log_softmax_op() {
   static const TypedOp<NoAttributes> op({
       .name = "log_softmax",
       .summary = "the logarithm of softmax along the last axis",
-      .infer = infer,
+      .infer = infer_softmax,
       .gradient = log_softmax_gradient,
       .saved = {.inputs = {}, .outputs = {0}},
       .reference = log_softmax_reference,
