@@ -1,6 +1,6 @@
 // x · Wᵀ, or x · W, for a weight that is stored in a packed form: tiles of it are unpacked into the
-// workspace and multiplied by BLAS. Tiles depend on shapes only, so the number of threads changes
-// no bit.
+// workspace and multiplied as float32 or float64. Tiles depend on shapes only, so the number of
+// threads changes no bit.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 #include "core/parallel.h"
 #include "ops/dispatch.h"
-#include "ops/matmul/gemm.h"
+#include "ops/matmul/product.h"
 #include "ops/pointwise/convert.h"
 #include "ops/workspace_areas.h"
 
@@ -31,8 +31,10 @@ class TiledLinear {
       : s_(sizes),
         width_(std::min(s_.outer, s_.back ? s_.tile_columns : s_.tile_rows)),
         depth_(std::min(s_.inner, s_.back ? s_.tile_rows : s_.tile_columns)),
-        height_(same ? s_.rows : std::min<std::int64_t>(s_.rows, most_height)) {
+        height_(same ? s_.rows : std::min<std::int64_t>(s_.rows, most_height)),
+        product_(height_, depth_, width_) {
     weight_at_ = areas_.add<C>(width_ * depth_);
+    product_at_ = areas_.add(product_.workspace());
     if (same) return;
     x_at_ = areas_.add<C>(height_ * depth_);
     out_at_ = areas_.add<C>(height_ * width_);
@@ -79,16 +81,18 @@ class TiledLinear {
         unpack(column, columns, k, depth, weight);
       const MatrixLayout b =
           s_.back ? MatrixLayout::plain(depth, columns) : MatrixLayout::swapped(depth, columns);
-      const C beta = k == 0 ? C(0) : C(1);
+      const auto multiply = [&](const MatrixLayout& a, const C* x, C* out, std::int64_t stride) {
+        product_.sum({a, x, b, weight}, k == 0 ? Store::overwrite : Store::add, out, stride,
+                     args.scratch<std::byte>(product_at_), threads());
+      };
       const S* from = args.in<S>(0) + row * s_.inner + k;
       if constexpr (same) {
-        gemm({rows, depth, s_.inner, 1}, from, b, weight, beta, to, s_.outer);
+        multiply({rows, depth, s_.inner, 1}, from, to, s_.outer);
       } else {
         C* x = args.scratch<C>(x_at_);
         each_row(rows, depth,
                  [&](std::int64_t r) { widen(from + r * s_.inner, x + r * depth, depth); });
-        gemm(MatrixLayout::plain(rows, depth), x, b, weight, beta, args.scratch<C>(out_at_),
-             columns);
+        multiply(MatrixLayout::plain(rows, depth), x, args.scratch<C>(out_at_), columns);
       }
     }
     if constexpr (!same) {
@@ -100,8 +104,9 @@ class TiledLinear {
 
   TiledLinearSizes s_;
   std::int64_t width_, depth_, height_;
+  MatrixProduct<C> product_;
   WorkspaceAreas areas_;
-  Bytes weight_at_, x_at_, out_at_;
+  Bytes weight_at_, product_at_, x_at_, out_at_;
 };
 
 }  // namespace ebb

@@ -3,29 +3,25 @@
 #include "core/parallel.h"
 #include "core/vector_math.h"
 #include "ops/attention/operands.h"
-#include "ops/attention/tiles.h"
+#include "ops/attention/panel_products.h"
+#include "ops/attention/vector_products.h"
 
 namespace ebb {
 namespace {
 
 using namespace attention;
-using simd::Order, simd::Store;
 
-template <class T>
+template <class T, class Products>
 class Forward {
   using C = Compute<T>;
   using V = simd::Vector<C>;
   static constexpr int width = lanes<C>, vectors = 2, step = simd::Simd<C>::width;
 
  public:
-  Forward(const Problem& problem, int workers) : p_(problem), workers_(workers) {
-    const std::int64_t size = simd::padded<C>(p_.size), value = simd::padded<C>(p_.value_size);
-    rows_ = scratch_.add<C>(width * std::max(size, value));
-    queries_ = scratch_.add<C>(size * width);
+  Forward(const Problem& problem, int workers)
+      : p_(problem), workers_(workers), products_(p_, Direction::forward, scratch_) {
     scores_ = scratch_.add<C>(tile_keys * width);
-    result_ = scratch_.add<C>(value * width);
-    if (!std::is_same_v<T, C>)
-      keys_ = scratch_.add<C>(tile_keys * std::max(p_.size, p_.value_size));
+    result_ = scratch_.add<C>(simd::padded<C>(p_.value_size) * width);
     if (p_.dropout > 0.0) factors_ = scratch_.add<C>(tile_keys * width);
   }
   Bytes workspace() const { return workers_ * scratch_.size(); }
@@ -34,7 +30,7 @@ class Forward {
     const std::int64_t blocks = (p_.queries + width - 1) / width;
     parallel_for_workers(p_.batches * p_.heads * blocks, 1, workers_,
                          [&](int worker, std::int64_t begin, std::int64_t end) {
-                           const Worker w(*this, args, worker);
+                           Worker w(*this, args, worker);
                            for (std::int64_t unit = begin; unit < end; ++unit) {
                              // Alternates early and late blocks: with a causal mask the late ones
                              // take longer.
@@ -51,24 +47,25 @@ class Forward {
     const Problem& p;
     const KernelArgs& args;
     Philox philox;
-    C *rows, *queries, *scores, *result, *keys, *factors;
+    Products products;
+    C *scores, *result, *factors;
     const std::byte* mask;
 
     Worker(const Forward& f, const KernelArgs& a, int worker)
-        : p(f.p_), args(a), philox(a.random, f.p_.key) {
+        : p(f.p_),
+          args(a),
+          philox(a.random, f.p_.key),
+          products(p, f.products_, a.scratch<std::byte>(worker * f.scratch_.size())) {
       const auto area = [&](Bytes offset) {
         return args.scratch<C>(worker * f.scratch_.size() + offset);
       };
-      rows = area(f.rows_), queries = area(f.queries_), scores = area(f.scores_);
-      result = area(f.result_), keys = area(f.keys_), factors = area(f.factors_);
+      scores = area(f.scores_), result = area(f.result_), factors = area(f.factors_);
       mask = p.masked ? args.inputs[Attention::mask] : nullptr;
     }
 
-    void block(std::int64_t b, std::int64_t h, std::int64_t first) const {
+    void block(std::int64_t b, std::int64_t h, std::int64_t first) {
       const std::int64_t count = std::min<std::int64_t>(width, p.queries - first);
-      load_rows(args.in<T>(Attention::q) + p.q.at(b, h, first), p.q.row, count, p.size,
-                static_cast<C>(p.scale), rows);
-      simd::transpose(rows, width, simd::padded<C>(p.size), queries);
+      products.take_queries(args.in<T>(Attention::q) + p.q.at(b, h, first), p.q.row, count);
       std::fill_n(result, simd::padded<C>(p.value_size) * width, C(0));
 
       V highest[vectors], total[vectors] = {};
@@ -76,17 +73,12 @@ class Forward {
       const std::int64_t visible = p.visible(first + count), kv_head = h / p.group();
       for (std::int64_t j = p.first_tile(mask, b, first, count); j < visible; j += tile_keys) {
         const Place at{b, h, first, count, j, std::min<std::int64_t>(tile_keys, visible - j)};
-        simd::product<Order::rows>(load_keys(args.in<T>(Attention::k) + p.k.at(b, kv_head, j),
-                                             p.k.row, at.keys, p.size, keys),
-                                   at.keys, p.size, queries, width, scores, width, width,
-                                   Store::overwrite);
+        products.scores(args.in<T>(Attention::k) + p.k.at(b, kv_head, j), p.k.row, at.keys, scores);
         apply_masks<T>(p, at, mask, scores);
         weigh(at.keys, highest, total);
         if (p.dropout > 0.0) drop(at);
-        simd::product<Order::columns>(load_keys(args.in<T>(Attention::v) + p.v.at(b, kv_head, j),
-                                                p.v.row, at.keys, p.value_size, keys),
-                                      p.value_size, at.keys, scores, width, result, width, width,
-                                      Store::add);
+        products.add_values(args.in<T>(Attention::v) + p.v.at(b, kv_head, j), p.v.row, at.keys,
+                            scores, result);
       }
       finish(b, h, first, count, highest, total);
     }
@@ -137,6 +129,7 @@ class Forward {
                                                         : highest[n][i] + vm::log(total[n][i]);
       }
       const std::int64_t columns = simd::padded<C>(p.value_size);
+      C* rows = products.rows();
       simd::transpose(result, columns, width, rows);
       for (std::int64_t i = 0; i < count; ++i)
         narrow_row(
@@ -151,15 +144,25 @@ class Forward {
   Problem p_;
   int workers_;
   ScratchLayout scratch_;
-  Bytes rows_, queries_, scores_, result_, keys_, factors_;
+  typename Products::Scratch products_;
+  Bytes scores_, result_, factors_;
 };
+
+template <class T, class Products>
+Kernel forward_kernel(const Problem& problem) {
+  const Forward<T, Products> forward(problem, threads());
+  return {forward, forward.workspace()};
+}
 
 }  // namespace
 
 Kernel bind_attention_cpu(const KernelRequest& request, const AttentionAttributes& a) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
-    const Forward<typename decltype(tag)::type> forward(Problem(request, a, 3), threads());
-    return Kernel{forward, forward.workspace()};
+    using T = typename decltype(tag)::type;
+    const Problem problem(request, a, 3);
+    if constexpr (std::is_same_v<T, BFloat16>)
+      if (PanelProducts::available()) return forward_kernel<T, PanelProducts>(problem);
+    return forward_kernel<T, VectorProducts<T>>(problem);
   });
 }
 

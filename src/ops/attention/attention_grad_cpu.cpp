@@ -3,15 +3,15 @@
 // adds to dk and dv; dq of the block is complete after the walk. All sums have a fixed order.
 #include "core/parallel.h"
 #include "ops/attention/operands.h"
-#include "ops/attention/tiles.h"
+#include "ops/attention/panel_products.h"
+#include "ops/attention/vector_products.h"
 
 namespace ebb {
 namespace {
 
 using namespace attention;
-using simd::Order, simd::Store;
 
-template <class T>
+template <class T, class Products>
 class Backward {
   using C = Compute<T>;
   using V = simd::Vector<C>;
@@ -23,23 +23,16 @@ class Backward {
         o_(request.in(AttentionGrad::o)),
         grad_(request.in(AttentionGrad::grad)),
         places_(gradient_places(request, a.packed)),
-        workers_(workers) {
+        workers_(workers),
+        products_(p_, Direction::backward, scratch_) {
     const std::int64_t size = simd::padded<C>(p_.size), value = simd::padded<C>(p_.value_size);
-    rows_ = scratch_.add<C>(width * size);
-    columns_ = scratch_.add<C>(size * width);
-    grad_rows_ = scratch_.add<C>(width * value);
-    grad_columns_ = scratch_.add<C>(value * width);
     dq_ = scratch_.add<C>(size * width);
     weights_ = scratch_.add<C>(tile_keys * width);
     dscores_ = scratch_.add<C>(tile_keys * width);
-    if (!std::is_same_v<T, C>) {
-      keys_ = scratch_.add<C>(tile_keys * p_.size);
-      values_ = scratch_.add<C>(tile_keys * p_.value_size);
-    }
     if (p_.dropout > 0.0) factors_ = scratch_.add<C>(tile_keys * width);
     // dk and dv are accumulated in place, unless their rows are not whole vectors or have a half
     // type: then one head of each is accumulated in scratch.
-    direct_ = std::is_same_v<T, C> && size == p_.size && value == p_.value_size;
+    direct_ = Products::exact && size == p_.size && value == p_.value_size;
     if (!direct_) {
       dk_ = scratch_.add<C>(p_.keys * size);
       dv_ = scratch_.add<C>(p_.keys * value);
@@ -62,22 +55,25 @@ class Backward {
     const Problem& p;
     const KernelArgs& args;
     Philox philox;
+    Products products;
     std::int64_t size, value_size;  // padded
-    C *rows, *columns, *grad_rows, *grad_columns, *dq, *weights, *dscores, *keys, *values, *factors;
+    C *dq, *weights, *dscores, *factors;
     C *dk, *dv;
     std::int64_t dk_row, dv_row;  // elements from one row to the next
     const std::byte* mask;
 
     Worker(const Backward& backward, const KernelArgs& a, int worker)
-        : f(backward), p(backward.p_), args(a), philox(a.random, backward.p_.key) {
+        : f(backward),
+          p(backward.p_),
+          args(a),
+          philox(a.random, backward.p_.key),
+          products(p, f.products_, a.scratch<std::byte>(worker * f.scratch_.size())) {
       const auto area = [&](Bytes offset) {
         return args.scratch<C>(worker * f.scratch_.size() + offset);
       };
       size = simd::padded<C>(p.size), value_size = simd::padded<C>(p.value_size);
-      rows = area(f.rows_), columns = area(f.columns_);
-      grad_rows = area(f.grad_rows_), grad_columns = area(f.grad_columns_);
       dq = area(f.dq_), weights = area(f.weights_), dscores = area(f.dscores_);
-      keys = area(f.keys_), values = area(f.values_), factors = area(f.factors_);
+      factors = area(f.factors_);
       dk = area(f.dk_), dv = area(f.dv_);
       dk_row = size, dv_row = value_size;
       mask = p.masked ? args.inputs[AttentionGrad::mask] : nullptr;
@@ -104,30 +100,29 @@ class Backward {
         for (std::int64_t first = 0; first < p.queries; first += width) block(b, h, kv_head, first);
       if (f.direct_) return;
       for (std::int64_t j = 0; j < p.keys; ++j) {
+        if constexpr (!Products::scales_queries)
+          for (std::int64_t d = 0; d < p.size; ++d) dk[j * size + d] *= static_cast<C>(p.scale);
         narrow_row(dk + j * size, dk_out + j * dk_out_row, p.size);
         narrow_row(dv + j * value_size, dv_out + j * dv_out_row, p.value_size);
       }
     }
 
-    void block(std::int64_t b, std::int64_t h, std::int64_t kv_head, std::int64_t first) const {
+    void block(std::int64_t b, std::int64_t h, std::int64_t kv_head, std::int64_t first) {
       const std::int64_t count = std::min<std::int64_t>(width, p.queries - first);
+      C* const rows = products.rows();
       load_rows(args.in<T>(AttentionGrad::o) + f.o_.at(b, h, first), f.o_.row, count, p.value_size,
-                C(1), grad_columns);
-      load_rows(args.in<T>(AttentionGrad::grad) + f.grad_.at(b, h, first), f.grad_.row, count,
-                p.value_size, C(1), grad_rows);
+                C(1), rows);
+      products.take_gradients(args.in<T>(AttentionGrad::grad) + f.grad_.at(b, h, first),
+                              f.grad_.row, count);
       C logsumexp[width], delta[width];  // delta: Σ_j weight · its gradient = o · do
       const C* saved = args.in<C>(AttentionGrad::logsumexp) + (b * p.heads + h) * p.queries + first;
       for (int i = 0; i < width; ++i) {
-        delta[i] = dot(grad_columns + i * value_size, grad_rows + i * value_size);
+        delta[i] = dot(rows + i * value_size, products.gradients() + i * value_size);
         // For a query without keys, or padding: e^(score - inf) gives the weight 0.
         const bool empty = i >= count || saved[i] == -std::numeric_limits<C>::infinity();
         logsumexp[i] = empty ? std::numeric_limits<C>::infinity() : saved[i];
       }
-      simd::transpose(grad_rows, width, value_size, grad_columns);
-      // The scale is multiplied into the queries, and so enters the scores and dk.
-      load_rows(args.in<T>(AttentionGrad::q) + p.q.at(b, h, first), p.q.row, count, p.size,
-                static_cast<C>(p.scale), rows);
-      simd::transpose(rows, width, size, columns);
+      products.take_queries(args.in<T>(AttentionGrad::q) + p.q.at(b, h, first), p.q.row, count);
       std::fill_n(dq, size * width, C(0));
 
       const std::int64_t visible = p.visible(first + count);
@@ -143,31 +138,20 @@ class Backward {
       }
     }
 
-    void tile(const Place& at, std::int64_t kv_head, const C* logsumexp, const C* delta) const {
-      const simd::Factor<C> k =
-          load_keys(args.in<T>(AttentionGrad::k) + p.k.at(at.batch, kv_head, at.key), p.k.row,
-                    at.keys, p.size, keys);
-      const simd::Factor<C> v =
-          load_keys(args.in<T>(AttentionGrad::v) + p.v.at(at.batch, kv_head, at.key), p.v.row,
-                    at.keys, p.value_size, values);
-      simd::product<Order::rows>(k, at.keys, p.size, columns, width, weights, width, width,
-                                 Store::overwrite);
+    void tile(const Place& at, std::int64_t kv_head, const C* logsumexp, const C* delta) {
+      products.scores(args.in<T>(AttentionGrad::k) + p.k.at(at.batch, kv_head, at.key), p.k.row,
+                      at.keys, weights);
       apply_masks<T>(p, at, mask, weights);
-      simd::product<Order::rows>(v, at.keys, p.value_size, grad_columns, width, dscores, width,
-                                 width, Store::overwrite);
+      products.value_scores(args.in<T>(AttentionGrad::v) + p.v.at(at.batch, kv_head, at.key),
+                            p.v.row, at.keys, dscores);
       if (p.dropout > 0.0) {
         dropout_factors(p, philox, at, factors);
         softmax_gradient<true>(at.keys, logsumexp, delta);
       } else {
         softmax_gradient<false>(at.keys, logsumexp, delta);
       }
-      const simd::Factor<C> w{weights, width}, ds{dscores, width};
-      simd::product<Order::rows>(w, at.keys, at.queries, grad_rows, value_size,
-                                 dv + at.key * dv_row, dv_row, value_size, Store::add);
-      simd::product<Order::rows>(ds, at.keys, at.queries, rows, size, dk + at.key * dk_row, dk_row,
-                                 size, Store::add);
-      simd::product<Order::columns>(k, p.size, at.keys, dscores, width, dq, width, width,
-                                    Store::add);
+      products.add_to_dv(at.keys, weights, dv + at.key * dv_row, dv_row);
+      products.add_to_dk_dq(at.keys, dscores, dk + at.key * dk_row, dk_row, dq);
     }
 
     // Turns scores, and the gradients of the weights after dropout, into weights and gradients of
@@ -207,16 +191,24 @@ class Backward {
   int workers_;
   bool direct_ = false;
   ScratchLayout scratch_;
-  Bytes rows_, columns_, grad_rows_, grad_columns_, dq_, weights_, dscores_, keys_, values_,
-      factors_, dk_, dv_;
+  typename Products::Scratch products_;
+  Bytes dq_, weights_, dscores_, factors_, dk_, dv_;
 };
+
+template <class T, class Products>
+Kernel backward_kernel(const KernelRequest& request, const AttentionGradAttributes& a) {
+  const Backward<T, Products> backward(request, a, threads());
+  return {backward, backward.workspace()};
+}
 
 }  // namespace
 
 Kernel bind_attention_grad_cpu(const KernelRequest& request, const AttentionGradAttributes& a) {
   return dispatch_floating(request, request.out().dtype(), [&](auto tag) {
-    const Backward<typename decltype(tag)::type> backward(request, a, threads());
-    return Kernel{backward, backward.workspace()};
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_same_v<T, BFloat16>)
+      if (PanelProducts::available()) return backward_kernel<T, PanelProducts>(request, a);
+    return backward_kernel<T, VectorProducts<T>>(request, a);
   });
 }
 

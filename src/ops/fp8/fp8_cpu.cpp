@@ -6,7 +6,7 @@
 #include "core/parallel.h"
 #include "ops/dispatch.h"
 #include "ops/fp8/fp8.h"
-#include "ops/matmul/gemm.h"
+#include "ops/matmul/product.h"
 #include "ops/workspace_areas.h"
 
 namespace ebb {
@@ -79,11 +79,13 @@ class CodeProduct {
         inner_(request.in(0).shape()[1]),
         tile_rows_(std::min(rows_, most_rows)),
         tile_columns_(std::min(columns_, most_rows)),
-        depth_(std::min(inner_, most_depth)) {
+        depth_(std::min(inner_, most_depth)),
+        product_(tile_rows_, depth_, tile_columns_) {
     a_at_ = areas_.add<float>(tile_rows_ * depth_);
     b_at_ = areas_.add<float>(tile_columns_ * depth_);
     out_at_ = areas_.add<float>(tile_rows_ * tile_columns_);
     values_at_ = areas_.add<float>(2 * 256);
+    product_at_ = areas_.add(product_.workspace());
   }
   Bytes workspace() const { return areas_.total(); }
 
@@ -110,8 +112,9 @@ class CodeProduct {
       const std::int64_t depth = std::min(depth_, inner_ - k);
       decode(args.in<std::uint8_t>(0) + row * inner_ + k, rows, depth, values, a);
       decode(args.in<std::uint8_t>(1) + column * inner_ + k, columns, depth, values + 256, b);
-      gemm(MatrixLayout::plain(rows, depth), a, MatrixLayout::swapped(depth, columns), b,
-           k == 0 ? 0.0f : 1.0f, out, columns);
+      product_.sum({MatrixLayout::plain(rows, depth), a, MatrixLayout::swapped(depth, columns), b},
+                   k == 0 ? Store::overwrite : Store::add, out, columns,
+                   args.scratch<std::byte>(product_at_), threads());
     }
     finish(args, row, column, rows, columns);
   }
@@ -151,8 +154,9 @@ class CodeProduct {
   Fp8MatmulAttributes attributes_;
   std::int64_t rows_, columns_, inner_;
   std::int64_t tile_rows_, tile_columns_, depth_;
+  MatrixProduct<float> product_;
   WorkspaceAreas areas_;
-  Bytes a_at_, b_at_, out_at_, values_at_;
+  Bytes a_at_, b_at_, out_at_, values_at_, product_at_;
 };
 
 }  // namespace

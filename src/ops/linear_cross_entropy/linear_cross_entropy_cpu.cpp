@@ -17,8 +17,7 @@
 #include "ops/library_size.h"
 #include "ops/linear_cross_entropy/both_walks.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
-#include "ops/matmul/bfloat16_product.h"
-#include "ops/matmul/gemm.h"
+#include "ops/matmul/product.h"
 #include "ops/workspace_areas.h"
 
 namespace ebb {
@@ -46,33 +45,33 @@ struct Problem {
   }
 };
 
-// Products of matrices with at most this many rows and columns and elements of type F, by BLAS.
+// Products of matrices with at most this many rows and columns and elements of type F.
 template <class F>
-struct Product {
-  Product(std::int64_t, std::int64_t, std::int64_t) {}
-  Bytes workspace() const { return {}; }
-  void operator()(const MatrixLayout& a, const F* x, const MatrixLayout& b, const F* y,
-                  BFloat16Product::Store store, F* out, std::int64_t stride, std::byte*) const {
-    gemm(a, x, b, y, store == BFloat16Product::Store::add ? F(1) : F(0), out, stride);
-  }
-};
+class Product {
+  using Kernel =
+      std::conditional_t<std::is_same_v<F, BFloat16>, PackedProduct<F>, MatrixProduct<F>>;
 
-template <>
-struct Product<BFloat16> {
-  BFloat16Product product;
-  int workers = threads();
-
+ public:
   Product(std::int64_t rows, std::int64_t inner, std::int64_t columns)
-      : product(rows, inner, columns, BFloat16Product::Result::float32) {}
-  Bytes workspace() const { return product.workspace(); }
-  void operator()(const MatrixLayout& a, const BFloat16* x, const MatrixLayout& b,
-                  const BFloat16* y, BFloat16Product::Store store, float* out, std::int64_t stride,
-                  std::byte* workspace) const {
-    product({a, x, b, y}, store, out, stride, workspace, workers);
+      : kernel_(make(rows, inner, columns)) {}
+  Bytes workspace() const { return kernel_.workspace(); }
+  void operator()(const MatrixLayout& a, const F* x, const MatrixLayout& b, const F* y, Store store,
+                  Compute<F>* out, std::int64_t stride, std::byte* workspace) const {
+    kernel_.sum({a, x, b, y}, store, out, stride, workspace, workers_);
   }
+
+ private:
+  static Kernel make(std::int64_t rows, std::int64_t inner, std::int64_t columns) {
+    if constexpr (std::is_same_v<F, BFloat16>)
+      return Kernel(rows, inner, columns, Kernel::Result::sums);
+    else
+      return Kernel(rows, inner, columns);
+  }
+
+  Kernel kernel_;
+  int workers_ = threads();
 };
 
-using Store = BFloat16Product::Store;
 constexpr Store store_or_add(bool first) { return first ? Store::overwrite : Store::add; }
 
 // Whether something of type S has to be converted to be of type T.
@@ -176,7 +175,7 @@ struct Forward {
     logits_at = areas.add<T>(p.chunk * p.classes);
     x_at = areas.add<F>(converts<S, F> ? p.chunk * p.features : 0);
     weight_at = areas.add<F>(converts<S, F> ? p.block * p.features : 0);
-    product_at = areas.add<std::byte>(product.workspace().count);
+    product_at = areas.add(product.workspace());
   }
 
   void operator()(const KernelArgs& args) const {
@@ -229,9 +228,8 @@ struct Backward {
     weight_at = factors(p.block);
     dx_at = sums(x_needed ? p.rows : 0);
     dweight_at = sums(weight_needed ? p.block : 0);
-    product_at = areas.add<std::byte>(
-        std::max({logits_product.workspace(), x_product.workspace(), weight_product.workspace()})
-            .count);
+    product_at = areas.add(
+        std::max({logits_product.workspace(), x_product.workspace(), weight_product.workspace()}));
   }
 
   void operator()(const KernelArgs& args) const {
@@ -300,16 +298,25 @@ template <class T, class I>
 struct Joint {
   Problem p;
   bool x_needed, weight_needed;
+  Product<T> logits_product, x_product, weight_product;
   WorkspaceAreas areas;
-  Bytes logits_at;
+  Bytes logits_at, product_at;
 
   Joint(const Problem& problem, const LinearCrossEntropyGradAttributes& a)
-      : p(problem), x_needed(a.x), weight_needed(a.weight) {
+      : p(problem),
+        x_needed(a.x),
+        weight_needed(a.weight),
+        logits_product(p.chunk, p.features, p.classes),
+        x_product(p.chunk, p.classes, p.features),
+        weight_product(p.classes, p.chunk, p.features) {
     logits_at = areas.add<T>(p.chunk * p.classes);
+    product_at = areas.add(
+        std::max({logits_product.workspace(), x_product.workspace(), weight_product.workspace()}));
   }
 
   void operator()(const KernelArgs& args) const {
     T* logits = args.scratch<T>(logits_at);
+    std::byte* workspace = args.scratch<std::byte>(product_at);
     T* dx = x_needed ? args.out<T>(1) : nullptr;
     T* dweight = weight_needed ? args.out<T>(x_needed ? 2 : 1) : nullptr;
     if (p.rows == 0 && weight_needed) std::fill_n(dweight, p.classes * p.features, T(0));
@@ -318,21 +325,22 @@ struct Joint {
     for (std::int64_t row = 0; row < p.rows; row += p.chunk) {
       const std::int64_t count = std::min(p.chunk, p.rows - row);
       const T* part = x + row * p.features;
-      gemm(MatrixLayout::plain(count, p.features), part,
-           MatrixLayout::swapped(p.features, p.classes), weight, T(0), logits, p.classes);
+      logits_product(MatrixLayout::plain(count, p.features), part,
+                     MatrixLayout::swapped(p.features, p.classes), weight, Store::overwrite, logits,
+                     p.classes, workspace);
       for_rows(count, p.classes, [&](std::int64_t i) {
         T logsumexp, *own = logits + i * p.classes;
         args.out<T>(0)[row + i] = loss(row + i, own, logsumexp);
         loss.differentiate(row + i, 0, p.classes, logsumexp, args.in<T>(3)[row + i], own);
       });
       if (x_needed)
-        gemm(MatrixLayout::plain(count, p.classes), logits,
-             MatrixLayout::plain(p.classes, p.features), weight, T(0), dx + row * p.features,
-             p.features);
+        x_product(MatrixLayout::plain(count, p.classes), logits,
+                  MatrixLayout::plain(p.classes, p.features), weight, Store::overwrite,
+                  dx + row * p.features, p.features, workspace);
       if (weight_needed)
-        gemm(MatrixLayout::swapped(p.classes, count), logits,
-             MatrixLayout::plain(count, p.features), part, row == 0 ? T(0) : T(1), dweight,
-             p.features);
+        weight_product(MatrixLayout::swapped(p.classes, count), logits,
+                       MatrixLayout::plain(count, p.features), part, store_or_add(row == 0),
+                       dweight, p.features, workspace);
     }
   }
 };
@@ -345,7 +353,7 @@ Kernel bind(const KernelRequest& request, const Make& make) {
     return dispatch_floating(request, request.in(0).dtype(), [&](auto element) {
       using S = typename decltype(element)::type;
       if constexpr (std::is_same_v<S, BFloat16>)
-        if (BFloat16Product::available()) return kernel_of(make(element, element, index));
+        if (PackedProduct<BFloat16>::available()) return kernel_of(make(element, element, index));
       return kernel_of(make(element, TypeTag<Compute<S>>{}, index));
     });
   });

@@ -1,14 +1,15 @@
 // A multithreaded BLAS divides the result by the number of threads. Elements at the edges of a part
 // are computed by other instructions than those in the middle, and so have other bits. Here parts
 // begin at multiples of `step`, which is a multiple of all kernels' block sizes, and each part is
-// computed by one thread: every element is computed as in the undivided product. Kernels of float64
-// also depend on the size of a part, on some processors; there the parts are always the same.
+// computed by one thread: every element is computed as in the undivided product. Some kernels also
+// depend on the size of a part; there the parts depend on the product alone.
 #include "ops/matmul/gemm.h"
 
 #include <cblas.h>
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 
 #include "core/parallel.h"
@@ -78,13 +79,31 @@ Grid grid_of(std::int64_t rows, std::int64_t columns, double inner, std::int64_t
   return best;
 }
 
+// Whether the results of OpenBLAS's kernels for this type and processor do not depend on the size
+// of a part, so that there may be as many parts as threads.
+template <class T>
+bool parts_change_no_bit() {
+  if constexpr (std::is_same_v<T, double>) return false;
+  static const bool known = [] {
+    const std::string_view core = openblas_get_corename();
+    return core == "SkylakeX" || core == "Cooperlake" || core == "Sapphirerapids";
+  }();
+  return known;
+}
+
+// The most parts of a product, where they are not as many as threads: so many that machines with
+// more processors gain by large products, which divide better.
+constexpr int parts_for(double work) {
+  constexpr double large = 6.4e7;
+  return work < large ? 8 : 16;
+}
+
 template <class T>
 void shared(const MatrixLayout& a, const T* x, const MatrixLayout& b, const T* y, T beta, T* out,
             std::int64_t out_lead, int workers) {
   const double inner = static_cast<double>(a.columns);
   const double work = static_cast<double>(a.rows) * static_cast<double>(b.columns) * inner;
-  constexpr int parts_of_doubles = 8;
-  const int most = std::is_same_v<T, double> ? parts_of_doubles : workers;
+  const int most = parts_change_no_bit<T>() ? workers : parts_for(work);
   const auto parts =
       static_cast<std::int64_t>(std::min(static_cast<double>(most), work / least_work));
   const Grid grid = parts > 1 ? grid_of(a.rows, b.columns, inner, parts) : Grid{};

@@ -4,28 +4,16 @@
 #include "core/parallel.h"
 #include "ebb/storage.h"
 #include "ops/dispatch.h"
-#include "ops/matmul/bfloat16_product.h"
 #include "ops/matmul/few_rows.h"
 #include "ops/matmul/gemm.h"
+#include "ops/matmul/product.h"
 #include "ops/pointwise/convert.h"
+#include "ops/workspace_areas.h"
 
 namespace ebb {
 namespace {
 
 using Problem = MatmulProblem;
-
-template <class T>
-void product(const Problem& p, const T* a, const T* b, const T* bias, T* out, int workers) {
-  const std::int64_t rows = p.a.rows, columns = p.b.columns;
-  if (bias)
-    for (std::int64_t i = 0; i < rows; ++i) std::copy_n(bias, columns, out + i * columns);
-  if (rows == 0 || columns == 0) return;
-  if (p.a.columns == 0) {
-    if (!bias) std::fill_n(out, rows * columns, T(0));
-    return;
-  }
-  gemm(p.a, a, p.b, b, bias ? T(1) : T(0), out, columns, workers);
-}
 
 // Additions and multiplications of one matrix of the batch.
 double operations(const Problem& p) {
@@ -43,26 +31,13 @@ std::int64_t batch_grain(const Problem& p) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(1e5 / std::max(operations(p), 1.0)));
 }
 
-template <class T>
-void run(const Problem& p, const KernelArgs& args) {
-  const auto one = [&](std::int64_t i, int workers) {
-    product(p, args.in<T>(0) + p.offset(p.batch_a, i), args.in<T>(1) + p.offset(p.batch_b, i),
-            p.bias ? args.in<T>(2) : nullptr, args.out<T>() + i * p.a.rows * p.b.columns, workers);
-  };
-  if (one_thread_each(p, threads()))
-    parallel_for(p.batches, batch_grain(p), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) one(i, 1);
-    });
-  else
-    for (std::int64_t i = 0; i < p.batches; ++i) one(i, threads());
-}
-
-// bfloat16 on a processor that multiplies it.
-class BFloat16Batch {
+// The products of a batch, by a class such as MatrixProduct.
+template <class T, class Product>
+class Batch {
  public:
-  explicit BFloat16Batch(Problem problem)
+  Batch(Problem problem, Product product)
       : p_(std::move(problem)),
-        product_(p_.a.rows, p_.a.columns, p_.b.columns, BFloat16Product::Result::bfloat16),
+        product_(std::move(product)),
         workers_(threads()),
         apart_(one_thread_each(p_, workers_) &&
                workers_ * product_.workspace() <= most_workspace_apart) {}
@@ -84,21 +59,34 @@ class BFloat16Batch {
   static constexpr Bytes most_workspace_apart = 8_MiB;
 
   void one(const KernelArgs& args, std::int64_t i, std::byte* area, int workers) const {
-    product_({p_.a, args.in<BFloat16>(0) + p_.offset(p_.batch_a, i), p_.b,
-              args.in<BFloat16>(1) + p_.offset(p_.batch_b, i)},
-             p_.bias ? args.in<BFloat16>(2) : nullptr,
-             args.out<BFloat16>() + i * p_.a.rows * p_.b.columns, p_.b.columns, area, workers);
+    product_.write({p_.a, args.in<T>(0) + p_.offset(p_.batch_a, i), p_.b,
+                    args.in<T>(1) + p_.offset(p_.batch_b, i)},
+                   p_.bias ? args.in<T>(2) : nullptr, args.out<T>() + i * p_.a.rows * p_.b.columns,
+                   p_.b.columns, area, workers);
   }
 
   Problem p_;
-  BFloat16Product product_;
+  Product product_;
   int workers_;
   bool apart_;  // whether each thread computes whole products
 };
 
+template <class T>
+Kernel batch_kernel(const Problem& p) {
+  const Batch<T, MatrixProduct<T>> batch(p, MatrixProduct<T>(p.a.rows, p.a.columns, p.b.columns));
+  return {batch, batch.workspace()};
+}
+
+Kernel packed_bfloat16_kernel(const Problem& p) {
+  using Product = PackedProduct<BFloat16>;
+  const Batch<BFloat16, Product> batch(
+      p, Product(p.a.rows, p.a.columns, p.b.columns, Product::Result::numbers));
+  return {batch, batch.workspace()};
+}
+
 // float16, and bfloat16 on other processors: tiles of both factors are widened to float and
 // multiplied, and a tile of the result is narrowed when all its products are in it. Tiles are large
-// enough for the products to outweigh the conversions, and small enough to take 8 MiB at most.
+// enough for the products to outweigh the conversions, and small enough to take 11 MiB at most.
 template <class H>
 class HalfProduct {
  public:
@@ -106,16 +94,13 @@ class HalfProduct {
       : p_(std::move(problem)),
         rows_(std::min(p_.a.rows, most_rows)),
         columns_(std::min(p_.b.columns, most_columns)),
-        depth_(std::min(p_.a.columns, most_depth)) {
-    const auto take = [&](std::int64_t elements) {
-      const Bytes at = workspace_;
-      workspace_ += round_up({elements * 4}, buffer_alignment);
-      return at;
-    };
-    a_at_ = take(rows_ * depth_), b_at_ = take(depth_ * columns_);
-    out_at_ = take(rows_ * columns_);
+        depth_(std::min(p_.a.columns, most_depth)),
+        product_(rows_, depth_, columns_) {
+    a_at_ = areas_.add<float>(rows_ * depth_), b_at_ = areas_.add<float>(depth_ * columns_);
+    out_at_ = areas_.add<float>(rows_ * columns_);
+    product_at_ = areas_.add(product_.workspace());
   }
-  Bytes workspace() const { return workspace_; }
+  Bytes workspace() const { return areas_.total(); }
 
   void operator()(const KernelArgs& args) const {
     for (std::int64_t i = 0; i < p_.batches; ++i)
@@ -139,7 +124,8 @@ class HalfProduct {
           widened(p_.a, args.in<H>(0) + p_.offset(p_.batch_a, batch), row, k, rows, depth, a);
       const MatrixLayout wide_b =
           widened(p_.b, args.in<H>(1) + p_.offset(p_.batch_b, batch), k, column, depth, columns, b);
-      gemm(wide_a, a, wide_b, b, k == 0 ? 0.0f : 1.0f, out, columns);
+      product_.sum({wide_a, a, wide_b, b}, k == 0 ? Store::overwrite : Store::add, out, columns,
+                   args.scratch<std::byte>(product_at_), threads());
     }
     const H* bias = p_.bias ? args.in<H>(2) + column : nullptr;
     H* to = args.out<H>() + (batch * p_.a.rows + row) * p_.b.columns + column;
@@ -173,7 +159,9 @@ class HalfProduct {
 
   Problem p_;
   std::int64_t rows_, columns_, depth_;  // of a tile
-  Bytes a_at_, b_at_, out_at_, workspace_;
+  MatrixProduct<float> product_;
+  WorkspaceAreas areas_;
+  Bytes a_at_, b_at_, out_at_, product_at_;
 };
 
 template <class T>
@@ -200,18 +188,15 @@ Kernel bind_matmul_cpu(const KernelRequest& request, const MatmulAttributes& a) 
     require_gemm_sizes(request.op.name(), problem.a, problem.b, problem.b.columns);
   switch (dtype) {
     case DType::float64:
-      return {[problem](const KernelArgs& args) { run<double>(problem, args); }};
+      return batch_kernel<double>(problem);
     case DType::float32:
-      return {[problem](const KernelArgs& args) { run<float>(problem, args); }};
+      return batch_kernel<float>(problem);
     case DType::float16: {
       const HalfProduct<MachineHalf> half(problem);
       return {half, half.workspace()};
     }
     case DType::bfloat16: {
-      if (BFloat16Product::available()) {
-        const BFloat16Batch batch(problem);
-        return {batch, batch.workspace()};
-      }
+      if (PackedProduct<BFloat16>::available()) return packed_bfloat16_kernel(problem);
       const HalfProduct<BFloat16> half(problem);
       return {half, half.workspace()};
     }
