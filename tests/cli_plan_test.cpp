@@ -188,7 +188,9 @@ TEST_F(CommandLinePlan, ABudgetThatIsTooSmallNamesOneThatIsNot) {
        {"plan " + sizes + device(), "train --steps 2 --eval-batches 1 " + sizes + device()}) {
     const std::int64_t least = smallest(step + "--budget 100KiB");
     EXPECT_LE(result_of(step + "--budget " + std::to_string(least))["planned_peak_bytes"], least);
-    expect_failure(step + "--budget " + std::to_string(least - 4096), 1, "cannot be kept");
+    // A plan that takes up to 2 % more may be named, as it is faster.
+    expect_failure(step + "--budget " + std::to_string(least - least / 50 - 4096), 1,
+                   "cannot be kept");
   }
   const std::string levels = "plan --workload reweight --hidden 16 --batch 20 --meta 100 ";
   const std::int64_t least = smallest(levels + "--budget 100KiB");

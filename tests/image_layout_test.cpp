@@ -104,7 +104,7 @@ TEST(ImageLayout, CommandLine) {
     return nlohmann::json::parse(outcome.output.substr(at))["losses"].get<std::vector<double>>();
   };
   const std::string resnet =
-                        "train --workload resnet --depth 18 --batch 2 --steps 2 --eval-batches 0",
+                        "train --workload resnet --depth 18 --batch 2 --steps 3 --eval-batches 0",
                     reweight =
                         "train --workload reweight --classifier resnet32 --method darts --batch 2 "
                         "--steps 3 --eval-batches 0";
