@@ -227,8 +227,9 @@ TYPED_TEST(PackedProducts, OfRealsAreFloatSums) {
 
 TYPED_TEST(PackedProducts, HaveTheSameBitsOnAnyNumberOfThreads) {
   using T = typename TypeParam::Number;
-  // Enough work for several threads in every tile, and several tiles along each axis.
-  for (const Size& size : {Size{530, 1100, 1050}, Size{70, 600, 90}}) {
+  // Enough work for several threads in every tile, and several tiles along one axis each.
+  for (const Size& size :
+       {Size{530, 200, 90}, Size{70, 1100, 130}, Size{90, 100, 1050}, Size{70, 600, 90}}) {
     Reals draw;
     const Matrix<T> a(size.rows, size.inner, true, draw), b(size.inner, size.columns, true, draw);
     const auto sums = sums_of<TypeParam>(a, b, Store::overwrite, 1);
