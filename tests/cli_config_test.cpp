@@ -1,5 +1,5 @@
-// Configuration files: what is printed is read back as the same run, and what cannot be meant is
-// refused with its place.
+// Configuration files: a printed file is read back as the same run, and invalid values are refused
+// with their place.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -152,7 +152,7 @@ TEST(Config, EveryOptionIsAKey) {
         << option;
 }
 
-// No option is accepted and ignored: with each, the run of several levels is another one, or it is
+// No option is accepted and ignored: each one either changes the run of several levels or is
 // refused by name.
 TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
   std::map<std::string, std::string> values{{"workload", "mlp"},

@@ -1,4 +1,5 @@
-// `--precision fp8` on the command line: what a plan says of products, and where it is refused.
+// `--precision fp8` on the command line: what a plan reports about products, and where fp8 is
+// refused.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// Options whose values cannot be, or that would have no effect with the others: wrong usage, told
-// before anything is read or planned.
+// Options with impossible values, or without effect in combination with others: wrong usage,
+// reported before anything is read or planned.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -31,7 +31,7 @@ TEST(CommandLineOptions, NumbersThatAreNone) {
       expect_usage_error("train --workload reweight --steps 1 " + (option + text),
                          std::string(option).substr(0, 10));
   }
-  // No norm is no limit.
+  // A norm of 0 is not a limit.
   expect_usage_error("train --workload lm --steps 1 --clip 0", "--clip");
   expect_usage_error("train --workload reweight --steps 1 --classifier.clip 0",
                      "--classifier.clip");
@@ -99,7 +99,7 @@ TEST(CommandLineOptions, ThatHaveNoEffectWithOthers) {
                      "--budget least");
 }
 
-// A way to recompute that frees nothing is refused, and what is named instead frees something.
+// A form of recomputation that frees nothing is refused, and the suggested one frees something.
 TEST(CommandLineOptions, RecomputationThatFreesNothing) {
   const TemporaryFolder folder;
   const std::string mlp = "--workload mlp --hidden 8 ", lm = "--workload lm ",
@@ -160,7 +160,7 @@ TEST(CommandLineOptions, ThatNothingWouldUse) {
       "removes nothing");
 }
 
-// What a frontier of pruned models says of --accumulate is what its steps do.
+// --accumulate has the same effect on a frontier of pruned models as on their steps.
 TEST(CommandLineOptions, PrunedModelsAreTrainedInMicroBatches) {
   const TemporaryFolder folder;
   const auto peak = [&](const std::string& options) {
@@ -174,7 +174,8 @@ TEST(CommandLineOptions, PrunedModelsAreTrainedInMicroBatches) {
   EXPECT_NE(peak(" --accumulate 8"), peak(""));
 }
 
-// A run that ends before a step that an option names says so, and is no error: it may be resumed.
+// A run that ends before a step that an option names reports it, but this is no error: the run may
+// be resumed.
 TEST(CommandLineOptions, StepsThatARunDoesNotComeTo) {
   const std::string mlp = "train --workload mlp --hidden 8 --batch 4 --eval-batches 1 --steps 2 ",
                     levels =
@@ -202,7 +203,7 @@ nlohmann::json reweighted(const std::string& options) {
   return nlohmann::json::parse(outcome.output, nullptr, false);
 }
 
-// Options for the whole decide how every level keeps its weights.
+// Options for the whole decide how every level stores its weights.
 TEST(CommandLineOptions, ReweightKeepsWeightsAsAsked) {
   const auto nearest = reweighted("--precision pure-bf16 --rounding nearest --classifier.lr 1e-3"),
              kahan = reweighted("--precision pure-bf16 --rounding kahan --classifier.lr 1e-3"),
@@ -223,7 +224,7 @@ TEST(CommandLineOptions, ReweightEvaluatesWithinTheLeastBudget) {
   EXPECT_EQ(least["budget_exceeded"], false);
 }
 
-// What several levels did not take from the options for all of them.
+// Options for all levels that several levels used to ignore.
 TEST(CommandLineOptions, ReweightTakesTheLeastBudgetAndPinsThreads) {
   const Outcome outcome =
       run("train --workload reweight --hidden 16 --batch 20 --meta 100 --steps 2 --eval-batches 0 "

@@ -115,7 +115,7 @@ TEST(CommandLineSparsity, WrongUsage) {
   expect_failure(one + "--sparsity-masks " + folder.path().string(), 1, "checkpoint.safetensors");
 }
 
-// Remedies that masks do not allow, such as moments in 8 bits, are not offered, and hide no error.
+// Remedies that masks do not allow, such as moments in 8 bits, are not suggested and hide no error.
 TEST(CommandLineSparsity, ABudgetThatCannotBeKeptIsToldAsSuch) {
   const Outcome outcome =
       run("plan --workload mlp --budget 1MiB --sparsity 0.5 --sparsity-until 3 --sparsity-every 1");

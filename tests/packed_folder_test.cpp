@@ -59,7 +59,7 @@ void expect_kept(const Config& config, LowBits bits) {
     onnx::export_folder(folder / "packed", folder / "folder.onnx", {.opset = 21});
     EXPECT_EQ(contents(folder / "folder.onnx"), contents(folder / "memory.onnx"));
   }
-  // Saved as a plain model, it is one again.
+  // Saved as a plain model, it is a plain model again.
   again.save(folder / "plain again");
   const auto plain = io::open_folder(folder / "plain again", device::cpu, f32);
   EXPECT_FALSE(nn::has_packed_weights(*plain.module));

@@ -17,7 +17,7 @@ bool EarlyStopping::add(std::int64_t step, double test_loss) {
 }
 
 std::string EarlyStopping::note() const {
-  // 17 digits give every double back.
+  // 17 digits restore every double exactly.
   return best_step_ ? fmt::format("{} {:.17g} {}", *best_step_, best_loss_, waited_)
                     : fmt::format("none {}", waited_);
 }

@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Sums of metrics over what they are means of: predicted tokens, or texts.
+// Sums of metrics, and the number of predicted tokens or texts that the means are over.
 struct Totals {
   std::vector<double> sums;
   std::int64_t count = 0;
@@ -148,7 +148,7 @@ class Eval : public Verb {
   }
 
  private:
-  // A head that the folder does not have would start from random numbers, and adapters bring none.
+  // A head that the folder lacks would start from random numbers, and adapters do not contain one.
   void require_trained_head() const {
     const auto* model = dynamic_cast<const models::HasOrigin*>(folder_.module.get());
     if (!model || model->origin().initialised.empty()) return;
@@ -158,7 +158,7 @@ class Eval : public Verb {
         model_.string(), fmt::join(model->origin().initialised, ", ")));
   }
 
-  // Reads the weights at once: GPTQ needs them all, and the inputs of every layer.
+  // Reads all weights at once: GPTQ needs all of them, and the inputs of every layer.
   void pack_calibrated() {
     if (!folder_.lm)
       throw UsageError("--calibrate is for models that predict the next token: GPT-2 and Llama");
@@ -171,8 +171,8 @@ class Eval : public Verb {
     pack_on_data(*folder_.module, *folder_.lm, low_bits_by_name(*base_), *calibrate_, model_);
   }
 
-  // Plans for batches of `types(rows)`, and reads the weights once it is known that all fits. Gives
-  // the rows of a batch.
+  // Plans for batches of `types(rows)`, and reads the weights once it is known that everything
+  // fits. Returns the number of rows of a batch.
   std::int64_t prepare(std::int64_t rows,
                        const std::function<std::vector<TensorType>(std::int64_t)>& types) {
     step_.emplace(*folder_.module, [this](const Batch& b) { return metrics(b); });
@@ -199,7 +199,7 @@ class Eval : public Verb {
     return {cross_entropy(logits, b.y()), workloads::share_right(logits, b.y())};
   }
 
-  // Every token attends over a cache in 8 bits that holds all tokens of its row.
+  // Every token attends over a cache in 8 bits that contains all tokens of its row.
   Tensor loss_over_cache(const Tensor& ids, const Tensor& targets) {
     const std::int64_t rows = ids.shape()[0], length = ids.shape()[1];
     nn::KeyValueCache cache(rows, length, nn::CacheForm::int8);
@@ -208,8 +208,8 @@ class Eval : public Verb {
     return folder_.lm->loss(ids, targets);
   }
 
-  // The tokens are cut into consecutive windows; every position of a window predicts the token
-  // after it. What is left at the end is a shorter window.
+  // Cuts the tokens into consecutive windows; every position of a window predicts the next token.
+  // The remainder at the end is a shorter window.
   void judge_running_text(std::int64_t window) {
     const fs::path& file = tokens_.empty() ? text_ : tokens_;
     const data::TokenStream stream =
@@ -251,7 +251,7 @@ class Eval : public Verb {
     judge(items, [](std::int64_t) { return std::int64_t{1}; });
   }
 
-  // Words are hidden as in the test data of training.
+  // Words are masked as in the test data of training.
   void judge_masked(std::int64_t window) {
     workloads::MaskedText text = workloads::masked_text(folder_, text_, window);
     text.masking.fixed_seed = workloads::test_masks;
@@ -259,7 +259,7 @@ class Eval : public Verb {
     judge(items, [&](std::int64_t item) { return items.targets(item); });
   }
 
-  // `counted(item)`: what the metrics of a batch are means over.
+  // `counted(item)` is the number of targets or texts that the metrics of an item are means over.
   void judge(const data::Dataset& items, const std::function<std::int64_t(std::int64_t)>& counted) {
     const std::int64_t rows = prepare(std::min(batch_, items.size()),
                                       [&](std::int64_t count) { return items.types(count); });

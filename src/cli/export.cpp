@@ -94,7 +94,7 @@ class Export : public Verb {
       throw FileError(fmt::format(
           "{}: the run's workload, {}, has several models; ebb export takes runs of one",
           saved.file.string(), name));
-    // The model for its names and shapes; it gets no bytes.
+    // The model is made for its names and shapes; it gets no bytes.
     const auto task = workloads::make_workload(saved.spec.task.common);
     shrink_as_saved(saved, *task);
     return onnx::export_checkpoint(task->model(), saved.file, file_, options_);

@@ -37,7 +37,7 @@ class Fit : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    // What is looked for is not what the file says.
+    // The size that is searched for is not taken from the file.
     config_.attach(app, [this](const CLI::App& typed, const std::string& key) {
       return key == given_text(typed, "--vary", vary_);
     });
@@ -45,7 +45,7 @@ class Fit : public Verb {
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     remove_running_options(app);
-    // The least of every step would fit, so this one takes a size alone.
+    // "least" would fit any size, so this verb accepts only a size in bytes.
     remove_option(app, "--budget");
     add_option(app, "--budget", planning_.budget, "Bytes the step may take, such as 2GiB or 300MB")
         .required()
@@ -127,7 +127,7 @@ class Fit : public Verb {
                           json());
   }
 
-  // Budgets as they are typed: of the step and of what is beside it.
+  // Budgets as the user types them: for the step and everything beside it.
   std::vector<CurvePoint> whole(std::vector<CurvePoint> curve) const {
     for (CurvePoint& point : curve) point.budget += beside_.total();
     return curve;
@@ -199,22 +199,22 @@ class Fit : public Verb {
         return true;
       }
       return try_plan_program(graph_of(size), compile_).plan.has_value();
-    } catch (const ValueError& error) {  // the data or the model has an end before the budget
+    } catch (const ValueError& error) {  // the data or the model limits the size
       ends_ = error.what();
       return false;
-    } catch (const MemoryError&) {  // a level names itself in its error
+    } catch (const MemoryError&) {  // the error of a level names it
       return false;
     }
   }
 
-  // The smallest size that can be: a batch has an item for every micro-batch, a sequence a token to
+  // The smallest possible size: a batch has one item per micro-batch; a sequence has a token to
   // begin with and one to predict.
   std::int64_t smallest() const {
     if (vary_ == "batch" && planning_.accumulate != "auto") return std::stoll(planning_.accumulate);
     return vary_ == "sequence" ? 2 : 1;
   }
 
-  // A batch has no item twice.
+  // A batch contains no item twice.
   std::int64_t items_to_train_on() {
     items_ = several()
                  ? workloads::make_multilevel(resolved(sized_levels(smallest()), planning_, {}))
@@ -235,7 +235,7 @@ class Fit : public Verb {
       waiting.say(fmt::format("{} {}", vary_, size));
       return this->fits(size);
     };
-    if (!fits(good)) {  // the same again, for its error
+    if (!fits(good)) {  // tries once more, to throw its error
       if (several()) plan_levels(sized_levels(good), planning_, rates_, beside_);
       plan_or_explain(sized(good), planning_, graph_of(good), compile_, beside_);
     }
@@ -290,9 +290,9 @@ class Fit : public Verb {
   GenerationBits bits_;
   std::string vary_ = "batch";
   std::int64_t most_ = 65536;
-  std::int64_t items_ = 0;  // to train on, once they are counted
+  std::int64_t items_ = 0;  // for training, once they are counted
   int points_ = 8;
-  std::optional<std::string> ends_;  // why larger sizes cannot be made, whatever the budget
+  std::optional<std::string> ends_;  // why larger sizes are impossible with any budget
   Rates rates_;
   Beside beside_;
   CompileOptions compile_;

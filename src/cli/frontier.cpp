@@ -38,7 +38,7 @@ class Frontier : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    // In a file these say how `ebb train` prunes, evaluates and starts.
+    // In a file, these keys say how `ebb train` prunes, evaluates and starts.
     config_.attach(app, [](const CLI::App&, const std::string& name) {
       return name == "prune" || name == "eval-batches" || name == "overcommit";
     });
@@ -46,7 +46,7 @@ class Frontier : public Verb {
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     remove_running_options(app);
-    // Budgets and recomputation are what the curve is made of.
+    // Budgets and recomputation are what the curve varies.
     for (const char* name : {"--whole-process", "--budget", "--recompute"})
       remove_option(app, name);
     add_option(app, "--points", points_,

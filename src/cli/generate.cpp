@@ -219,7 +219,7 @@ class Generate : public Verb {
       options.budget = parse_bytes(*budget_text_);
       const std::int64_t fit = generate::sequences_that_fit(*model.module, *model.lm, options,
                                                             *options.budget, options.sequences);
-      options.sequences = std::max<std::int64_t>(fit, 1);  // none: an error of the generator
+      options.sequences = std::max<std::int64_t>(fit, 1);  // none: the generator throws
     }
     return options;
   }
@@ -234,7 +234,7 @@ class Generate : public Verb {
         print_pending(stop_ ? stop_->size() - 1 : 0);
       }
       if (!stop_) return generate::Continue::yes;
-      // Tokens before these cannot be part of a stop text that ends now.
+      // Earlier tokens cannot be part of a stop text that ends now.
       const std::size_t count = std::min(ids.size(), stop_->size() + 16);
       const std::string text = tokenizer_->decode(ids.last(count));
       if (text.find(*stop_) == std::string::npos) return generate::Continue::yes;
@@ -243,7 +243,7 @@ class Generate : public Verb {
     };
   }
 
-  // The folder's own settings of generation are not applied; those that would matter are named.
+  // The folder's own settings of generation are not applied; names those that would have an effect.
   void tell_unused_settings(bool draws) const {
     std::vector<std::string> names = io::unused_generation_settings(model_);
     if (draws) std::erase(names, "do_sample");
@@ -255,7 +255,7 @@ class Generate : public Verb {
                 << std::endl;
   }
 
-  // The exit code. What was generated has been printed, also where something went wrong.
+  // The exit code. All generated text has been printed, even if an error occurred.
   static int outcome(const std::vector<generate::Result>& results, int signal) {
     std::int64_t done = 0;
     std::string wrong;  // prompts by number
@@ -275,7 +275,7 @@ class Generate : public Verb {
     return signal != 0 ? 128 + signal : wrong.empty() ? success : failure;
   }
 
-  // Holds back the last `kept` bytes, which may begin a stop text.
+  // Prints all but the last `kept` bytes, which may begin a stop text.
   void print_pending(std::size_t kept) {
     if (stop_)
       if (const std::size_t at = pending_.find(*stop_); at != std::string::npos) {
@@ -285,7 +285,7 @@ class Generate : public Verb {
       }
     if (pending_.size() <= kept) return;
     std::size_t count = pending_.size() - kept;
-    while (count > 0 && (pending_[count] & 0xC0) == 0x80) --count;  // whole characters
+    while (count > 0 && (pending_[count] & 0xC0) == 0x80) --count;  // only whole characters
     fmt::print("{}", pending_.substr(0, count));
     std::fflush(stdout);
     pending_.erase(0, count);

@@ -39,7 +39,7 @@ void add_lines(const CLI::App& verb, const Json& fields, const std::string& pref
     if (name == "optimizer.rule" && value.is_string() && !shown(value).empty())
       text += fmt::format("  {:<24} {}\n", "--" + prefix + "optimizer", shown(value));
     const CLI::Option* option = verb.get_option_no_throw("--" + prefix + name);
-    // Options with a default of their own show it in their lines.
+    // Options with a default of their own already show it in their lines.
     if (!option || value.is_null() || !option->get_default_str().empty() || value.is_boolean() ||
         value.is_array() || value.is_object() || name == "workload" || name == "clip-by")
       continue;

@@ -15,8 +15,8 @@
 namespace ebb::cli {
 namespace {
 
-// An option whose text the library reads; what it cannot read is a wrong command. `known` are the
-// names it may have been meant to be.
+// An option whose text the library parses; text that it cannot parse is a wrong command. `known`
+// are the names for suggestions.
 template <class Read>
 CLI::Option* add_read(CLI::App& app, const std::string& name, const std::string& help,
                       const Read& read, std::vector<std::string> known = {}) {
@@ -45,7 +45,7 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
                          std::int64_t least, std::int64_t most) {
     app.add_option(prefix + name, value, help)->check(WholeNumber(least, most))->group(group);
   };
-  constexpr std::int64_t most = 999999;  // of what a step is made of, each with nodes of its own
+  constexpr std::int64_t most = 999999;  // these numbers decide how many nodes a step has
   const auto number = [&](const char* name, std::optional<double>& value, const char* help) {
     app.add_option(prefix + name, value, help)->check(FiniteNumber::not_negative())->group(group);
   };

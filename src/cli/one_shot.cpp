@@ -15,7 +15,7 @@
 namespace ebb::cli {
 namespace {
 
-// What the process takes before and beside the walk.
+// Memory of the process before and beside the walk.
 Bytes fixed_cost(Bytes budget) {
   PlanningOptions planning;
   planning.budget = std::to_string(budget.count), planning.whole_process = true;

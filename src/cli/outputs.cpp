@@ -41,12 +41,12 @@ void try_folder(const fs::path& folder) {
 
 namespace {
 
-// Whether a file of that name can be put into the folder, which is there.
+// Checks that a file of that name can be put into the existing folder.
 void try_file(const fs::path& file) {
   if (const io::WriteTarget target = io::write_target(file); !target.is_regular())
     throw FileError(
         fmt::format("{}: a file is to be written, but this is a pipe or a device", file.string()));
-  const io::AtomicFile beside(file);  // gone again, as it is not committed
+  const io::AtomicFile beside(file);  // removed again, because it is not committed
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ TriedFolder::~TriedFolder() { remove_new(); }
 
 void TriedFolder::remove_new() const {
   std::error_code ignored;
-  for (const fs::path& folder : new_) fs::remove(folder, ignored);  // unless something is in it
+  for (const fs::path& folder : new_) fs::remove(folder, ignored);  // unless it has contents
 }
 
 std::optional<std::string> PersistentLog::begin(std::int64_t step, std::string_view run) {
@@ -206,7 +206,7 @@ bool Outputs::keep(std::int64_t step) {
 }
 
 void Outputs::write(std::int64_t step, double loss, const io::Notes& notes) {
-  if (!leads_) return write_({}, notes);  // it gives the first rank what it has
+  if (!leads_) return write_({}, notes);  // sends the first rank its part
   folder_->keep(step, loss, [&](const fs::path& file) { write_(file, notes); });
 }
 
@@ -244,7 +244,7 @@ std::string what_is_kept(const Outputs& outputs) {
 void keep_last_whole_step(Outputs& outputs, std::int64_t step, bool intact) {
   try {
     if (intact && step > 0) outputs.keep(step);
-  } catch (const Error& error) {  // the one that ends the run is told last
+  } catch (const Error& error) {  // the error that ends the run is reported last
     outputs.say(fmt::format("ebb: no checkpoint of step {}: {}", step, error.what()));
   }
   if (outputs.keeps_checkpoints())

@@ -1,4 +1,4 @@
-// `ebb plan`: what a training step will take, before anything runs.
+// `ebb plan`: predicts the memory and time of a training step, before anything runs.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -278,7 +278,7 @@ optim::Optimizer optimizer_of(const workloads::Workload& task, const PlanningOpt
   const bool pure = precision_by_name(options.precision) == Precision::pure_bf16;
   const optim::Optimizer own = rate ? task.optimizer().with_rate(*rate) : task.optimizer();
   const std::string_view rule = own.rule().name();
-  // In pure bfloat16 moments are too; momentum, which SGD adds up, stays in float32.
+  // In pure bfloat16, moments are bfloat16 too; SGD's momentum, which is a sum, stays in float32.
   if (!options.optimizer && !(pure && (rule == "adam" || rule == "adamw"))) return own;
   const std::optional<double> given = options.optimizer ? rate : own.rate();
   return optim::by_name(options.optimizer.value_or(std::string(rule)), given, pure ? bf16 : f32)
@@ -299,7 +299,7 @@ CompileOptions compile_options(const PlanningOptions& options, std::uint64_t see
     check_recompute("--recompute", compile.plan.recompute,
                     options.budget.has_value() || options.tries_budgets);
   }
-  // With nothing left for the step, planning says which budget could be kept.
+  // If nothing is left for the step, planning reports which budget could be kept.
   if (options.budget && *options.budget != "least")
     compile.plan.budget = std::max(Bytes{}, parse_bytes(*options.budget) - evaluation -
                                                 (options.whole_process ? fixed : Bytes{}));
@@ -338,7 +338,7 @@ Bytes fixed_cost_of(const workloads::Options& options, const PlanningOptions& pl
 Bytes loader_bytes(const data::Dataset& dataset, const data::LoaderOptions& options) {
   Bytes batch;
   for (const TensorType& type : dataset.types(options.batch)) batch += type.bytes();
-  // A batch that is being made is there twice: as it is gathered and as tensors.
+  // A batch in preparation exists twice: as it is gathered and as tensors.
   const std::int64_t batches = options.prefetch + 1 + 2 * options.workers;
   const Bytes orders{
       options.shuffle ? 2 * dataset.size() * static_cast<std::int64_t>(sizeof(std::int64_t)) : 0};

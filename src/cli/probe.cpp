@@ -1,4 +1,4 @@
-// `ebb probe`: how fast this machine is, as the planner sees it.
+// `ebb probe`: measures the rates of this machine that the planner uses.
 #include "ebb/probe.h"
 
 #include <fmt/core.h>
@@ -85,7 +85,8 @@ class Probe : public Verb {
   }
 
  private:
-  // With what is known of the device's libraries: all that plans made elsewhere depend on.
+  // Includes what is known of the device's libraries: with it, plans made elsewhere depend on
+  // nothing else.
   void save(const Rates& rates, Device device) const {
     io::save_device(rates, *save_);
     if (!backend_of(device).can_be_tuned(device)) return;

@@ -1,5 +1,5 @@
-// `ebb profile`: one step in full: memory over its instructions, planned and measured, and the time
-// of every kernel.
+// `ebb profile`: one step in detail: memory over its instructions, planned and measured, and the
+// time of every kernel.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// On the heap beside the arena: the step, and the report with all that it tells of an instruction.
+// Heap memory beside the arena: the step, and the report with the data of every instruction.
 Bytes bytes_of_profile(std::size_t instructions) {
   constexpr Bytes page = 1_MiB, instruction = 4_KiB;
   return bytes_of_bound_step(instructions) + page +
@@ -100,8 +100,8 @@ class Profile : public Verb {
     train.accumulate = accumulation(workload_, planning_, train.compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, train.accumulate);
     settle_budget(planning_, traced.graph, train.compile);
-    // Both refuse before anything is allocated: a budget that cannot be kept, and a plan larger
-    // than the machine.
+    // Both errors come before anything is allocated: a budget that cannot be kept, and a plan
+    // larger than the machine.
     const auto make_plan = [&] {
       return plan_or_explain(workload_, planning_, traced.graph, train.compile,
                              {.evaluation = {}, .fixed = fixed_, .resident = resident});
@@ -141,7 +141,7 @@ class Profile : public Verb {
   }
 
  private:
-  // The steps of all levels. Kernels are not timed one by one.
+  // Profiles the steps of all levels. Kernels are not timed one by one.
   int run_levels() {
     multilevel_.common = workload_;
     check_workload_options(multilevel_);
@@ -177,7 +177,7 @@ class Profile : public Verb {
     return kept_budget(planning_, levels.budget, levels.measured).report();
   }
 
-  // `steps`: what the steps may take.
+  // `steps` is the budget of the steps.
   void add_budget(nlohmann::ordered_json& row, std::optional<Bytes> steps) const {
     if (!steps) return;
     row["budget_bytes"] = (*steps + fixed_).count;
@@ -201,7 +201,7 @@ class Profile : public Verb {
     write_file(out_ / "report.html", page.html(fmt::format("ebb: profile of {}", workload_.name)));
   }
 
-  // Whole steps, then as many with a clock around every kernel.
+  // Times whole steps, then as many steps with a clock around every kernel.
   void time_steps(TrainStep& step, data::Loader& loader) {
     std::vector<std::vector<double>> kernels;
     for (int i = 0; i < first_steps + steps_; ++i) {

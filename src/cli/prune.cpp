@@ -33,8 +33,8 @@ using Json = nlohmann::ordered_json;
 template <class Model>
 using Open = io::OpenFolder<Model> (*)(const fs::path&, Device, DType);
 
-// A folder's model, without values, in the dtype that its weights are stored in. Where they differ,
-// in float32, so that none loses digits.
+// A folder's model, without values, in the dtype of its weights or, if they differ, in float32, so
+// that none loses digits.
 template <class Model>
 io::OpenFolder<Model> open_as_stored(Open<Model> open, const fs::path& folder) {
   const io::OpenFolder<Model> shapes = open(folder, device::cpu, f32);
@@ -51,7 +51,7 @@ io::OpenFolder<Model> open_as_stored(Open<Model> open, const fs::path& folder) {
         "{}: its weights are stored without the zeros of their pattern 2:4 already; prune the "
         "folder that it was made from",
         folder.string()));
-  if (shapes.weights.absent()) shapes.weights.load(*shapes.model);  // tells what is missing
+  if (shapes.weights.absent()) shapes.weights.load(*shapes.model);  // throws what is missing
   std::set<DType> stored;
   for (const nn::NamedVariable& p : shapes.model->parameters())
     stored.insert(shapes.weights.stored_dtype(p.path));
@@ -63,7 +63,7 @@ template <class Model>
 LossFunction loss_of(Model& model) {
   if constexpr (std::is_base_of_v<models::CausalLm, Model>)
     return [&model](const Batch& b) { return model.loss(b.x(), b.y()); };
-  else  // whatever the labels mean, groups and memory are the same
+  else  // groups and memory do not depend on the meaning of labels
     return [&model](const Batch& b) { return mean(model(b.x())); };
 }
 
@@ -192,7 +192,7 @@ class Prune : public Verb {
     }
   }
 
-  // Whether weights are written otherwise than they are read.
+  // Whether weights are written in another form than they are read.
   bool packs() const { return bits_ || packed_; }
 
   void read_structured() {
@@ -438,7 +438,7 @@ class Prune : public Verb {
     return data.scores();
   }
 
-  // A training step of AdamW in float32, by plan alone: the model gets no bytes.
+  // Plans a training step of AdamW in float32; the model gets no bytes.
   template <class Model, class Config>
   static Json planned(const Config& config, const std::vector<TensorType>& types) {
     const nn::MakeScope scope(device::cpu, f32);

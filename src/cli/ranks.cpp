@@ -177,7 +177,7 @@ std::string fastest_shard(const PlanningOptions& options,
     try {
       const std::optional<double> found = ms(tried);
       if (best.empty() || (found && (!best_ms || *found < *best_ms))) best = stage, best_ms = found;
-      // Where no stage keeps the budget, the error is that of the one that takes least.
+      // If no stage keeps the budget, the stage that takes least throws the error.
       if (!best_ms) best = stage;
     } catch (const ValueError&) {
       if (best.empty()) throw;
@@ -234,7 +234,7 @@ void plan_with_shared_tuning(
 
 namespace {
 
-// How a text differs from that of rank 0: of JSON objects, the first field that does.
+// The difference between a text and rank 0's: for JSON objects, the first field that differs.
 std::string difference(const std::string& own, const std::string& first) {
   if (own.starts_with('{') && first.starts_with('{')) {
     const nlohmann::json a = parse_json(own), b = parse_json(first);
@@ -264,7 +264,7 @@ void require_agreement(const PlanningOptions& options, const std::vector<Agreed>
 void require_agreement(const PlanningOptions& options, const Trainee& trainee,
                        const std::string& plan) {
   if (!options.communicator) return;
-  // GPUs of another kind would compute other bits.
+  // GPUs of another model would compute other bits.
   const Device device = trainee.memory().plan.device;
   const bool gpu = device.kind == Device::Kind::cuda;
   require_agreement(options, {{"version", std::string(version())},

@@ -31,7 +31,7 @@ void check_change_names(const TrainCommand& command) {
       throw UsageError(fmt::format("--change {}: it can name {}", name, fmt::join(known, ", ")));
 }
 
-// The folder to go on from, if there is anything in it.
+// The folder to resume from, if it contains anything.
 std::optional<fs::path> folder_to_resume(const TrainCommand& command) {
   if (!command.resume) return {};
   if (*command.resume != "auto") {
@@ -80,7 +80,7 @@ std::vector<Difference> data_differences(const workloads::DataFingerprint& befor
   return found;
 }
 
-// Ends the run if it differs from the saved one.
+// Throws if the run differs from the saved one.
 void refuse(const SavedRun& saved, const std::vector<Difference>& differences) {
   if (differences.empty()) return;
   std::string told;
@@ -102,8 +102,8 @@ void refuse(const SavedRun& saved, const std::vector<Difference>& differences) {
                                     fmt::join(to_name, ","))));
 }
 
-// Other files are told before anything is made of them: a size that the checkpoint remembers may
-// not even apply to them.
+// Reports changed files before anything is made from them, because a size in the checkpoint may not
+// even apply to them.
 void check_files(const SavedRun& saved, const TrainCommand& command) {
   const std::optional<fs::path>& source = command.workload().data;
   if (source && !fs::exists(*source)) return;
@@ -156,7 +156,8 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
                                  saved.file.string(), of));
   command.workload().name = of;
   const auto wanted = [&](const std::string& field) {
-    // The number that auto found then is as good now, and no other gives the same bits.
+    // The number that auto found for the saved run is still valid, and no other gives the same
+    // bits.
     if (field == "accumulate" && command.planning.accumulate == "auto") return false;
     return typed(app, field);
   };

@@ -133,7 +133,7 @@ class SingleLevel : public Trainee {
     place_in_tiers();
     const io::Notes notes =
         io::load_checkpoint(saved.file, task_->model(), *step_, saved_state(changed));
-    load_ = false;  // the checkpoint has all the weights
+    load_ = false;  // the checkpoint contains all weights
     load_masks_ =
         planning_.sparsity.masks && std::ranges::find(changed, "sparsity-masks") != changed.end();
     const auto position = notes.find("loader");
@@ -194,7 +194,7 @@ class SingleLevel : public Trainee {
     outputs.log("rate", step.step(), result.rate);
     if (planning_.clip) outputs.log("gradient_norm", step.step(), result.gradient_norm);
     result.skipped ? ++skipped_, ++in_a_row_ : in_a_row_ = 0;
-    // Skipping helps as long as the weights are finite. They are looked at after 1, 2, 4, ...
+    // Skipping helps as long as the weights are finite. They are checked after 1, 2, 4, ... skipped
     // steps.
     if (planning_.on_nan == "skip" && std::has_single_bit(in_a_row_)) require_finite_weights();
     loss_scale_ = result.loss_scale;
@@ -257,13 +257,13 @@ class SingleLevel : public Trainee {
   }
 
  private:
-  // Whether the adapters alone are saved.
+  // Whether only the adapters are saved.
   bool saves_adapters() const {
     const workloads::Options& options = command_.workload();
     return options.model && !options.merge && (options.lora || options.adapter);
   }
-  // Variables that the plan has in other tiers move there before they are loaded: all of them may
-  // be more than memory holds.
+  // Moves variables to the tiers that the plan gives them before they are loaded, because all of
+  // them together may exceed memory.
   void place_in_tiers() {
     if (plan_->held[Tier::host] + plan_->held[Tier::disk] > Bytes{}) (void)step_->leaves(types_);
   }
@@ -309,7 +309,7 @@ class SingleLevel : public Trainee {
 
   // --- Pruning
 
-  // State that cannot be cut is refused before the first step.
+  // Refuses state that cannot be cut before the first step.
   void begin_pruning() {
     pruner_->sizes.push_back(size_now());
     std::map<std::string, Shape> weights;
@@ -338,8 +338,8 @@ class SingleLevel : public Trainee {
             .peak = plan_->peak};
   }
 
-  // The dense step and its arena go before anything of the smaller one is allocated, so that memory
-  // stays below the dense step's.
+  // Frees the dense step and its arena before anything of the smaller step is allocated, so that
+  // memory stays below the dense step's.
   void cut(double share, Outputs& outputs) {
     std::optional<Pruner::Cut> cut = pruner_->next(share);
     if (!cut) return;
@@ -362,7 +362,7 @@ class SingleLevel : public Trainee {
 
   // --- Planning
 
-  // `program`: what binding the plan's kernels will take on the heap.
+  // `program` is the heap memory that binding the plan's kernels will take.
   Bytes fixed_cost(Bytes program) {
     const Bytes cost =
         measure_fixed_cost(planning_, loader_bytes(*task_->train, loading_) + program);
@@ -381,7 +381,7 @@ class SingleLevel : public Trainee {
     options.schedule =
         command_.warmup > 0 ? optim::linear_warmup(command_.warmup, schedule) : schedule;
     PlanningOptions planning = planning_;
-    if (command_.plan) planning.offload_folder.reset();  // of the plan's file, below
+    if (command_.plan) planning.offload_folder.reset();  // of the step's plan, from the file, below
     options.compile = compile_options(planning, command_.workload().seed, rates_, fixed_, beside_);
     if (tuning_) options.compile.plan.tuning = tuning_;
     if (command_.plan) {
@@ -399,9 +399,9 @@ class SingleLevel : public Trainee {
         [this](const Batch& b) { return task_->loss(b); }, options);
   }
 
-  // The step with its plan, which is made once, with two exceptions: the least budget is found
-  // before it can be planned with, and planning itself may take memory that a budget for the whole
-  // process has no room for.
+  // The step with its plan. The plan is made once, with two exceptions: the least budget must be
+  // found before it can be planned with, and planning itself may take memory that a budget for the
+  // whole process no longer has room for.
   std::unique_ptr<TrainStep> planned_step() {
     TrainOptions options = train_options();
     std::unique_ptr<TrainStep> step = chosen_step(options);
@@ -422,7 +422,7 @@ class SingleLevel : public Trainee {
         options.accumulate = parts;
         return (tried[parts] = make_step(options))->plan(types_).predicted_ms;
       });
-      plan(*tried.at(options.accumulate));  // made already, unless no number keeps the budget
+      plan(*tried.at(options.accumulate));  // already made, unless no number keeps the budget
       return std::move(tried.at(options.accumulate));
     }
     options.accumulate = accumulation(*task_, planning_, options.compile);
@@ -435,7 +435,7 @@ class SingleLevel : public Trainee {
     return step;
   }
 
-  // An error tells what would help.
+  // Plans the step; the error says what would help.
   void plan(TrainStep& step) const {
     try {
       step.plan(types_);
@@ -476,7 +476,7 @@ class SingleLevel : public Trainee {
 
 workloads::TrainSpec single_level_spec(const TrainCommand& command) {
   const auto task = make_task(command);
-  // What these refuse is refused here.
+  // Refuses invalid combinations early.
   device_options(command.planning, {}), step_options(command.planning);
   gradual_pruning(command.planning);
   if (command.planning.recompute)

@@ -18,7 +18,7 @@ constexpr const char* sparsity_group = "Pruning";
 
 using workloads::SparsityOptions;
 
-// A usage error where one of them is given.
+// A usage error if any of them is given.
 void refuse_all(const std::string& why, std::initializer_list<std::pair<bool, const char*>> given) {
   for (const auto& [is_given, option] : given)
     if (is_given) throw UsageError(fmt::format("{} {}", option, why));

@@ -82,9 +82,9 @@ void use_tiers(const PlanningOptions& options, Device device, CompileOptions& co
   }
   if (!options.disk_budget) return;
   compile.offload_folder = options.offload_folder.value_or(".");
-  if (!named_device(options.device)) return;  // a described device: its file tells
+  if (!named_device(options.device)) return;  // a described device: its file has the rates
   const DiskRates disk = measure_disk(compile.offload_folder, 256_MiB);
-  // A step fetches and stores at the same time for most of it.
+  // Most of the time a step fetches and stores simultaneously.
   compile.plan.rates.links[Tier::disk] = {std::min(disk.read, disk.each_of_both),
                                           std::min(disk.write, disk.each_of_both)};
 }

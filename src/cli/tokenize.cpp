@@ -1,4 +1,4 @@
-// `ebb tokenize`: text to a file of tokens.
+// `ebb tokenize`: converts text to a file of tokens.
 #include <fmt/core.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// `ebb train`: trains a workload and tells what it took.
+// `ebb train`: trains a workload and reports what it took.
 #include <iostream>
 
 #include "cli/level_rules.h"
@@ -32,7 +32,7 @@ class Train : public Verb {
     if (given(app(), "--steps") && given(app(), "--epochs"))
       throw UsageError("--steps and --epochs both say how long the run is: give one of them");
     join_ranks(app(), planning_);
-    // A resumed run has the saved options, but the ranks that there are now.
+    // A resumed run has the saved options, but the current ranks.
     const int ranks = planning_.ranks, rank = planning_.rank, gpu = planning_.gpu;
     const auto communicator = planning_.communicator;
     const std::optional<SavedRun> saved = saved_run(app(), command_);
@@ -70,7 +70,7 @@ class Train : public Verb {
   }
 
  private:
-  // A plan from a file takes the place of what a resumed run's planner was asked for.
+  // A plan from a file replaces the planning options of a resumed run.
   void stand_for_planning() {
     if (planning_.ranks > 1) throw UsageError("--plan is of one rank, but there are several");
     if (planning_.accumulate == "auto")

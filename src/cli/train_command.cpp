@@ -130,7 +130,7 @@ void settle_epochs(TrainCommand& command) {
     const auto task = workloads::make_workload(command.workload());
     items = task->train->size(), batch = task->batch_size;
   }
-  // The incomplete last batch of an epoch is left out (workloads::training_loader).
+  // The incomplete last batch of an epoch is not used (workloads::training_loader).
   if (__builtin_mul_overflow(*command.epochs, items / batch, &command.steps))
     throw UsageError(fmt::format("--epochs {} of {} batches are more steps than can be counted",
                                  *command.epochs, items / batch));
@@ -176,7 +176,7 @@ void fill_in(workloads::TrainSpec& spec, workloads::MultilevelWorkload& task) {
   for (const mlo::Problem* problem : task.problems()) {
     const std::string& name = problem->name();
     spec.level_rules[name] = problem->optimizer().description();
-    // What the whole has given to the level is the whole's to say.
+    // Values that a level got from an option for the whole belong to that option.
     const auto own = said.task.levels.find(name);
     workloads::LevelOptions& level = spec.task.levels[name];
     level.recompute.reset(), level.budget.reset();
@@ -197,7 +197,7 @@ bool typed(const CLI::App& app, const std::string& field) {
   if (last == "lr" && given(level + "optimizer")) return true;
   if (level.empty()) return false;
   if (last == "alpha" || last == "iterations") return typed(app, level + "method");
-  // Said for the whole, these go to every level.
+  // Options for the whole that apply to every level.
   return (last == "precision" || last == "recompute" || last == "budget") && given(last);
 }
 

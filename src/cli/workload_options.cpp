@@ -149,7 +149,7 @@ void check_workload_options(const workloads::MultilevelOptions& options) {
   refuse(workloads::misfit(options));
   if (const auto wrong = workloads::level_misfit(options)) throw UsageError("--" + *wrong);
   if (!options.unweighted) return;
-  // What is said for the whole is given to these too, later.
+  // Values for the whole are passed on to these later.
   const std::vector<std::string> names = workloads::level_names(options.common.name);
   const auto highest = options.levels.find(names.back());
   if (highest == options.levels.end()) return;
