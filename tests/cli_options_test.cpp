@@ -121,7 +121,7 @@ TEST(CommandLineOptions, RecomputationThatFreesNothing) {
   expect_usage_error("plan " + mlp + "--recompute segment=1", "frees nothing");
   for (const char* rule : {"auto", "greedy"}) {
     for (const char* verb : {"plan ", "train --print-config "})
-      expect_usage_error(verb + lm + "--recompute " + rule, "say --budget SIZE too");
+      expect_usage_error(verb + lm + "--recompute " + rule, "add --budget SIZE");
     expect_usage_error("plan " + levels + "--classifier.recompute " + rule, "--budget");
     EXPECT_EQ(run("plan " + lm + "--budget 1GiB --recompute " + rule).code, 0);
   }
@@ -145,7 +145,7 @@ TEST(CommandLineOptions, ThatNothingWouldUse) {
     for (const char* verb : {"train --steps 1 ", "plan "})
       expect_usage_error(
           std::string(verb) + "--workload reweight --unweighted --reweight." + option,
-          "unweighted trains the level classifier alone");
+          "unweighted trains only the level classifier");
   const std::string ablate =
       "ablate --workload mlp --hidden 8 --batch 4 --techniques bf16 --points ";
   expect_usage_error(ablate + "1", "no curve");

@@ -93,7 +93,7 @@ TEST(CommandLineOutputs, AreTriedBeforeTheFirstStep) {
         1, "/proc");
   }
   expect_usage_error("train --workload mlp --save " + (folder / "model").string(),
-                     "no Hugging Face form");
+                     "cannot be written as a Hugging Face folder");
   // Planning takes no memory, so a checkpoint of 44 TiB can be planned.
   const Outcome full =
       run("train --workload mlp --hidden 2000000 --layers 3 --batch 1 --steps 1 --overcommit "
@@ -155,7 +155,7 @@ TEST(CommandLineOutputs, ALimitOfFileSizesIsAnError) {
   limits.rlim_cur = before;
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limits), 0);
   EXPECT_EQ(outcome.code, 1) << outcome.output;
-  EXPECT_NE(outcome.output.find("a checkpoint failed, training goes on"), std::string::npos)
+  EXPECT_NE(outcome.output.find("a checkpoint failed, training continues"), std::string::npos)
       << outcome.output;
   EXPECT_NE(outcome.output.find("step 4/4"), std::string::npos) << outcome.output;
   EXPECT_TRUE(fs::is_empty(folder / "run")) << outcome.output;

@@ -126,7 +126,7 @@ TEST(CommandLinePrune, BadInput) {
   expect_usage_error(gpt2 + " --keep 0.5 --structure heads,toes", "\"toes\" came");
   expect_usage_error(gpt2 + " --keep 0.5 --method wanda", "--method is for --sparsity");
   expect_usage_error(gpt2 + " --sparsity 0.5 --score taylor", "--score is for --keep");
-  expect_usage_error(gpt2 + " --sparsity 0.5 --sequence 4", "--sequence is of the windows of");
+  expect_usage_error(gpt2 + " --sparsity 0.5 --sequence 4", "--sequence is for the windows of");
   expect_failure(gpt2 + " --keep 0.5 --structure channels", 1, "has no channels");
   expect_failure("prune" + model("bert") + save + " --keep 0.5 --structure heads", 1,
                  "heads of a BERT model cannot be removed");
@@ -140,10 +140,10 @@ TEST(CommandLinePrune, BadInput) {
   std::ofstream(folder / "text.txt") << "some text";
   expect_failure(gpt2 + " --keep 0.5 --data " + (folder / "text.txt").string(), 1,
                  "needs a tokenizer.json");
-  expect_usage_error(gpt2 + " --sparsity 0.5 --multiple 4", "--multiple is of neurons");
-  expect_usage_error(gpt2 + " --keep 0.5 --structure heads --multiple 4", "--multiple is of");
+  expect_usage_error(gpt2 + " --sparsity 0.5 --multiple 4", "--multiple is for neurons");
+  expect_usage_error(gpt2 + " --keep 0.5 --structure heads --multiple 4", "--multiple is for");
   for (const char* option : {" --samples 3", " --batch 2"})
-    expect_usage_error(gpt2 + " --keep 0.5" + option, "of the windows of --data");
+    expect_usage_error(gpt2 + " --keep 0.5" + option, "for the windows of --data");
   for (const char* name : {"gpt2", "bert"})
     expect_usage_error("prune" + model(name) + save + " --keep 0.5 --sequence 17",
                        "at most the model's context, 16");

@@ -304,7 +304,7 @@ TEST(CommandLineRanks, AnAnnouncedEndIsKept) {
   const TemporaryFolder folder;
   const Outcome outcome = run_with_attack(folder.path(), SIGUSR1);
   EXPECT_EQ(outcome.code, 128 + SIGUSR1) << outcome.output;
-  EXPECT_NE(outcome.output.find("go on with --resume"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("continue with --resume"), std::string::npos) << outcome.output;
 }
 
 TEST(CommandLineRanks, RefusesRanksThatCannotBe) {

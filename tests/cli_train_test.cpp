@@ -117,7 +117,8 @@ TEST(CommandLineTrain, SavesFoldersThatEvalReads) {
   EXPECT_NE(rounded(""), r["loss"].get<double>());
   EXPECT_NEAR(rounded(""), r["loss"].get<double>(), 0.01);
   EXPECT_NEAR(rounded(" --batch 5"), rounded(""), 1e-5);
-  expect_usage_error("train --workload mlp --steps 1 --save " + model, "no Hugging Face form");
+  expect_usage_error("train --workload mlp --steps 1 --save " + model,
+                     "cannot be written as a Hugging Face folder");
 }
 
 TEST(CommandLineTrain, WritesLogs) {

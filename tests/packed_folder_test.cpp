@@ -108,7 +108,7 @@ TEST(PackedFolder, CommandLineWritesWhatGptqFound) {
   fails("eval --tokens " + tokens + " --base int4 --save " + plain + " --model " + plain,
         "another folder");
   fails("eval --tokens " + tokens + " --save " + packed + " --model " + plain, "--base");
-  fails("prune --keep 0.5 --save " + plain + "2 --model " + packed, "few bits already");
+  fails("prune --keep 0.5 --save " + plain + "2 --model " + packed, "already in few bits");
   const std::string onnx = "export --onnx " + (folder / "x.onnx").string() + " --model " + packed;
   fails(onnx + " --bits int8", "is stored in int4 already and cannot become int8");
   EXPECT_EQ(run(onnx + " --bits int4").code, 0);

@@ -78,7 +78,7 @@ std::string explained(Bytes budget, LeastBudgets kept, const PlanningOptions& pl
       fmt::format("a budget of {}{} cannot be kept: {}", to_string(asked),
                   planning.whole_process ? " for the whole process" : "", to_string(kept));
   if (planning.whole_process)
-    text += fmt::format("; {} of it are the fixed cost of the process", to_string(beside.fixed));
+    text += fmt::format("; {} of that is the fixed cost of the process", to_string(beside.fixed));
   return text;
 }
 

@@ -217,7 +217,7 @@ class Compare : public Verb {
         .required()
         .existing_folder()
         .type_name("RUN");
-    add_option(app, "--page", page_, "Also write a page with the curves over each other")
+    add_option(app, "--page", page_, "Also write a page with the curves of all runs in one chart")
         .type_name("FILE");
   }
 

@@ -98,7 +98,7 @@ void ConfigFile::attach(CLI::App& app, Skips skips) {
   skips_ = std::move(skips);
   app.add_option_function<std::string>(
          "--config", [this, &app](const std::string& path) { read(app, path); },
-         "Take options from this TOML file; what is typed wins")
+         "Take options from this TOML file; options on the command line override it")
       ->check(existing_file_at())
       ->type_name("FILE");
 }

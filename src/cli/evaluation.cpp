@@ -91,8 +91,8 @@ Evaluation::Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr 
   }
   if (training.budget)
     throw MemoryError(fmt::format(
-        "a budget of {} cannot be kept in evaluation, which takes {} for one item at a "
-        "time{}; --eval-batches 0 leaves it out",
+        "a budget of {} cannot be kept in evaluation, which takes {} for one item at a time{}; use "
+        "--eval-batches 0 to leave it out",
         to_string(limit + training.fixed), to_string(peak_ + training.fixed),
         training.fixed > Bytes{}
             ? fmt::format(", {} of it the fixed cost of the process", to_string(training.fixed))

@@ -47,17 +47,18 @@ class Fit : public Verb {
     remove_running_options(app);
     // "least" would fit any size, so this verb accepts only a size in bytes.
     remove_option(app, "--budget");
-    add_option(app, "--budget", planning_.budget, "Bytes the step may take, such as 2GiB or 300MB")
+    add_option(app, "--budget", planning_.budget, "Memory limit of the step, such as 2GiB or 300MB")
         .required()
         .check(accepted_by([](const std::string& text) {
           if (text == "least")
-            throw ValueError("fit needs a size, as the least of every step would fit");
+            throw ValueError(
+                "fit needs a size, such as --budget 2GiB: every step fits into its least budget");
           parse_bytes(text);
         }))
         .type_name("SIZE")
         .group("Memory");
     add_flag(app, "--generate", generate_,
-             "How many sequences of the --model fit when it generates, instead of a training step");
+             "Instead of a training step: find how many sequences fit when --model generates text");
     add_option(app, "--max-tokens", max_tokens_,
                "Tokens of each sequence, prompt included; default: the model's context")
         .positive()
@@ -108,7 +109,7 @@ class Fit : public Verb {
         "--most",     "--json",  "--config", "--bits",       "--cache-bits"};
     for (const CLI::Option* option : app().get_options())
       if (option->count() > 0 && !used.contains(option->get_name()))
-        throw UsageError(fmt::format("{} is of training steps: leave it out with --generate",
+        throw UsageError(fmt::format("{} is only for training steps: leave it out with --generate",
                                      option->get_name()));
     if (!named_device(planning_.device))
       throw UsageError(fmt::format("--generate takes --device cpu, cuda or cuda:N, but {} came",
@@ -166,8 +167,8 @@ class Fit : public Verb {
     }
     const std::string option = "--" + vary_;
     if (given(app(), option))
-      throw UsageError(
-          fmt::format("{} is what --vary {} looks for: give one of them", option, vary_));
+      throw UsageError(fmt::format(
+          "{} is the size that --vary {} searches for: leave out one of them", option, vary_));
     if (const auto wrong =
             several() ? workloads::misfit(sized_levels(2)) : workloads::misfit(sized(2)))
       throw UsageError(fmt::format("--vary {}: {} {}", vary_, option, wrong->why));
@@ -230,7 +231,8 @@ class Fit : public Verb {
     if (vary_ == "batch") most_ = std::min(most_, items_to_train_on());
     bad = std::min(bad, most_ + 1);
     if (good > most_)
-      throw UsageError(fmt::format("--most {} is below the smallest {}, {}", most_, vary_, good));
+      throw UsageError(
+          fmt::format("--most {} is less than the smallest {}, which is {}", most_, vary_, good));
     const auto fits = [&](std::int64_t size) {
       waiting.say(fmt::format("{} {}", vary_, size));
       return this->fits(size);
@@ -274,12 +276,12 @@ class Fit : public Verb {
              const std::vector<CurvePoint>& curve) const {
     fmt::print("{}: the largest {} within {} is {}{}\n{}\n", workload_.name, vary_,
                to_string(parse_bytes(*planning_.budget)), largest,
-               largest == items_  ? ", all items there are to train on"
+               largest == items_  ? ", all items of the training data"
                : largest == most_ ? ", the most that was tried"
-               : ends_            ? fmt::format("; what was larger could not be made: {}", *ends_)
+               : ends_            ? fmt::format("; larger ones are not possible: {}", *ends_)
                                   : "",
                plan);
-    fmt::print("at that size, less memory for more time\n{}", to_table(curve));
+    fmt::print("at that size, the time that less memory costs\n{}", to_table(curve));
   }
 
   workloads::Options workload_;

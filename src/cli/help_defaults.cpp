@@ -62,7 +62,7 @@ std::string defaults_text(const CLI::App& verb, const std::string& workload) {
   add_lines(verb, fields, "", text);
   for (const auto& [level, own] : fields["levels"].items()) add_lines(verb, own, level + ".", text);
   if (workload.empty())
-    text += fmt::format("`ebb help {} --workload NAME` tells those of {}.\n", verb.get_name(),
+    text += fmt::format("`ebb help {} --workload NAME` shows those of {}.\n", verb.get_name(),
                         fmt::join(known, ", "));
   return text;
 }

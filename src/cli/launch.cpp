@@ -179,17 +179,16 @@ class Launch : public Verb {
         ->check(WholeNumber(1, 1024))
         ->type_name("N");
     app.add_option("--restarts", restarts_,
-                   "Times to start again from the last checkpoint after a failure; the command "
-                   "needs --checkpoint")
+                   "Number of restarts from the last checkpoint after failures; the command needs "
+                   "--checkpoint")
         ->check(WholeNumber(0, 1000000))
         ->capture_default_str()
         ->type_name("N");
     app.add_flag("--in-process", in_process_,
-                 "Let ranks be threads of one process: on the CPU, without --restarts");
-    app.add_flag(
-        "--share-gpu", share_gpu_,
-        "Let ranks share a GPU where there are fewer GPUs than ranks. For tests: it is slow, "
-        "as bytes between ranks go through the host");
+                 "Make ranks threads of one process: on the CPU, without --restarts");
+    app.add_flag("--share-gpu", share_gpu_,
+                 "Let ranks share a GPU if there are fewer GPUs than ranks. For tests only: it is "
+                 "slow, because bytes between ranks go through the host");
     app.add_option("command", command_, "The verb and its options, after --")
         ->required()
         ->type_name("VERB ...");
@@ -225,7 +224,7 @@ class Launch : public Verb {
           left == 0)
         return code;
       std::cerr << fmt::format(
-                       "ebb: the run has failed (exit code {}); it starts again, {} restarts left",
+                       "ebb: the run has failed (exit code {}); restarting it, {} restarts left",
                        code, left - 1)
                 << std::endl;
     }
@@ -250,7 +249,8 @@ class Launch : public Verb {
   void prepare_restarts() {
     if (has("--resume")) return;
     if (!has("--checkpoint"))
-      throw UsageError("--restarts goes on from a checkpoint; the command needs --checkpoint DIR");
+      throw UsageError(
+          "--restarts continues from a checkpoint: the command needs --checkpoint DIR");
     command_.emplace_back("--resume"), command_.emplace_back("auto");
   }
 

@@ -42,14 +42,14 @@ class CommandLine {
     app_.set_version_flag("--version", fmt::format("ebb {}", version()));
     app_.require_subcommand(0, 1);
     app_.footer(
-        "`ebb help VERB` tells more about a verb.\nExit codes: 0 success, 1 failure, 2 wrong "
-        "usage, "
-        "3 a run took more memory than its budget.");
+        "`ebb help VERB` describes a verb and its options.\nExit codes: 0 success, 1 failure, 2 "
+        "wrong usage, 3 a run took more memory than its budget.");
     app_.get_formatter()->column_width(34);
     app_.get_formatter()->label("SUBCOMMAND", "VERB");
-    CLI::App& help = *app_.add_subcommand("help", "Show what ebb, or one of its verbs, can do");
+    CLI::App& help =
+        *app_.add_subcommand("help", "Describe ebb, or one of its verbs with its options");
     help.add_option("verb", topic_, "The verb to explain")->type_name("VERB");
-    help.add_option("--workload", workload_, "Also tell the defaults of this workload")
+    help.add_option("--workload", workload_, "Also show the defaults of this workload")
         ->type_name("NAME");
     help.group("Verbs");
     help_ = &help;
@@ -158,8 +158,9 @@ class CommandLine {
     if (words.empty()) return "the command has words that no option takes";
     const std::string word = words.front(), name = word.substr(0, word.find('='));
     if (!word.starts_with('-'))
-      return fmt::format("\"{}\" is no option of {}, and no option before it takes it", word,
-                         verb == &app_ ? "ebb" : "ebb " + verb->get_name());
+      return fmt::format(
+          "\"{}\" is not an option of {}, and no option before it takes it as a value", word,
+          verb == &app_ ? "ebb" : "ebb " + verb->get_name());
     std::vector<std::string> known;
     for (const CLI::Option* option : verb->get_options())
       for (const std::string& one : option->get_lnames()) known.push_back("--" + one);

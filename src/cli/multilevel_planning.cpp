@@ -70,9 +70,10 @@ void settle_budget(workloads::MultilevelOptions& options, const PlanningOptions&
   if (planning.budget != "least") return;
   for (const auto& [name, level] : options.levels)
     if (level.recompute && level.recompute->mode != Recompute::Mode::automatic && !level.budget)
-      throw UsageError(fmt::format(
-          "--budget least is the least that --recompute auto reaches, but the level {} has {}",
-          name, to_string(*level.recompute)));
+      throw UsageError(
+          fmt::format("--budget least is the smallest budget of --recompute auto, but the level {} "
+                      "has {}: leave out one of them",
+                      name, to_string(*level.recompute)));
   const auto task = workloads::make_multilevel(options);
   mlo::Engine engine(task->problems(), task->dependencies(),
                      engine_config(planning, options.common.seed, rates));

@@ -35,11 +35,11 @@ class Probe : public Verb {
         })
         .show_default();
     add_option(app, "--save", save_,
-               "Write the description here, for --device; and beside it what is known of a GPU's "
-               "libraries")
+               "Write the description to this file, for --device, and a GPU's tuning beside it")
         .type_name("FILE");
-    add_option(app, "--offload-folder", folder_,
-               "Also tell how fast this folder's disk is written and read; --save does not keep it")
+    add_option(
+        app, "--offload-folder", folder_,
+        "Also measure how fast this folder's disk is written and read; --save does not store it")
         .type_name("DIR")
         .existing_folder();
   }

@@ -60,7 +60,8 @@ class Profile : public Verb {
     add_workload_options(app, workload_, Levels::several);
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
-    add_option(app, "--steps", steps_, "Steps to take medians over, after two to warm up")
+    add_option(app, "--steps", steps_,
+               "Timed steps, whose median is shown; two more steps warm up before")
         .between(1, 10000)
         .show_default();
     add_overcommit_option(app, overcommit_);
@@ -72,7 +73,8 @@ class Profile : public Verb {
   int run() override {
     if (!named_device(planning_.device))
       throw UsageError(
-          "a profile runs the step: --device is cpu or cuda, not a file (see ebb plan)");
+          "ebb profile runs the step, so --device must be cpu or cuda, not a file; ebb plan takes "
+          "a file");
     const TriedFolder tried(out_);
     std::optional<PinnedThreads> pinned;
     if (planning_.machine.pin_threads) pinned.emplace();

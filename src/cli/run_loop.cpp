@@ -125,7 +125,8 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
     return result;
   }
   if (result.losses.empty())
-    throw UsageError(fmt::format("--steps {} ends before the first update", steps));
+    throw UsageError(
+        fmt::format("--steps {} ends before the first update: use a larger number", steps));
   result.step_times = times;
   result.step_ms = usual(times), result.processor_ms = usual(processor_times);
   return result;

@@ -51,9 +51,9 @@ void print_run(const TrainCommand& command, const Trainee& trainee, const RunRes
                result.steps, command.steps, result.stopping.waited());
   if (const auto best = result.stopping.best_step())
     fmt::print("lowest test loss {:.6g}, after step {}{}\n", result.stopping.best_loss(), *best,
-               command.keep_best
-                   ? fmt::format("; best.safetensors in {} is of it", command.checkpoint->string())
-                   : "");
+               command.keep_best ? fmt::format("; best.safetensors in {} has its weights",
+                                               command.checkpoint->string())
+                                 : "");
   if (!metrics.empty())
     fmt::print("test loss {:.6g}{}{}\n", metrics[0],
                metrics.size() > 1 ? fmt::format(", accuracy {:.2f}%", 100.0 * metrics[1]) : "",

@@ -40,8 +40,9 @@ std::unique_ptr<workloads::Workload> make_task(const TrainCommand& command) {
   if (command.planning.accumulate != "auto")
     check_accumulation(std::stoll(command.planning.accumulate), task->batch_size);
   if (command.save && !task->saves)
-    throw UsageError(
-        fmt::format("--save: the workload {} has no Hugging Face form", command.workload().name));
+    throw UsageError(fmt::format(
+        "--save: the workload {} cannot be written as a Hugging Face folder: use --checkpoint DIR",
+        command.workload().name));
   if (command.save) task->check_save();
   return task;
 }
@@ -52,11 +53,12 @@ class SingleLevel : public Trainee {
       : command_(command), rates_(rates), task_(make_task(command)) {
     const auto pruning = gradual_pruning(planning_);
     if (pruning && command.plan)
-      throw UsageError("--prune and --plan: the plan in a file is of one shape of the model");
+      throw UsageError(
+          "--plan cannot be used with --prune: the plan in a file is for one size of the model");
     if (pruning && command.keep_best && command.save)
       throw UsageError(
           "--prune, --keep-best and --save: the best weights may have the shapes of an earlier "
-          "step; leave one of them out");
+          "step: leave out one of them");
     if (pruning)
       pruner_.emplace(*pruning, planning_.prune, *task_, types_,
                       saved ? pruned_share(*saved) : 0.0);
@@ -218,7 +220,7 @@ class SingleLevel : public Trainee {
     if (scales_losses())
       return fmt::format("{} of the steps skipped, loss scale {} at last\n", skipped_, loss_scale_);
     if (skipped_ == 0) return {};
-    return fmt::format("{} of the steps skipped, as they were not finite\n", skipped_);
+    return fmt::format("{} of the steps skipped, because they were not finite\n", skipped_);
   }
   std::string plan_text() const override {
     const std::string tiers =
@@ -253,7 +255,7 @@ class SingleLevel : public Trainee {
     return fields;
   }
   std::string on_nan_hint() const override {
-    return "--on-nan skip leaves out steps whose gradients are not finite, --on-nan ignore goes on";
+    return "--on-nan skip skips steps whose gradients are not finite, --on-nan ignore continues";
   }
 
  private:
@@ -275,14 +277,14 @@ class SingleLevel : public Trainee {
                norm = planning_.clip && !scales_losses() && !std::isfinite(result.gradient_norm);
     if (!loss && !norm) return;
     const std::optional<NonFinite> found = step_->find_non_finite(batch);
-    throw NotFinite(fmt::format(
-        "step {}: the {} is {}; what is not finite first is {}; --on-nan skip leaves such steps "
-        "out, --on-nan ignore goes on",
-        step(), loss ? "loss" : "norm of the gradients",
-        text_of_non_finite(loss ? result.loss : result.gradient_norm),
-        found                 ? to_string(*found)
-        : planning_.ranks > 1 ? "not looked for with several ranks"
-                              : "not found: computed again, all values are finite"));
+    throw NotFinite(
+        fmt::format("step {}: the {} is {}; the first value that is not finite is {}; --on-nan "
+                    "skip skips such steps, --on-nan ignore continues",
+                    step(), loss ? "loss" : "norm of the gradients",
+                    text_of_non_finite(loss ? result.loss : result.gradient_norm),
+                    found                 ? to_string(*found)
+                    : planning_.ranks > 1 ? "not looked for with several ranks"
+                                          : "not found: computed again, all values are finite"));
   }
 
   void require_finite_weights() const {
@@ -292,10 +294,10 @@ class SingleLevel : public Trainee {
            planning_.communicator->all_gather(weight, "the search for values that are not finite"))
         if (weight.empty()) weight = other;
     if (!weight.empty())
-      throw NotFinite(fmt::format(
-          "step {}: {} is not finite, so that every later step would be skipped too; --lr, here "
-          "{}, may be too large",
-          step(), weight, step_->optimizer().rate()));
+      throw NotFinite(
+          fmt::format("step {}: {} is not finite, so every later step would be skipped too; --lr, "
+                      "here {}, may be too large",
+                      step(), weight, step_->optimizer().rate()));
   }
 
   std::string mask_text() const {

@@ -47,8 +47,9 @@ void require_finite_weights(const Trainee& trainee, const PlanningOptions& plann
          planning.communicator->all_gather(weight, "the search for values that are not finite"))
       if (weight.empty()) weight = other;
   if (!weight.empty())
-    throw NotFinite(fmt::format("{} is not finite after the last step, so that it is not saved; {}",
-                                weight, trainee.on_nan_hint()));
+    throw NotFinite(
+        fmt::format("{} is not finite after the last step, so the model is not saved; {}", weight,
+                    trainee.on_nan_hint()));
 }
 
 void save_model(Trainee& trainee, const PlanningOptions& planning) {

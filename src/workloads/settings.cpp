@@ -327,7 +327,7 @@ std::optional<std::string> level_misfit(const MultilevelOptions& options) {
                                        {level == names.back() && o.optimizer, "optimizer"},
                                        {level == names.back() && o.accumulate, "accumulate"}})
         if (set)
-          return fmt::format("{}.{} has no effect: unweighted trains the level {} alone", level,
+          return fmt::format("{}.{} has no effect: unweighted trains only the level {}", level,
                              field, names.front());
     const mlo::Method method = o.method.value_or(mlo::Config{}.type);
     const bool iterates = method == mlo::Method::neumann || method == mlo::Method::cg;
