@@ -102,7 +102,7 @@ TEST(Everyday, AnOptionWithoutItsValueAndAFileThatIsNotThere) {
   expect_usage_error("train --batch 8 --batch 4", "--batch is given 2 times; give it once");
   expect_usage_error("compare", "ebb compare needs RUN: Folders that ebb train --log has written");
   expect_usage_error("completion", "ebb completion needs ");
-  expect_usage_error("fit --workload mlp", "ebb fit needs --budget SIZE: Bytes");
+  expect_usage_error("fit --workload mlp", "ebb fit needs --budget SIZE: Memory limit");
   const TemporaryFolder folder;
   const std::string none = (folder / "none").string(), here = folder.path().string();
   expect_usage_error("train --data " + none, "--data: there is no file or folder " + none);

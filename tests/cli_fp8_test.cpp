@@ -71,7 +71,7 @@ TEST(CommandLineFp8, WhereItIsRefused) {
   expect_usage_error("plan" + sizes + "--lora 8 --base nf4 --precision fp8", "--base nf4");
   expect_usage_error("plan" + sizes + "--precision fp8 --rounding kahan", "--rounding is of");
   expect_usage_error("plan" + sizes + "--precision bf16 --master-bits 8",
-                     "--master-bits is of split-bf16 and fp8");
+                     "--master-bits is for --precision split-bf16 and fp8");
   expect_usage_error("plan" + sizes + "--precision fp9", "fp8");
 }
 

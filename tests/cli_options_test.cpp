@@ -94,7 +94,8 @@ TEST(CommandLineOptions, ThatHaveNoEffectWithOthers) {
     for (const char* option :
          {"--clip 1", "--optimizer adamw", "--accumulate 2", "--loss-walks 1", "--on-nan skip"})
       expect_usage_error(std::string(verb) + "--workload reweight " + option, "reweight");
-  expect_usage_error("train --workload reweight --rounding kahan", "--rounding is of pure-bf16");
+  expect_usage_error("train --workload reweight --rounding kahan",
+                     "--rounding is for --precision pure-bf16");
   expect_usage_error("plan --workload reweight --budget least --recompute blocks",
                      "--budget least");
 }

@@ -47,16 +47,16 @@ TEST(CommandLineOutputs, DoNotReplaceInputs) {
   };
   const std::string of = " --model " + model.string() + " ", small = "--sequence 8 --batch 2 ";
   refused("train --steps 1 --data " + data + of + small + "--save " + model.string(),
-          "is what --model reads");
+          "is the input of --model");
   for (const char* option : {"--save ", "--profile "}) {
-    refused("plan --data " + data + of + small + option + data, "is what --data reads");
+    refused("plan --data " + data + of + small + option + data, "is the input of --data");
     refused("plan --data " + data + of + small + option + weights.string(),
-            "a file of what --model");
+            "a file of the input of --model");
   }
   refused("plan --workload mlp --save " + (folder / "a").string() + " --profile " +
               (folder / "a").string(),
           "name the same file");
-  refused("export" + of + "--onnx " + weights.string(), "a file of what --model");
+  refused("export" + of + "--onnx " + weights.string(), "a file of the input of --model");
   ASSERT_EQ(run("train --workload gpt2 --layers 1 --width 8 --heads 1 --sequence 8 --vocabulary 16 "
                 "--steps 1 --eval-batches 0 --checkpoint " +
                 runs.string() + " --log " + runs.string())
@@ -66,8 +66,8 @@ TEST(CommandLineOutputs, DoNotReplaceInputs) {
   const std::string checkpoint = contents(kept), told = contents(fields);
   for (const fs::path& from : {runs, kept})
     refused("export --checkpoint " + from.string() + " --onnx " + kept.string(),
-            "--checkpoint reads");
-  refused("compare " + runs.string() + " --page " + fields.string(), "a file of what RUN reads");
+            "the input of --checkpoint");
+  refused("compare " + runs.string() + " --page " + fields.string(), "a file of the input of RUN");
   EXPECT_EQ(contents(kept), checkpoint);
   EXPECT_EQ(contents(fields), told);
   refused("tokenize --tokenizer " + data + " --data " + data + " --out " + data, "tokens.bin");

@@ -30,8 +30,8 @@ bool is_step(const std::string& name) {
 }
 
 // Makes a second name for a file, replacing a file that had that name. Returns false if the file
-// system has no such links, or if the name is not a regular file: a symbolic link is followed by
-// writing to it.
+// system has no such links, or if something else has the name, such as a symbolic link, which is
+// followed by writing to it.
 bool link_in_place(const fs::path& file, const fs::path& name) {
   fs::path beside = name;
   beside += ".link";

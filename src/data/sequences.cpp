@@ -55,8 +55,8 @@ std::vector<TokenSequence> cut_to(const TokenSequence& s, std::int64_t window) {
   require(target < length, "cut_to",
           fmt::format("a sequence of {} tokens has none to predict from {} on", length, target));
   std::vector<TokenSequence> parts;
-  // The first part ends where a window from the beginning would end. If possible, it is moved so
-  // that it reaches the end of the answer.
+  // A prompt that is too long loses its beginning: the first part begins late enough to reach the
+  // end of the answer, but at least one token before the first target.
   std::int64_t begin = 0;
   if (length > window + 1 && target > 1)
     begin = std::min(target - 1, std::max<std::int64_t>(0, length - window - 1));

@@ -125,7 +125,7 @@ class Bpe : public Model {
     std::vector<Symbol>& symbols = buffers.symbols;
     symbols.clear();
     const auto add = [&](TokenId id) { symbols.push_back({id, no_merge, 0, -1, -1}); };
-    bool unknown_waits = false;  // an unknown token, to be joined with the next unknown one
+    bool unknown_waits = false;  // a pending unknown token, which the next may join
     for (std::size_t at = 0; at < word.size();) {
       const Character c = character_at(word.data() + at);
       const std::string_view bytes = word.substr(at, c.size);

@@ -186,7 +186,7 @@ class Precompiled : public Normalizer {
     });
   }
 
-  static constexpr std::size_t longest_grapheme = 6;  // bytes; longer: character by character
+  static constexpr std::size_t longest_grapheme = 6;  // bytes; from here on, by characters
   Charsmap map_;
   std::unique_ptr<const icu::BreakIterator> graphemes_;  // cloned for each use
 };
