@@ -69,7 +69,7 @@ TEST(CommandLineFp8, WhereItIsRefused) {
   expect_usage_error("plan --workload reweight --precision fp8", "workloads of one level");
   expect_failure("plan --workload reweight --classifier.precision fp8", 1, "on one level");
   expect_usage_error("plan" + sizes + "--lora 8 --base nf4 --precision fp8", "--base nf4");
-  expect_usage_error("plan" + sizes + "--precision fp8 --rounding kahan", "--rounding is of");
+  expect_usage_error("plan" + sizes + "--precision fp8 --rounding kahan", "--rounding is for");
   expect_usage_error("plan" + sizes + "--precision bf16 --master-bits 8",
                      "--master-bits is for --precision split-bf16 and fp8");
   expect_usage_error("plan" + sizes + "--precision fp9", "fp8");

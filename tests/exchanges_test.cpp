@@ -17,8 +17,8 @@ namespace {
 
 using namespace planning;
 
-// Gradient descent on a perceptron whose gradients two ranks sum. Every instruction takes 1 ms, in
-// addition to the time of its exchange on the link.
+// Gradient descent on a perceptron whose gradients two ranks sum. Every instruction takes 1 ms,
+// beside what an exchange of it takes on the link.
 Plan planned(const Rates& rates) {
   const Tensor x = input({{64, 32}, f32}, "x");
   std::vector<Variable> weights;

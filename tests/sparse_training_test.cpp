@@ -383,7 +383,7 @@ TEST(SparseTraining, ConvolutionsHaveMasksToo) {
       {"2:4", "convolution", "weight"});
 }
 
-// A realistic width, at which blocks of memory are not much larger than their contents.
+// A real width, where blocks of memory are not rounded up to more than their content.
 Bytes peak(const std::optional<SparseTraining>& sparse) {
   auto model = make<models::Gpt2>(
       device::cpu, f32,
