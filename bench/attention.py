@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Attention on a GPU beside PyTorch's: forward and backward of every shape, by ebb_attention_bench and by
+"""Compares attention on a GPU with PyTorch's: forward and backward of every shape, by ebb_attention_bench and by
 scaled_dot_product_attention with cuDNN's and FlashAttention's kernels, for float32 with its memory-efficient one.
 
 usage: attention.py BENCH [--set speed|sizes|float32] [--dtype bfloat16|float16|float32] [--dropout P] [--out FILE]

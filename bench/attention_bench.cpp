@@ -1,5 +1,5 @@
-// Times attention's kernels on a GPU, forward and backward apart. One JSON object per shape;
-// attention.py sets them beside PyTorch's.
+// Times attention's kernels on a GPU, forward and backward separately. One JSON object per shape;
+// attention.py compares them with PyTorch's.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -50,7 +50,7 @@ double median(std::vector<double> times) {
   return times[times.size() / 2];
 }
 
-// Heads lie as projections leave them, token by token.
+// The layout of heads that projections produce, token by token.
 nlohmann::ordered_json measure(const std::string& name, const Settings& settings) {
   const Case c = read_case(name);
   const auto number = [&](std::int64_t heads, std::uint64_t seed) {
@@ -80,7 +80,8 @@ nlohmann::ordered_json measure(const std::string& name, const Settings& settings
   }
   if (forward.empty() || backward.empty())
     throw std::logic_error("the program has no attention with a gradient");
-  // Operations of both products of forward, and five of backward; half of them with a causal mask.
+  // Operations of the two products of forward and the five of backward; half of them with a causal
+  // mask.
   const double product = 2.0 * static_cast<double>(c.batch * c.heads * c.size) *
                          static_cast<double>(c.length) * static_cast<double>(c.length) *
                          (c.causal ? 0.5 : 1.0);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Data reweighting beside Betty on the same machine: ResNet-50, darts, in one command.
+"""Compares data reweighting with Betty on the same machine: ResNet-50, darts, in one command.
 
   pip download betty-ml --no-deps && unzip betty_ml-*.whl -d DIR        Betty, which is pure Python
   bench/betty.py --ebb build/release/ebb --betty DIR --json results.json
@@ -65,7 +65,7 @@ def train_with_betty(options):
             return F.cross_entropy(self.classifier(images), labels)
 
     def batches(seed):
-        """A few batches on the device, over and over: no time goes to data."""
+        """A few batches on the device, repeated, so that no time goes to data."""
         items = options.batch // options.accumulate
         draw = torch.Generator().manual_seed(seed)
         return [(torch.randn(items, 3, 32, 32, generator=draw).to(options.device),

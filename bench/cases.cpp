@@ -28,7 +28,7 @@ Tensor ids(const Shape& shape, std::int64_t limit) {
 
 Graph outputs(std::vector<Tensor> tensors) { return {{}, std::move(tensors), {}}; }
 
-// The gradients of y in `wrt` for a gradient of y that is given; y itself only where they read it.
+// The gradients of y in `wrt`, given a gradient of y. y itself is computed only if they read it.
 Graph backward(const Tensor& y, std::vector<Tensor> wrt) {
   const Tensor outputs_of[] = {y}, up[] = {normal(y.shape())};
   return outputs(vjp(outputs_of, up, wrt));
@@ -70,7 +70,7 @@ Case product(const std::string& name, std::int64_t rows, std::int64_t inner, std
           [=] { return library_product(batch, rows, inner, columns); }};
 }
 
-// Products of halves, beside float32's of the same size on the BLAS: what they cost or save.
+// Products of half types, compared with float32 products of the same size by the BLAS.
 void add_half_products(std::vector<Case>& cases, std::int64_t rows, std::int64_t inner,
                        std::int64_t columns, std::int64_t batch = 1) {
   for (DType dtype : {bf16, f16}) {

@@ -1,5 +1,5 @@
-// The benchmarked problems. torch_ops.py holds the same names with the same sizes, where PyTorch
-// has the thing.
+// The benchmarked problems. torch_ops.py has the same names with the same sizes, if PyTorch has the
+// op.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace ebb::bench {
 struct Case {
   std::string name;
   std::function<Graph()> graph;  // inputs are variables, so that the plan counts them
-  // The same problem on the library underneath, if it has it; float32's for a product of halves.
+  // The same problem in the underlying library, if that has it; for products of halves, in float32.
   std::function<Work()> underneath = {};
 };
 

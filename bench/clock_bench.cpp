@@ -1,5 +1,5 @@
-// The planner's clock against the real one: for every workload, predicted and measured time of a
-// step, in all and for each kind of op. One JSON object per workload.
+// Compares the planner's clock with the real one: for every workload, predicted and measured time
+// of a step, in total and for each kind of op. One JSON object per workload.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -51,8 +51,8 @@ std::string detail_of(const Instruction& instruction) {
   return text + " " + instruction.attributes.text();
 }
 
-// Milliseconds of an instruction over several runs. The fastest is what a quiet machine takes,
-// which is what rates are measured for; the median is what this one took.
+// Milliseconds of an instruction over several runs. The fastest is the time on a quiet machine,
+// which the rates describe; the median is the time on this one.
 struct Measured {
   double fastest = 0.0, median = 0.0;
 };
@@ -76,7 +76,7 @@ struct Times {
   }
 };
 
-// Of every instruction, after two runs that warm up.
+// The times of every instruction, after two runs to warm up.
 std::vector<Measured> measure(workloads::Workload& task, Program& program, int runs) {
   data::Loader loader(task.train, {.batch = task.batch_size, .last = data::LastBatch::drop});
   std::vector<std::vector<double>> taken(program.plan().instructions.size());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times ebb's ops beside PyTorch's and beside the libraries underneath.
+"""Compares the times of ebb's ops with PyTorch's and with those of the underlying libraries.
 
 Runs ebb_bench and torch_ops.py in turn, case by case, in several rounds, so that noise of the
 machine falls on both alike. Prints a table and, at the end or to a file, one JSON document. Ratios
@@ -20,7 +20,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# What is timed: which program does it, and how it names the figures.
+# The timed programs, and the names of their figures.
 TIMED = {"ebb": ("ebb", ""), "torch": ("torch", ""), "compiled": ("torch", "compiled_"),
          "library": ("ebb", "library_")}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps on a GPU beside PyTorch's: the table of docs/performance.md, in one command.
+"""Compares training steps on a GPU with PyTorch's: the table of docs/performance.md, in one command.
 
   bench/cuda.py --ebb build/release/ebb --json results.json            all rows
   bench/cuda.py --ebb build/release/ebb gpt2 bert                      rows whose name holds a word
@@ -54,7 +54,7 @@ ROWS = [
 
 
 def best(peers):
-    """The least time and the least peak of those that ran."""
+    """The least time and the least peak of the cases that ran."""
     ran = [each for each in peers if each]
     return {key: min(each[key] for each in ran) for key in ("step_ms", "peak_bytes")} if ran else None
 

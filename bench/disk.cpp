@@ -1,5 +1,5 @@
-// Offloading to disk against a plain loop of O_DIRECT reads or writes in order, in the same run.
-// One JSON object per direction, size of a transfer and way of moving it.
+// Compares offloading to disk with a plain loop of sequential O_DIRECT reads or writes, in the same
+// run. One JSON object per direction, transfer size and method.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -96,7 +96,8 @@ class Offloading final : public Contender {
   std::vector<OffloadFile::Ticket> tickets_;
 };
 
-// In 10⁹ bytes per second. Others may use the disk too: the fastest round has met them least.
+// In 10⁹ bytes per second. Other processes may use the disk too; the fastest round was disturbed
+// least.
 struct Rates {
   double median = 0.0, fastest = 0.0;
 };
@@ -150,12 +151,12 @@ int run(int argc, char** argv) {
       contenders.erase(name);
     }
   }
-  // Blocks that were never written are not read from the disk.
+  // Reading blocks that were never written would not reach the disk.
   for (const auto& [name, contender] : contenders) contender->write(memory, largest);
 
   for (const std::string direction : {"read", "write"}) {
     std::map<Bytes, std::map<std::string, std::vector<double>>> seconds;
-    // Rounds outside, so that a slow minute of the disk slows all of them.
+    // The loop over rounds is outside, so that a slow minute of the disk affects all methods.
     for (int round = 0; round < options.rounds; ++round)
       for (const Bytes transfer : transfers)
         for (const auto& [name, contender] : contenders) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generation on the CPU beside llama.cpp and transformers: tokens a second of decode steps and of prompts, and the
+"""Compares generation on the CPU with llama.cpp and transformers: tokens a second of decode steps and of prompts, and the
 peak memory of each process.
 
 usage: generate_cpu.py EBB [--models gpt2,gpt2-xl] [--bits 16,8,4] [--llama-bench FILE] [--transformers]

@@ -14,7 +14,7 @@
 namespace ebb::bench {
 namespace {
 
-// Floats with some value, aligned like ebb's own.
+// Floats of some value, aligned like ebb's own.
 std::shared_ptr<Storage> floats(std::int64_t count) {
   auto storage = Storage::allocate(device::cpu, Bytes{count * 4});
   float* values = reinterpret_cast<float*>(storage->data());
@@ -97,7 +97,7 @@ class Convolution {
   }
 
  private:
-  // A tensor as the caller holds it and as the primitive wants it.
+  // A tensor in the caller's format and in the primitive's.
   struct Operand {
     memory plain, inner;
     std::shared_ptr<Storage> plain_bytes, inner_bytes;

@@ -1,4 +1,4 @@
-// The libraries underneath, called without ebb: what its kernels can be held against.
+// The underlying libraries, called without ebb, to compare ebb's kernels with.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,9 @@ struct ConvProblem {
   std::int64_t batch, in, size, out, kernel;
 };
 
-// oneDNN from plain tensors to plain tensors, the whole batch at once: the faster of the formats it
-// chooses itself, with the reorders they need, and of NCHW as it lies.
+// A convolution by oneDNN from plain tensors to plain tensors, the whole batch at once. The faster
+// of two ways: with the formats that oneDNN chooses itself, including the reorders they need, or in
+// plain NCHW.
 Work library_convolution(ConvPass pass, const ConvProblem& problem);
 
 }  // namespace ebb::bench

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Needle's checkpointing study on the lm workload: memory and time of keeping one node in so many.
+"""Needle's checkpointing study on the lm workload: memory and time of keeping every n-th node.
 
 For 1, 4 and 12 layers (hidden 512, batch 256) it trains a few steps in every mode, in turn so that noise falls on all alike,
 and beside every segment rule the automatic plan at the same peak. Times on the CPU are the processor's, which other processes
@@ -29,7 +29,7 @@ def train(arguments, layers, options):
 
 def least_ms(arguments, runs):
     clock = "step_processor_ms" if arguments.device == "cpu" else "step_ms"
-    return min(run[clock] for run in runs)  # other processes only ever add
+    return min(run[clock] for run in runs)  # other processes can only add time
 
 
 def main():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps that do not fit into a GPU's memory, beside PyTorch's ways to offload: the table of docs/techniques/offload.md.
+"""Compares training steps that do not fit into a GPU's memory with PyTorch's ways to offload: the table of docs/techniques/offload.md.
 
   bench/offload.py --ebb build/release/ebb --json results.json     all rows
   bench/offload.py --ebb build/release/ebb 12GiB                   rows whose name holds a word

@@ -1,5 +1,5 @@
-// Times ops: each case is compiled once and run many times; where a library underneath has the same
-// problem, it is timed beside it. One line per case, or one JSON object per line.
+// Times ops: each case is compiled once and run many times. If an underlying library solves the
+// same problem, it is timed too. One line per case, or one JSON object per line.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -36,7 +36,7 @@ double processor_ms() {
   return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
 }
 
-// Runs `work` for about `seconds`, and five times at least, after two runs that warm up.
+// Runs `work` for about `seconds`, and at least five times, after two runs to warm up.
 Timing measure(const Work& work, double seconds) {
   using clock = std::chrono::steady_clock;
   work(), work();
@@ -83,7 +83,8 @@ void report(const Case& c, const Options& options) {
   }
 }
 
-// Cases named on standard input, one per line, until it ends: lets compare.py take turns.
+// Runs the cases named on standard input, one per line, until it ends: so compare.py can alternate
+// between programs.
 void serve(const Options& options) {
   for (std::string name; std::getline(std::cin, name);) {
     const auto& cases = all_cases();

@@ -1,4 +1,4 @@
-// Times products with a weight of 4096 × 4096 in the pattern 2:4 beside the dense product: the
+// Times products with a weight of 4096 × 4096 in the pattern 2:4, and the dense product, for the
 // table of docs/techniques/pruning.md. One JSON object for each dtype and number of rows.
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Half precision on the CPU beside float32: products, and whole steps.
+"""Compares half precision on the CPU with float32: products, and whole steps.
 
 Each is measured with what the processor has and again with libraries and products held to AVX2 ("older"), in turn and in several rounds, of
 which the least processor time of one thread counts: other processes only ever add. Prints one JSON document.

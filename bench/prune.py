@@ -52,7 +52,7 @@ def seconds(command):
 
 
 def structures(options, work):
-    """70 % of heads and neurons stay; some steps of training follow, for the dense model too."""
+    """Keeps 70 % of heads and neurons; some steps of training follow, for the dense model too."""
     rows = []
     made = run(options.ebb + ["prune", "--model", options.model, "--save", str(work / "smaller"), "--keep", "0.7", "--score", "taylor",
                               "--samples", "16", "--data", options.data, "--json"])

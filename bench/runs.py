@@ -1,4 +1,4 @@
-"""What the measurements share: a run as a process of its own, which prints its results as lines of JSON."""
+"""Shared by the measurements: a run as a separate process, which prints its results as lines of JSON."""
 import json
 import os
 import shlex
@@ -7,7 +7,7 @@ import sys
 
 
 def json_lines(command, environment=None):
-    """All its results; where there are none, says what went wrong. `environment` is added to the present one."""
+    """All results of a run; if there are none, prints what went wrong. `environment` is added to the present one."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **(environment or {})})
     results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if not results:
@@ -21,6 +21,6 @@ def run(command):
 
 
 def needed(command, environment=None):
-    """Its last result, without which there is nothing to go on with."""
+    """The last result of a run; the measurement cannot continue without it."""
     results = json_lines(command, environment)
     return results[-1] if results else sys.exit(1)

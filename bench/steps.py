@@ -32,7 +32,7 @@ def measure(a, case):
     torch = [a.python, str(here / "torch_step.py"), case, str(a.threads), str(a.steps)]
     median = lambda rows, key: statistics.median(row[key] for row in rows)
     memory = lambda: min(median(rows, "above_idle_bytes") for rows in peers.values())
-    for _ in range(a.rounds):  # in turn, so that noise falls on all
+    for _ in range(a.rounds):  # in turn, so that noise affects all of them
         ours.append(needed(train))
         peers["eager"].append(needed(torch))
         peers["compiled"].append(needed([*torch, "compile"]))

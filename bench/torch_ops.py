@@ -98,7 +98,7 @@ class Pointwise:
         return self.function(*self.arguments)
 
     def compile(self):
-        """The compiled chain, or None where that fails (no C++ compiler, for one)."""
+        """The compiled chain, or None if that fails (for example without a C++ compiler)."""
         if self.function not in self.compiled:
             try:
                 made = torch.compile(self.function)
@@ -222,8 +222,7 @@ CASES |= {
 
 
 def measure(work, seconds):
-    """Milliseconds of each run, for about `seconds` and five times at least, after two runs that
-    warm up."""
+    """Milliseconds of each run, for about `seconds` and at least five runs, after two runs to warm up."""
     work(), work()
     taken, begin = [], time.perf_counter()
     while len(taken) < 5 or time.perf_counter() - begin < seconds:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A ResNet-50 for images of 32 x 32 and what Torch-Pruning leaves of it: the peer of `bench/prune.py channels`.
+"""A ResNet-50 for images of 32 x 32 pruned by Torch-Pruning: the peer of `bench/prune.py channels`.
 
   bench/torch_prune.py    one line of JSON: parameters and milliseconds of an AdamW step on 8 images, before and after
 """

@@ -108,8 +108,8 @@ TEST(Adapters, MergedFoldersGiveTheSameLoss) {
   }
 }
 
-// Only adapters have gradients and optimizer state, and what only gradients of frozen weights would
-// read is not kept.
+// Only adapters have gradients and optimizer state. Activations that only gradients of frozen
+// weights would read are not kept.
 TEST(Adapters, ThePlannerSeesThatTheRestIsFrozen) {
   const models::LlamaConfig config{.vocabulary = 64,
                                    .width = 64,
@@ -137,7 +137,7 @@ TEST(Adapters, ThePlannerSeesThatTheRestIsFrozen) {
   EXPECT_EQ(lora.at_peak[Category::optimizer], Bytes{4 * 2 * 2 * 2 * 4096});
   EXPECT_LT(lora.at_peak[Category::gradients].count, full.at_peak[Category::gradients].count / 4);
   EXPECT_LT(lora.at_peak[Category::activations], full.at_peak[Category::activations]);
-  // Adapters in the last layer alone: nothing of the layers below is kept.
+  // With adapters only in the last layer, nothing of the layers below is kept.
   nn::AdaptOptions last = all;
   last.modules = {"*.3.self_attn.q_proj"};
   const Plan top = planned(last, state);
@@ -168,7 +168,7 @@ TEST(PackedWeights, AreReadFromFoldersAsIfQuantised) {
             << got[i].path;
       }
       EXPECT_EQ(count, name == "gpt2" ? 2 * 4 : 2 * 7);
-      // Random weights suffer little: eight bits change the loss in the fourth digit.
+      // Random weights change little: eight bits change the loss in the fourth digit.
       EXPECT_NEAR(causal_loss(*packed.lm), causal_loss(*plain.lm),
                   kind == LowBits::int8 ? 2e-3 : 0.1)
           << name << " " << ebb::name(kind);
@@ -329,7 +329,7 @@ TEST(Adapters, WhatIsNotSupportedIsRefusedByField) {
   copy.refused({"something.else", "form"});
 }
 
-// The names of transformers, where those of the parameters are others.
+// The adapters have transformers' names, where these differ from the parameters'.
 TEST(Adapters, HaveTheNamesOfTheFamily) {
   const TemporaryFolder place;
   const fs::path families = fs::path(EBB_GOLDEN_FOLDER) / "families";
@@ -360,7 +360,8 @@ TEST(Adapters, HaveTheNamesOfTheFamily) {
   }
 }
 
-// Before anything is trained: an adapter's folder would not hold what the result needs.
+// Refused before training, because a folder of adapters could not hold everything that the result
+// needs.
 TEST(Adapters, WhatTheFormatCannotHoldIsRefused) {
   const fs::path families = fs::path(EBB_GOLDEN_FOLDER) / "families";
   const auto with_adapters = [&](const char* model, const char* layer, io::EncoderHead head) {

@@ -1,5 +1,5 @@
-// Layouts of buffers with known lives: whatever they are, no two that live at once overlap, and
-// little is wasted.
+// Layouts of buffers with any live ranges: no two buffers that are live at once overlap, and little
+// memory is wasted.
 #include "plan/arena_layout.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ void expect_apart(const std::vector<Buffer>& buffers, Bytes size) {
   }
 }
 
-// How much larger the block is than the most that lives at once.
+// How much larger the block is than the most bytes live at once.
 double waste_of(std::vector<Buffer> buffers) {
   const Bytes size = lay_out(buffers);
   expect_apart(buffers, size);
@@ -62,7 +62,7 @@ TEST(ArenaLayout, RandomLives) {
     std::vector<Buffer> buffers;
     for (int i = 0; i < count; ++i) {
       const int first = below(random, count);
-      // Most live shortly, some for long; sizes over four orders of magnitude.
+      // Most buffers live briefly, some long; sizes span four orders of magnitude.
       const int length = below(random, 8) == 0 ? below(random, count) : below(random, 6);
       buffers.push_back(buffer(first, first + length, 64LL << below(random, 14)));
     }
@@ -70,7 +70,7 @@ TEST(ArenaLayout, RandomLives) {
   }
 }
 
-// Forward keeps what backward reads in the other order, several times in a row.
+// Forward keeps values that backward reads in reverse order, several times in a row.
 TEST(ArenaLayout, ForwardAndBackward) {
   for (const int layers : {3, 40, 200}) {
     std::vector<Buffer> buffers;
@@ -87,8 +87,8 @@ TEST(ArenaLayout, ForwardAndBackward) {
   }
 }
 
-// Cuts a block over time into pieces, so that a layout without waste exists: the hardest there are,
-// with every instruction full.
+// Cuts a block over time into pieces, so that a layout without waste exists. These cases are the
+// hardest, because every instruction is full.
 void cut(Random& random, int begin, int end, std::int64_t size, int depth,
          std::vector<Buffer>& pieces) {
   const bool in_time = below(random, 2) == 0;

@@ -1,4 +1,4 @@
-// What a batch does not have.
+// Reading tensors that a batch does not have.
 #include <gtest/gtest.h>
 
 #include "ebb/models/mlp.h"

@@ -1,4 +1,4 @@
-// The promise, for every workload: a budget is kept, the arena takes what was planned to the page,
+// The promise, for every workload: a budget is kept, the arena takes exactly the planned pages,
 // nothing allocates after the first step, and no loss changes by a bit.
 #include <gtest/gtest.h>
 
@@ -78,8 +78,8 @@ TEST_P(Budget, IsKeptAndChangesNothing) {
 INSTANTIATE_TEST_SUITE_P(Workloads, Budget, testing::ValuesIn(workloads::workload_names()),
                          [](const auto& name) { return name.param; });
 
-// What is called the smallest is smaller than any that is kept when it is asked for. Residual
-// blocks of several widths are where small steps down end early.
+// The reported smallest budget is smaller than any budget that can be kept. In residual blocks of
+// several widths, small steps down end early.
 TEST(LeastBudget, NoneBelowIsKept) {
   workloads::Options sizes;
   sizes.name = "resnet";
@@ -103,7 +103,7 @@ TEST(LeastBudget, NoneBelowIsKept) {
   }
 }
 
-// Beside the smallest budget stands one whose plan is not much slower than keeping all.
+// Besides the smallest budget, the error names one whose plan is not much slower than keeping all.
 TEST(LeastBudget, AFastOneIsNamedBesideIt) {
   for (const char* name : {"gpt2", "mlp"}) {
     SCOPED_TRACE(name);
@@ -137,7 +137,7 @@ TEST(LeastBudget, AFastOneIsNamedBesideIt) {
   }
 }
 
-// A strategy that the user names has one plan, and that plan's peak is its smallest budget.
+// A strategy that the user names has only one plan, whose peak is its smallest budget.
 TEST(LeastBudget, IsThatOfTheStrategyAskedFor) {
   const auto task = workloads::make_workload(small_workload("gpt2"));
   TrainStep step(task->model(), task->optimizer(), [&](const Batch& b) { return task->loss(b); });

@@ -1,4 +1,4 @@
-// Checkpoints that are damaged, of an earlier form, or of something else are refused, and change
+// Checkpoints that are damaged, have an earlier format, or are other files are refused, and change
 // nothing.
 #include <gtest/gtest.h>
 
@@ -157,8 +157,8 @@ TEST(CheckpointDamage, AnotherOptimizersStateIsAnErrorUnlessItIsToBeginAnew) {
   expect_error([&] { io::load_checkpoint(file, frozen.model, frozen.step); }, {"no part"});
 }
 
-// An optimizer that begins anew at a later step takes the same step as one at the very beginning:
-// corrections for a short history count from there, also after another checkpoint.
+// An optimizer that begins anew at a later step takes the same step as at the very beginning:
+// corrections for a short history count from there, even after another checkpoint.
 TEST(CheckpointDamage, ANewOptimizerCountsItsOwnSteps) {
   const TemporaryFolder folder;
   const fs::path file = folder / "run.safetensors";
@@ -184,7 +184,8 @@ TEST(CheckpointDamage, ANewOptimizerCountsItsOwnSteps) {
   EXPECT_EQ(weights(again), weights(expected));
 }
 
-// What a checkpoint expects is what a traced step keeps, for every optimizer and precision.
+// The state that a checkpoint expects is the state of a traced step, for every optimizer and
+// precision.
 TEST(CheckpointDamage, StateIsKnownBeforeTheFirstStep) {
   for (const std::string_view name : optim::names())
     for (const Precision precision :

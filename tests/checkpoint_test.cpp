@@ -70,8 +70,8 @@ TEST(Checkpoint, ResumesToTheBitFromAnyStep) {
   }
 }
 
-// A token outside the vocabulary fails in the forward pass, before anything is overwritten: what is
-// in memory is still the last whole step.
+// A token outside the vocabulary fails in the forward pass, before anything is overwritten: memory
+// still holds the last complete step.
 TEST(Checkpoint, AStepThatFailsIsNotPartOfIt) {
   const TemporaryFolder folder;
   TinyRun whole;
@@ -90,7 +90,7 @@ TEST(Checkpoint, AStepThatFailsIsNotPartOfIt) {
   TinyRun second;
   io::load_checkpoint(folder / "run.safetensors", second.model, second.step);
   EXPECT_EQ(second.train(2), std::vector<double>(expected.begin() + 2, expected.end()));
-  // What is done while a step runs comes after its updates here.
+  // On the CPU the function runs after the step's updates.
   EXPECT_THROW(second.step(tokens(4), [] { throw ValueError("no batch"); }), ValueError);
   EXPECT_FALSE(second.step.intact());
 }
@@ -121,8 +121,8 @@ TEST(Checkpoint, HoldsRunningStatisticsAndSchedules) {
   EXPECT_EQ(rest, std::vector<double>(whole.begin() + 3, whole.end()));
 }
 
-// A process is killed while it writes checkpoints without pause; what is there afterwards is always
-// whole.
+// Kills a process that writes checkpoints continuously: the checkpoint left behind is always
+// complete.
 TEST(Checkpoint, KilledWhileWritingLosesNothing) {
   const TemporaryFolder folder;
   const fs::path file = folder / "run.safetensors";

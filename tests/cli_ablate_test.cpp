@@ -1,4 +1,4 @@
-// `ebb ablate`, `ebb profile` and `ebb frontier` as a user meets them: their numbers, their files,
+// `ebb ablate`, `ebb profile` and `ebb frontier` as users see them: their numbers, their files,
 // interruption and resumption.
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ TEST_F(CommandLineAblate, EveryRowKeepsItsPromise) {
     std::int64_t sum = 0;
     for (const auto& [category, bytes] : row["planned_by_category"].items())
       sum += bytes.get<std::int64_t>();
-    // The rest is what the arena loses to whole pages and gaps, which is much where all is small.
+    // The rest is lost to whole pages and gaps of the arena, which is much for small models.
     EXPECT_LE(sum, row["planned_peak_bytes"]) << name;
     EXPECT_GE(sum, row["planned_peak_bytes"].get<double>() * 0.95) << name;
     EXPECT_EQ(row["measured_staying_by_category"]["weights"], row["planned_by_category"]["weights"])
@@ -48,7 +48,7 @@ TEST_F(CommandLineAblate, EveryRowKeepsItsPromise) {
         row["planned_peak_bytes"].get<double>() / baseline["planned_peak_bytes"].get<double>(),
         1e-5);
   }
-  // What moves no arithmetic changes no bit.
+  // Techniques that do not change the arithmetic change no bit.
   for (const char* name : {"fusion", "early-updates", "segment-4", "blocks", "auto", "least"})
     EXPECT_TRUE(rows.at(name)["same_losses_as_baseline"]) << name;
   EXPECT_FALSE(rows.at("adafactor")["same_losses_as_baseline"]);
@@ -138,8 +138,8 @@ TEST_F(CommandLineAblate, GoesOnWhereItWasEnded) {
   expect_failure("ablate --resume --out " + (folder_ / "nothing").string(), 1, "is there a study");
 }
 
-// A study goes on with all that its rows were made with, and what cannot be measured leaves the
-// results that are there.
+// A study must be continued with the settings of its rows, and a row that cannot be measured leaves
+// the existing results.
 TEST_F(CommandLineAblate, ResultsAreOfOneStudy) {
   const std::string study =
       "ablate " + sizes + out() + "--techniques fusion --steps 1 --runs 1 --points 0 ";
@@ -235,7 +235,7 @@ TEST_F(CommandLineAblate, FrontierGoesFromTheLeastToAll) {
   EXPECT_LT(width(0), width(finer.size() - 2));
 }
 
-// The first loss is from before any update: equal losses of one or two steps show nothing.
+// The first loss precedes any update: equal losses after one or two steps prove nothing.
 TEST_F(CommandLineAblate, FewStepsDoNotShowEqualLosses) {
   const std::string command =
       "ablate " + sizes + out() + "--techniques blocks --runs 1 --points 0 ";
@@ -243,7 +243,7 @@ TEST_F(CommandLineAblate, FewStepsDoNotShowEqualLosses) {
   EXPECT_TRUE(result_of(command + "--steps 3")["rows"][1]["same_losses_as_baseline"]);
 }
 
-// What no module makes has a name of its own.
+// Tensors that no module makes have names too.
 TEST_F(CommandLineAblate, LogitsAreNamed) {
   const std::string text =
       run("plan --workload gpt2 --layers 1 --width 32 --heads 2 --sequence 32 --vocabulary 4000 "

@@ -130,11 +130,11 @@ TEST(CommandLineAdapters, OptionsWithoutEffectAreErrors) {
   for (const std::string& trained :
        {std::string("--lora 2"), "--adapter " + (adapters / "llama").string()})
     expect_usage_error(model + " --sparsity-pattern 2:4 --sparsity-until 5 " + trained,
-                       "--sparsity is of weights that are trained");
+                       "--sparsity is for trained weights");
   expect_failure(model + " --lora 2 --lora-modules c_attn", 1, "no linear layer fits \"c_attn\"");
   const std::string tokens = " --data " + (models / "tokens.bin").string() + " --sequence 8";
   expect_usage_error("train --model " + (models / "llama").string() + tokens + " --lora 2 --merge",
-                     "there is no --save");
+                     "add --save DIR");
   // What PEFT's format has no place for is told before training.
   const std::string neox = "train --model " + (models / "../families/gpt_neox").string() + tokens +
                            " --lora 2 --eval-batches 0 --steps 1 --save " +

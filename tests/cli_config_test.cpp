@@ -1,5 +1,5 @@
-// Configuration files: what is printed is read back as the same run, and what cannot be meant is
-// refused with its place.
+// Configuration files: a printed file is read back as the same run, and invalid values are refused
+// with their place.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -152,7 +152,7 @@ TEST(Config, EveryOptionIsAKey) {
         << option;
 }
 
-// No option is accepted and ignored: with each, the run of several levels is another one, or it is
+// No option is accepted and ignored: each one either changes the run of several levels or is
 // refused by name.
 TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
   std::map<std::string, std::string> values{{"workload", "mlp"},
@@ -319,7 +319,8 @@ TEST(Config, ErrorsNameTheirPlace) {
            Case{"[levels.classifier]\nlrr = 1", ":2: there is no key \"classifier.lrr\""},
            Case{"levels = 1", ":1: levels holds a table"},
            Case{"method = \"cg\"\n[levels.classifier]\nmethod = \"cg\"", ":3: classifier.method"},
-           Case{"workload = \"mlp\"\nrounding = \"kahan\"", ":2: --rounding is of pure-bf16"},
+           Case{"workload = \"mlp\"\nrounding = \"kahan\"",
+                ":2: --rounding is for --precision pure-bf16"},
            Case{"workload = \"mlp\"\nwhole-process = true", ":2: --whole-process needs --budget"},
            Case{"clip-by = \"last-norm\"", ":1: --clip-by"},
            Case{"workload = \"mlp\"\ntf32 = true", ":2: --tf32 is for a GPU"},

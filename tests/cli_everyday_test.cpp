@@ -1,5 +1,5 @@
-// The command line and the training loop in everyday use: errors that help, help that tells the
-// defaults, completion, evaluation on the way, early stopping, and runs side by side.
+// The command line and the training loop in everyday use: helpful errors, help with defaults,
+// completion, evaluation during the run, early stopping, and comparing runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Json result_of(const std::string& arguments) {
   return Json::parse(outcome.output, nullptr, false);
 }
 
-// What a page was given.
+// The data in a page.
 Json page_data(const fs::path& page) {
   const std::string text = contents(page), begin = "id=\"data\">", end = "</script>";
   const std::size_t at = text.find(begin) + begin.size();
@@ -52,7 +52,7 @@ TEST(Everyday, NumbersAreToldInWords) {
   expect_usage_error("train --warmup -1", "at least 0");
   expect_usage_error("train --workload reweight --classifier.unroll 0", "from 1 to 999999");
   expect_usage_error("train --workload reweight --classifier.accumulate 0", "from 1 to 999999");
-  // What was typed is not repeated in full.
+  // A long word is not repeated in full.
   const std::string digits(309, '9');
   for (const char* option :
        {"train --steps ", "train --lr 0", "train --budget ", "train --recompute ",
@@ -70,7 +70,7 @@ TEST(Everyday, MistypedWordsAreToldWhatIsNear) {
   expect_usage_error("plan --worklod lm", "did you mean --workload?");
   expect_usage_error("trian", "did you mean train?");
   expect_usage_error("hepl", "did you mean help?");
-  // Before what is missing because of it.
+  // Mistyped options are reported before the options that are then missing.
   expect_usage_error("fit --bugdet 1GiB", "did you mean --budget?");
   expect_usage_error("train --workload gtp2", "did you mean gpt2?");
   expect_usage_error("train --optimizer adma", "did you mean adam");
@@ -91,7 +91,7 @@ TEST(Everyday, MistypedWordsAreToldWhatIsNear) {
   expect_usage_error("train --workload reweight --reweight.optimizer adamv", "did you mean adam");
   expect_usage_error("train --workload reweight --classifier.recompute blcoks",
                      "did you mean blocks?");
-  // Nothing is near.
+  // No known option is close.
   const Outcome far = run("train --xyzzy");
   EXPECT_EQ(far.output.find("did you mean"), std::string::npos) << far.output;
 }
@@ -102,7 +102,7 @@ TEST(Everyday, AnOptionWithoutItsValueAndAFileThatIsNotThere) {
   expect_usage_error("train --batch 8 --batch 4", "--batch is given 2 times; give it once");
   expect_usage_error("compare", "ebb compare needs RUN: Folders that ebb train --log has written");
   expect_usage_error("completion", "ebb completion needs ");
-  expect_usage_error("fit --workload mlp", "ebb fit needs --budget SIZE: Bytes");
+  expect_usage_error("fit --workload mlp", "ebb fit needs --budget SIZE: Memory limit");
   const TemporaryFolder folder;
   const std::string none = (folder / "none").string(), here = folder.path().string();
   expect_usage_error("train --data " + none, "--data: there is no file or folder " + none);
@@ -239,7 +239,7 @@ TEST(Everyday, RunsEndWithoutProgressAndKeepTheBest) {
   EXPECT_EQ(stopped["best_step"], 2);
   EXPECT_EQ(stopped["steps"], 8);  // the best, and three that are no better
   EXPECT_TRUE(fs::exists(folder / "run/best.safetensors"));
-  // What was counted is counted on.
+  // A resumed run continues the count.
   const std::string halves = (folder / "halves").string();
   const Json first = result_of(tiny +
                                "--lr 0 --steps 4 --eval-every 2 --eval-batches 1 --patience "
@@ -256,8 +256,8 @@ TEST(Everyday, RunsEndWithoutProgressAndKeepTheBest) {
   expect_usage_error(tiny + "--eval-every 2 --eval-batches 0", "--eval-batches 0");
 }
 
-// Evaluations that the run is too short for, or that its last step is not one of: that step is
-// judged, and kept if it is the best.
+// If the run is too short for an evaluation, or its last step is not evaluated, the last step is
+// evaluated too, and kept if it is the best.
 TEST(Everyday, TheLastStepCanBeTheBest) {
   const TemporaryFolder folder;
   const auto train = [&](const std::string& name, const std::string& options) {
@@ -273,7 +273,7 @@ TEST(Everyday, TheLastStepCanBeTheBest) {
   ASSERT_EQ(twice["evaluations"].size(), 2u);
   EXPECT_LT(twice["evaluations"][1]["loss"], twice["evaluations"][0]["loss"]) << "it learns";
   EXPECT_EQ(twice["best_step"], 6);
-  // One that is not better does not count against the patience of a run that goes on.
+  // An additional evaluation that is not better does not count against a resumed run's patience.
   const Json flat = result_of(tiny +
                               "--lr 0 --steps 3 --eval-every 2 --eval-batches 1 --patience 2 "
                               "--keep-best --checkpoint " +
@@ -284,7 +284,7 @@ TEST(Everyday, TheLastStepCanBeTheBest) {
   EXPECT_EQ(on["steps"], 6);  // after those of steps 4 and 6
 }
 
-// The weights of the lowest test loss are those that are saved, not those of the last step.
+// --save writes the weights with the lowest test loss, not those of the last step.
 TEST(Everyday, TheBestModelIsSaved) {
   const TemporaryFolder folder;
   const auto train = [&](const std::string& name, const std::string& options) {
@@ -327,7 +327,7 @@ TEST(Everyday, RunsSideBySide) {
   EXPECT_NE(run(tiny + "--steps 2 --eval-batches 1 2>/dev/null")
                 .output.find(", over the first 16 of 2000 items\n"),
             std::string::npos);
-  // Bytes that are read side by side have one unit.
+  // Byte counts next to each other have the same unit.
   fs::copy(folder / "a", folder / "larger");
   Json facts = Json::parse(contents(folder / "a/run.json"));
   facts["planned_peak_bytes"] = std::int64_t{3} << 30;
@@ -359,7 +359,7 @@ TEST(Everyday, RunsSideBySide) {
   expect_failure("compare " + folder.path().string(), 1, "log.jsonl");
 }
 
-// A log folder that is used again tells the run that used it last, and nothing of the others.
+// A log folder that is used again shows only the last run that used it.
 TEST(Everyday, ALogFolderTellsItsLastRun) {
   const TemporaryFolder folder;
   const std::string log = (folder / "log").string(), kept = (folder / "run").string();
@@ -370,11 +370,11 @@ TEST(Everyday, ALogFolderTellsItsLastRun) {
   EXPECT_EQ(curves["loss"]["steps"], Json({1, 2, 3}));
   EXPECT_EQ(curves["loss"]["values"], shorter["losses"]);
   EXPECT_FALSE(curves.contains("test_loss"));
-  // One that goes on keeps what was logged up to its checkpoint.
+  // A resumed run keeps the records up to its checkpoint.
   (void)result_of("train --steps 5 --resume " + kept);
   EXPECT_EQ(page_data(folder / "log/summary.html")["runs"][0]["curves"]["loss"]["steps"],
             Json({1, 2, 3, 4, 5}));
-  // run.json is of a run that is over, not of one that has begun since.
+  // run.json belongs to a finished run, not to one that has begun since.
   EXPECT_EQ(result_of("compare " + log + " " + log)[0]["over"], true);
   std::ofstream(folder / "log/log.jsonl", std::ios::app)
       << "{\"step\":0,\"tag\":\"begin\",\"text\":\"another\"}\n"
@@ -395,7 +395,7 @@ TEST(Everyday, ReweightTellsEveryClassAndItsBaseline) {
   EXPECT_EQ(plain["eval_accuracy_by_class"].size(), 10u);
   EXPECT_NE(weighted["losses"], plain["losses"]);
   EXPECT_EQ(plain["levels"].size(), 1u);
-  // Side by side, class by class; the losses and rates of each level are on the page.
+  // Accuracy class by class; the losses and rates of each level are on the page.
   const Json compared = result_of("compare " + logs);
   EXPECT_EQ(compared[0]["test_accuracy_by_class"], weighted["eval_accuracy_by_class"]);
   EXPECT_EQ(compared[1]["differing_options"]["unweighted"], true);
@@ -409,7 +409,7 @@ TEST(Everyday, ReweightTellsEveryClassAndItsBaseline) {
   expect_usage_error(tiny + "--unweighted", "reweight");
 }
 
-// The largest batch of levels is found between one that fits and one that does not.
+// The largest batch of several levels lies between one that fits and one that does not.
 TEST(Everyday, FitFindsTheLargestBatchOfSeveralLevels) {
   const std::string sizes = " --workload reweight --hidden 16 --threads 1 --budget 6MiB";
   const Outcome found = run("fit" + sizes + " --most 400 --points 2 --json 2>/dev/null");
@@ -433,7 +433,7 @@ TEST(Everyday, AProfileOfSeveralLevelsKnowsItsBudget) {
       "3MiB --out " +
       folder.path().string());
   EXPECT_EQ(profile.at("rows").at(0).at("budget_bytes"), 3 << 20);  // the line of the page
-  // What no module makes is named by its level.
+  // Tensors that no module makes are named by their level.
   const Json names = page_data(folder / "report.html").at("timelines").at("reweight").at("names");
   for (const char* name : {"classifier, input 0", "reweight, input 0", "layers.0"})
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name << names;

@@ -102,7 +102,7 @@ TEST_F(FineTuning, StartsFromTheFoldersWeightsWithinABudgetAndGoesOn) {
   const Json rest = json_of("train --steps 4 --resume " + kept.string());
   EXPECT_EQ(rest["losses"][0], free["losses"][2]);
   EXPECT_EQ(rest["losses"][1], free["losses"][3]);
-  // Another folder is another run, unless it is asked for.
+  // Another folder is a different run, unless the user asks for the change.
   std::ofstream(model / "config.json", std::ios::app) << "\n";
   expect_usage_error("train --steps 6 --resume " + kept.string(), "--change model");
   json_of("train --steps 6 --change model --resume " + kept.string());
@@ -123,7 +123,7 @@ TEST_F(FineTuning, TokenFilesAndTextsGiveTheSame) {
             json_of(evaluate + " --tokens " + tokens.string())["loss"]);
 }
 
-// The loss of an answer is that of its tokens alone, whatever else is in the batch.
+// The loss of an answer depends only on its own tokens, not on the rest of the batch.
 TEST_F(FineTuning, OnlyAnswersArePredicted) {
   const fs::path model = folder("gpt2");
   const auto loss = [&](const std::string& lines) {
@@ -195,7 +195,7 @@ TEST_F(FineTuning, ClassifiersTakeLabelledTexts) {
   EXPECT_GT(after["accuracy"].get<double>(), 0.9);
 }
 
-// A file in order of class or of source: what is held out is drawn from all of it.
+// In a file sorted by class or source, the held-out texts are drawn from all of it.
 TEST_F(FineTuning, FilesInOrderAreHeldOutAtRandom) {
   const fs::path classifier = place_ / "bert", lm = folder("gpt2");
   fs::copy(golden_models / "bert", classifier);
@@ -222,7 +222,7 @@ TEST_F(FineTuning, FilesInOrderAreHeldOutAtRandom) {
   EXPECT_EQ(texts["data"]["train"]["items"], 54);
 }
 
-// A run that was interrupted holds out the same texts when it goes on.
+// A resumed run holds out the same texts.
 TEST_F(FineTuning, LabelledTextsResumeToTheSameBits) {
   std::string csv;
   for (int i = 0; i < 40; ++i)
@@ -255,8 +255,8 @@ TEST_F(FineTuning, EvaluationKeepsABudget) {
                      "--calibrate");
 }
 
-// Texts of unequal length: the test loss is the mean over all their tokens, in whatever parts they
-// are judged, as ebb eval has it.
+// Texts of unequal length: the test loss is the mean over all their tokens, however they are
+// divided into batches, as in ebb eval.
 TEST_F(FineTuning, TestLossesAreMeansOverTargets) {
   std::string train, test;
   for (int i = 0; i < 8; ++i) train += "{\"text\": \"some text to train on\"}\n";

@@ -1,4 +1,5 @@
-// `--precision fp8` on the command line: what a plan says of products, and where it is refused.
+// `--precision fp8` on the command line: what a plan reports about products, and where fp8 is
+// refused.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -68,9 +69,9 @@ TEST(CommandLineFp8, WhereItIsRefused) {
   expect_usage_error("plan --workload reweight --precision fp8", "workloads of one level");
   expect_failure("plan --workload reweight --classifier.precision fp8", 1, "on one level");
   expect_usage_error("plan" + sizes + "--lora 8 --base nf4 --precision fp8", "--base nf4");
-  expect_usage_error("plan" + sizes + "--precision fp8 --rounding kahan", "--rounding is of");
+  expect_usage_error("plan" + sizes + "--precision fp8 --rounding kahan", "--rounding is for");
   expect_usage_error("plan" + sizes + "--precision bf16 --master-bits 8",
-                     "--master-bits is of split-bf16 and fp8");
+                     "--master-bits is for --precision split-bf16 and fp8");
   expect_usage_error("plan" + sizes + "--precision fp9", "fp8");
 }
 

@@ -15,7 +15,7 @@
 namespace ebb::test {
 namespace {
 
-// Ids 1 to 4 are words, and 5 is what no word is.
+// Ids 1 to 4 are words; 5 is the unknown word.
 constexpr const char* words = R"({
   "pre_tokenizer": {"type": "WhitespaceSplit"},
   "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": false},
@@ -158,7 +158,7 @@ TEST_F(CliGenerate, SettingsOfTheFolderThatDoNotApplyAreTold) {
   EXPECT_NE(drawn.find("sets repetition_penalty, which"), std::string::npos) << drawn;
 }
 
-// Token 3 is NaN: sequences that have it end, and all others are told.
+// Token 3 is NaN: sequences that contain it end, and all others are complete.
 TEST_F(CliGenerate, LogitsThatAreNotFiniteEndTheirOwnSequence) {
   const std::filesystem::path weights = folder / "model/model.safetensors";
   std::vector<io::NamedTensor> tensors;
@@ -191,7 +191,7 @@ TEST_F(CliGenerate, LogitsThatAreNotFiniteEndTheirOwnSequence) {
   EXPECT_EQ(done["ids"][2].size(), 1u);
 }
 
-// A request to stop prints what there is.
+// A request to stop prints the text generated so far.
 TEST_F(CliGenerate, ASignalPrintsWhatWasGenerated) {
   models::Gpt2Config config{
       .vocabulary = 600, .context = 4096, .layers = 4, .heads = 2, .width = 128};

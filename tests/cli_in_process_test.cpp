@@ -87,7 +87,7 @@ TEST(CommandLineInProcess, AnAnnouncedEndIsKept) {
       on_threads(3, gpt2 + "--steps 1000000 --checkpoint-every 5 --checkpoint " + mark));
   attacker.join();
   EXPECT_EQ(outcome.code, 128 + SIGTERM) << outcome.output;
-  EXPECT_NE(outcome.output.find("go on with --resume"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("continue with --resume"), std::string::npos) << outcome.output;
 }
 
 TEST(CommandLineInProcess, RefusesWhatThreadsCannotDo) {

@@ -1,5 +1,5 @@
-// Budgets from the first step to the last line: evaluation and data are within them, a plan larger
-// than the machine does not start, and a budget that was not kept is told.
+// Budgets from the first step to the last line: they cover evaluation and data, a plan larger than
+// the machine does not start, and an exceeded budget is reported.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -26,7 +26,7 @@ Json json_of(const std::string& arguments, int code = 0) {
   return Json::parse(outcome.output.substr(begin, outcome.output.find('\n', begin) - begin));
 }
 
-// Every process that is started meanwhile has a library in it that takes memory (unplanned_memory).
+// While it exists, every started process loads a library that takes memory (unplanned_memory).
 struct UnplannedMemory {
   UnplannedMemory() { setenv("LD_PRELOAD", EBB_UNPLANNED_MEMORY, 1); }
   ~UnplannedMemory() { unsetenv("LD_PRELOAD"); }
@@ -55,7 +55,7 @@ TEST(CommandLineMemory, ABudgetIsForEvaluationToo) {
   EXPECT_EQ(several["budget_exceeded"], false);
 }
 
-// What `ebb plan` tells is what `ebb train` takes, evaluation included.
+// The peak that `ebb plan` predicts is the one that `ebb train` takes, including evaluation.
 TEST(CommandLineMemory, PlansCountEvaluation) {
   for (const std::string& workload :
        {sizes, std::string("--workload reweight --hidden 64 --batch 20 --meta 100 ")})
@@ -86,7 +86,8 @@ TEST(CommandLineMemory, DataCountsAsPartOfTheProcess) {
   expect_failure("train --steps 1 --whole-process --budget 60MiB " + mlp, 1, "fixed cost");
 }
 
-// A library in the process takes 64 MiB after planning: the work is done, and told to be over.
+// A library in the process takes 64 MiB after planning: the run completes, and reports that it
+// exceeded its budget.
 TEST(CommandLineMemory, AProcessOverItsBudget) {
   if (sanitized) GTEST_SKIP() << "a sanitizer must be the first library of a process";
   const TemporaryFolder folder;
@@ -126,7 +127,7 @@ TEST(CommandLineMemory, AProfileOverItsBudget) {
   }
 }
 
-// 24 MiB of weights, which are looked through and written where they are.
+// 24 MiB of weights, which are checked and written without a copy.
 TEST(CommandLineMemory, KeepingACheckpointTakesNoMemory) {
   if (sanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
   const TemporaryFolder folder;
@@ -170,7 +171,7 @@ TEST(CommandLineMemory, APlanLargerThanTheMachine) {
   expect_failure("profile --steps 1 " + huge, 1, "--overcommit");
 }
 
-// A row that does not fit is refused by itself; a study of which nothing is left has failed.
+// A row that does not fit is refused alone; a study without any remaining row fails.
 TEST(CommandLineMemory, AStudyLargerThanTheMachine) {
   const TemporaryFolder folder;
   const std::string study =

@@ -89,7 +89,7 @@ TEST_F(CommandLineOffload, ResumingTakesNoMemoryForWhatIsInAFile) {
             begun["process_peak_bytes"].get<std::int64_t>() + some);
 }
 
-// Weights and state of levels that do not run need not be in memory.
+// The weights and state of levels that do not run need not be in memory.
 TEST_F(CommandLineOffload, LevelsAreInMemoryWhileTheyRun) {
   const std::string levels = "--workload reweight --classifier mlp --hidden 256 --batch 16 ",
                     train = "train --steps 4 --eval-batches 1 " + levels,
@@ -97,7 +97,7 @@ TEST_F(CommandLineOffload, LevelsAreInMemoryWhileTheyRun) {
   const Json kept = json_of(train), lean = json_of(train + "--budget least"),
              moved = json_of(train + "--budget least " + disk_);
   EXPECT_EQ(moved["losses"], kept["losses"]);
-  // Of items that are summed in other groups, as less memory is left for evaluation.
+  // The losses are summed in other groups, because less memory is left for evaluation.
   EXPECT_NEAR(moved["eval_loss"].get<double>(), kept["eval_loss"].get<double>(), 1e-5);
   EXPECT_LT(moved["planned_peak_bytes"], lean["planned_peak_bytes"]);
   EXPECT_EQ(moved["planned_peak_bytes"], moved["measured_peak_bytes"]);
@@ -106,7 +106,7 @@ TEST_F(CommandLineOffload, LevelsAreInMemoryWhileTheyRun) {
   EXPECT_EQ(disk["planned_bytes"], disk["measured_bytes"]);
   EXPECT_EQ(json_of("plan --budget least " + levels + disk_)["tiers"]["disk"]["planned_bytes"],
             disk["planned_bytes"]);
-  // A checkpoint goes on with other tiers.
+  // A run can be resumed with other tiers.
   json_of("train --steps 2 --budget least --eval-batches 0 --checkpoint " + run_folder + " " +
           levels + disk_);
   std::filesystem::copy(run_folder, run_folder + "2", std::filesystem::copy_options::recursive);
@@ -150,7 +150,7 @@ TEST_F(CommandLineOffload, FitAndFrontierUseTheDisk) {
   expect_usage_error("fit --workload lm --budget 1GiB --offload state", "--disk-budget");
 }
 
-// A copy that recomputation beats is not made, whatever a rough estimate said of it.
+// A copy slower than recomputation is not made, even if a rough estimate preferred it.
 TEST_F(CommandLineOffload, IsNeverSlowerThanRecomputation) {
   const std::string plan = "plan --workload lm --layers 2 --width 128 --batch 64 --budget 20MiB ";
   const double alone = json_of(plan)["predicted_step_ms"];

@@ -1,5 +1,5 @@
-// Options whose values cannot be, or that would have no effect with the others: wrong usage, told
-// before anything is read or planned.
+// Options with impossible values, or without effect in combination with others: wrong usage,
+// reported before anything is read or planned.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -31,7 +31,7 @@ TEST(CommandLineOptions, NumbersThatAreNone) {
       expect_usage_error("train --workload reweight --steps 1 " + (option + text),
                          std::string(option).substr(0, 10));
   }
-  // No norm is no limit.
+  // A norm of 0 is not a limit.
   expect_usage_error("train --workload lm --steps 1 --clip 0", "--clip");
   expect_usage_error("train --workload reweight --steps 1 --classifier.clip 0",
                      "--classifier.clip");
@@ -94,12 +94,13 @@ TEST(CommandLineOptions, ThatHaveNoEffectWithOthers) {
     for (const char* option :
          {"--clip 1", "--optimizer adamw", "--accumulate 2", "--loss-walks 1", "--on-nan skip"})
       expect_usage_error(std::string(verb) + "--workload reweight " + option, "reweight");
-  expect_usage_error("train --workload reweight --rounding kahan", "--rounding is of pure-bf16");
+  expect_usage_error("train --workload reweight --rounding kahan",
+                     "--rounding is for --precision pure-bf16");
   expect_usage_error("plan --workload reweight --budget least --recompute blocks",
                      "--budget least");
 }
 
-// A way to recompute that frees nothing is refused, and what is named instead frees something.
+// A form of recomputation that frees nothing is refused, and the suggested one frees something.
 TEST(CommandLineOptions, RecomputationThatFreesNothing) {
   const TemporaryFolder folder;
   const std::string mlp = "--workload mlp --hidden 8 ", lm = "--workload lm ",
@@ -121,7 +122,7 @@ TEST(CommandLineOptions, RecomputationThatFreesNothing) {
   expect_usage_error("plan " + mlp + "--recompute segment=1", "frees nothing");
   for (const char* rule : {"auto", "greedy"}) {
     for (const char* verb : {"plan ", "train --print-config "})
-      expect_usage_error(verb + lm + "--recompute " + rule, "say --budget SIZE too");
+      expect_usage_error(verb + lm + "--recompute " + rule, "add --budget SIZE");
     expect_usage_error("plan " + levels + "--classifier.recompute " + rule, "--budget");
     EXPECT_EQ(run("plan " + lm + "--budget 1GiB --recompute " + rule).code, 0);
   }
@@ -145,7 +146,7 @@ TEST(CommandLineOptions, ThatNothingWouldUse) {
     for (const char* verb : {"train --steps 1 ", "plan "})
       expect_usage_error(
           std::string(verb) + "--workload reweight --unweighted --reweight." + option,
-          "unweighted trains the level classifier alone");
+          "unweighted trains only the level classifier");
   const std::string ablate =
       "ablate --workload mlp --hidden 8 --batch 4 --techniques bf16 --points ";
   expect_usage_error(ablate + "1", "no curve");
@@ -160,7 +161,7 @@ TEST(CommandLineOptions, ThatNothingWouldUse) {
       "removes nothing");
 }
 
-// What a frontier of pruned models says of --accumulate is what its steps do.
+// --accumulate has the same effect on a frontier of pruned models as on their steps.
 TEST(CommandLineOptions, PrunedModelsAreTrainedInMicroBatches) {
   const TemporaryFolder folder;
   const auto peak = [&](const std::string& options) {
@@ -174,7 +175,8 @@ TEST(CommandLineOptions, PrunedModelsAreTrainedInMicroBatches) {
   EXPECT_NE(peak(" --accumulate 8"), peak(""));
 }
 
-// A run that ends before a step that an option names says so, and is no error: it may be resumed.
+// A run that ends before a step that an option names reports it, but this is no error: the run may
+// be resumed.
 TEST(CommandLineOptions, StepsThatARunDoesNotComeTo) {
   const std::string mlp = "train --workload mlp --hidden 8 --batch 4 --eval-batches 1 --steps 2 ",
                     levels =
@@ -202,7 +204,7 @@ nlohmann::json reweighted(const std::string& options) {
   return nlohmann::json::parse(outcome.output, nullptr, false);
 }
 
-// Options for the whole decide how every level keeps its weights.
+// Options for the whole decide how every level stores its weights.
 TEST(CommandLineOptions, ReweightKeepsWeightsAsAsked) {
   const auto nearest = reweighted("--precision pure-bf16 --rounding nearest --classifier.lr 1e-3"),
              kahan = reweighted("--precision pure-bf16 --rounding kahan --classifier.lr 1e-3"),
@@ -223,7 +225,7 @@ TEST(CommandLineOptions, ReweightEvaluatesWithinTheLeastBudget) {
   EXPECT_EQ(least["budget_exceeded"], false);
 }
 
-// What several levels did not take from the options for all of them.
+// Options for all levels that several levels used to ignore.
 TEST(CommandLineOptions, ReweightTakesTheLeastBudgetAndPinsThreads) {
   const Outcome outcome =
       run("train --workload reweight --hidden 16 --batch 20 --meta 100 --steps 2 --eval-batches 0 "

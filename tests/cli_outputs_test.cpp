@@ -1,5 +1,5 @@
-// What `ebb train` leaves behind when something goes wrong: outputs that fail, signals, errors in
-// the middle, losses that are not finite.
+// What `ebb train` leaves behind when something goes wrong: failing outputs, signals, errors during
+// the run, losses that are not finite.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -32,7 +32,7 @@ int lines_with(const std::string& text, const std::string& part) {
   return count;
 }
 
-// What a command reads is not what it writes over.
+// A command does not overwrite its own input.
 TEST(CommandLineOutputs, DoNotReplaceInputs) {
   const TemporaryFolder folder;
   const fs::path model = folder / "gpt2", weights = model / "model.safetensors",
@@ -47,16 +47,16 @@ TEST(CommandLineOutputs, DoNotReplaceInputs) {
   };
   const std::string of = " --model " + model.string() + " ", small = "--sequence 8 --batch 2 ";
   refused("train --steps 1 --data " + data + of + small + "--save " + model.string(),
-          "is what --model reads");
+          "is the input of --model");
   for (const char* option : {"--save ", "--profile "}) {
-    refused("plan --data " + data + of + small + option + data, "is what --data reads");
+    refused("plan --data " + data + of + small + option + data, "is the input of --data");
     refused("plan --data " + data + of + small + option + weights.string(),
-            "a file of what --model");
+            "a file of the input of --model");
   }
   refused("plan --workload mlp --save " + (folder / "a").string() + " --profile " +
               (folder / "a").string(),
           "name the same file");
-  refused("export" + of + "--onnx " + weights.string(), "a file of what --model");
+  refused("export" + of + "--onnx " + weights.string(), "a file of the input of --model");
   ASSERT_EQ(run("train --workload gpt2 --layers 1 --width 8 --heads 1 --sequence 8 --vocabulary 16 "
                 "--steps 1 --eval-batches 0 --checkpoint " +
                 runs.string() + " --log " + runs.string())
@@ -66,12 +66,12 @@ TEST(CommandLineOutputs, DoNotReplaceInputs) {
   const std::string checkpoint = contents(kept), told = contents(fields);
   for (const fs::path& from : {runs, kept})
     refused("export --checkpoint " + from.string() + " --onnx " + kept.string(),
-            "--checkpoint reads");
-  refused("compare " + runs.string() + " --page " + fields.string(), "a file of what RUN reads");
+            "the input of --checkpoint");
+  refused("compare " + runs.string() + " --page " + fields.string(), "a file of the input of RUN");
   EXPECT_EQ(contents(kept), checkpoint);
   EXPECT_EQ(contents(fields), told);
   refused("tokenize --tokenizer " + data + " --data " + data + " --out " + data, "tokens.bin");
-  // Other files there are its own.
+  // Other files in the folder may be written.
   const std::string onnx = "export" + of + "--onnx " + (model / "model.onnx").string();
   EXPECT_EQ(run(onnx).code, 0);
   EXPECT_EQ(run(onnx).code, 0);
@@ -93,7 +93,7 @@ TEST(CommandLineOutputs, AreTriedBeforeTheFirstStep) {
         1, "/proc");
   }
   expect_usage_error("train --workload mlp --save " + (folder / "model").string(),
-                     "no Hugging Face form");
+                     "cannot be written as a Hugging Face folder");
   // Planning takes no memory, so a checkpoint of 44 TiB can be planned.
   const Outcome full =
       run("train --workload mlp --hidden 2000000 --layers 3 --batch 1 --steps 1 --overcommit "
@@ -110,7 +110,7 @@ TEST(CommandLineOutputs, AreTriedBeforeTheFirstStep) {
   EXPECT_NE(wide.output.find("are free, but the model needs"), std::string::npos) << wide.output;
 }
 
-// What is in the way of the file itself would be found when all steps are done.
+// Without this check, an obstacle to the file itself would be found only after all steps.
 TEST(CommandLineOutputs, FilesThatCannotBeReplacedAreToldBeforeTheFirstStep) {
   const TemporaryFolder folder;
   const std::string gpt2 =
@@ -142,7 +142,7 @@ TEST(CommandLineOutputs, OfOtherVerbsAreTriedFirstToo) {
   }
 }
 
-// `ulimit -f` is a full disk to the program: a checkpoint that fails does not end training.
+// For the program `ulimit -f` is like a full disk: a failed checkpoint does not end training.
 TEST(CommandLineOutputs, ALimitOfFileSizesIsAnError) {
   const TemporaryFolder folder;
   rlimit limits{};
@@ -155,7 +155,7 @@ TEST(CommandLineOutputs, ALimitOfFileSizesIsAnError) {
   limits.rlim_cur = before;
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limits), 0);
   EXPECT_EQ(outcome.code, 1) << outcome.output;
-  EXPECT_NE(outcome.output.find("a checkpoint failed, training goes on"), std::string::npos)
+  EXPECT_NE(outcome.output.find("a checkpoint failed, training continues"), std::string::npos)
       << outcome.output;
   EXPECT_NE(outcome.output.find("step 4/4"), std::string::npos) << outcome.output;
   EXPECT_TRUE(fs::is_empty(folder / "run")) << outcome.output;
@@ -185,7 +185,8 @@ TEST(CommandLineOutputs, AFailingCheckpointIsTriedAgain) {
   EXPECT_EQ(io::read_summary(folder / "run" / "step-00000004.safetensors").step, 4);
 }
 
-// A checkpoint that is to be on another disk stays there, also where several are kept.
+// If the checkpoint is a symbolic link to another disk it stays one, even if several checkpoints
+// are kept.
 TEST(CommandLineOutputs, SymbolicLinksToCheckpointsStay) {
   for (const char* keep : {"1", "2"}) {
     const TemporaryFolder folder;
@@ -200,7 +201,7 @@ TEST(CommandLineOutputs, SymbolicLinksToCheckpointsStay) {
   }
 }
 
-// Starts a long run, waits for its first checkpoint, sends a signal, and goes on afterwards.
+// Starts a long run, waits for its first checkpoint, sends a signal, and resumes afterwards.
 TEST(CommandLineOutputs, SignalsKeepTheLastWholeStep) {
   for (const auto& [signal, code] : {std::pair{"INT", 130}, {"TERM", 143}}) {
     for (const char* workload : {"lm --batch 4", "reweight --batch 4 --hidden 8"}) {
@@ -223,8 +224,8 @@ TEST(CommandLineOutputs, SignalsKeepTheLastWholeStep) {
   }
 }
 
-// After the last step nothing takes the model from --save: neither a request to stop nor an error
-// of the evaluation, which comes first.
+// After the last step nothing prevents --save from writing the model: neither a request to stop nor
+// an error of the evaluation, which comes first.
 TEST(CommandLineOutputs, ATrainedModelIsSavedWhateverEvaluationDoes) {
   const TemporaryFolder folder;
   const std::string save = (folder / "model").string(), log = (folder / "log").string();
@@ -252,7 +253,7 @@ TEST(CommandLineOutputs, ALossThatIsNotFiniteStopsTheRun) {
   }
   EXPECT_EQ(run(wild + "--on-nan ignore").code, 0);
   EXPECT_EQ(run(wild + "--on-nan skip").code, 0);
-  // An update that makes weights infinite leaves nothing to skip to.
+  // After an update that makes weights infinite, skipping steps does not help.
   const Outcome lost =
       run("train --workload gpt2 --layers 1 --width 32 --heads 2 --sequence 16 --vocabulary 50 "
           "--batch 4 --eval-batches 0 --steps 1000000 --lr 1e38 --on-nan skip");

@@ -27,7 +27,7 @@ const char* device_text = R"({"name": "a device that is not here", "memory_bytes
 
 class CommandLinePlan : public testing::Test {
  protected:
-  // Plans are made for a described device: nothing is measured, and the numbers repeat.
+  // Plans are made for a described device: nothing is measured, so the numbers repeat.
   std::string device() {
     return "--device " + folder_.write("device.json", device_text).string() + " ";
   }
@@ -91,7 +91,8 @@ TEST_F(CommandLinePlan, ABudgetThatCannotBeKept) {
                  "fixed cost");
 }
 
-// Each way to recompute has a least budget of its own: that one is told, and can be kept.
+// Each form of recomputation has its own least budget: the error names this one, and it can be
+// kept.
 TEST_F(CommandLinePlan, TheLeastBudgetIsThatOfTheRecomputation) {
   const std::string step = sizes + device() + "--recompute blocks ";
   const Outcome refused = run("plan " + step + "--budget 100KiB");
@@ -121,8 +122,8 @@ TEST_F(CommandLinePlan, WrongOptions) {
   expect_failure("plan --device " + folder_.write("not.json", "no").string(), 1, "not JSON");
 }
 
-// Where the kernels are known, plans for a GPU that is not here are of its graph: what only a GPU
-// has can be asked for. Training takes the CPU in its place all the same.
+// If the build has CUDA kernels, plans for a GPU that is not here are for that GPU's graph, so
+// GPU-only options are allowed. Training still uses the CPU instead.
 TEST_F(CommandLinePlan, OfAGpuThatIsNotHere) {
   std::string text = device_text;
   text.insert(1, R"("kind": "cuda", )");
@@ -140,7 +141,7 @@ TEST_F(CommandLinePlan, OfAGpuThatIsNotHere) {
               4);
   } else {
     expect_usage_error("plan " + sizes + gpu + "--lanes 1", "--lanes is for a GPU");
-    EXPECT_NE(run("plan " + sizes + gpu).output.find("of the CPU's kernels"), std::string::npos);
+    EXPECT_NE(run("plan " + sizes + gpu).output.find("use the CPU's kernels"), std::string::npos);
   }
   EXPECT_EQ(result_of("train --steps 1 --eval-batches 0 " + sizes + gpu)["steps"], 1);
   expect_usage_error("train --steps 1 " + sizes + gpu + "--lanes 1", "--lanes is for a GPU");
@@ -161,8 +162,8 @@ TEST_F(CommandLinePlan, TrainKeepsABudget) {
 
 TEST_F(CommandLinePlan, TrainKeepsABudgetOfTheWholeProcess) {
   const Json plan = result_of("plan " + sizes + device() + "--budget 4GiB --whole-process");
-  // A few MiB for what two runs' fixed costs differ by. A sanitizer keeps freed memory and notes
-  // of every block, which only grow.
+  // Allows a few MiB for the difference between the fixed costs of two runs. A sanitizer keeps
+  // freed memory and records of every block, which only grow.
   const std::int64_t fixed = plan["fixed_bytes"], planned = plan["planned_peak_bytes"],
                      budget = fixed + planned + ((sanitized ? 128 : 4) << 20);
   const Json kept = result_of("train --steps 6 --eval-batches 1 " + sizes + device() +
@@ -170,11 +171,11 @@ TEST_F(CommandLinePlan, TrainKeepsABudgetOfTheWholeProcess) {
   EXPECT_LE(kept["process_peak_bytes"], budget);
   EXPECT_EQ(kept["planned_peak_bytes"], planned);
   expect_failure("train --steps 6 " + sizes + device() + "--whole-process --budget 1MiB", 1,
-                 "its fixed cost alone is");
+                 "its fixed cost alone");
 }
 
-// What the error names as the smallest budget is what can be typed: for the step, what evaluation
-// keeps and, where the budget is for that, the process.
+// The smallest budget that the error names can be typed as it is: it covers the step, evaluation
+// and, with --whole-process, the process.
 TEST_F(CommandLinePlan, ABudgetThatIsTooSmallNamesOneThatIsNot) {
   const auto smallest = [&](const std::string& arguments) -> std::int64_t {
     const Outcome refused = run(arguments);

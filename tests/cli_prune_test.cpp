@@ -21,7 +21,7 @@ nlohmann::json prune(const std::string& arguments) {
   return nlohmann::json::parse(outcome.output);
 }
 
-// transformers loads the folders that `ebb prune` writes and gives the same losses, in float64.
+// Folders written by `ebb prune` have the same losses in transformers, in float64.
 TEST(CommandLinePrune, LossesOfPrunedFoldersAreThoseOfTransformers) {
   const TemporaryFolder folder;
   const auto golden = read_json(fs::path(EBB_GOLDEN_FOLDER) / "pruning/weights.json").at("folders");
@@ -62,7 +62,7 @@ TEST(CommandLinePrune, TellsWhatWentAndWhatItSaves) {
   const auto result = prune(model("gpt2") + " --keep 0.5 --score taylor --data " +
                             (golden_models / "tokens.bin").string() + " --samples 6 --save " + at);
   EXPECT_EQ(result.at("parameters").at("before"), 7824);
-  // Of each layer, half of the heads and of the neurons: 2 · (2·32·16 + 32 + 3·8·16 + 3·8 + 8·16).
+  // Half of the heads and of the neurons of each layer: 2 · (2·32·16 + 32 + 3·8·16 + 3·8 + 8·16).
   EXPECT_EQ(result.at("parameters").at("after"), 7824 - 2 * (1024 + 32 + 384 + 24 + 128));
   EXPECT_EQ(result.at("bytes").at("after"), 4 * result.at("parameters").at("after").get<int>());
   EXPECT_LT(result.at("planned_step").at("after").at("peak"),
@@ -71,7 +71,7 @@ TEST(CommandLinePrune, TellsWhatWentAndWhatItSaves) {
   EXPECT_EQ(result.at("loss").at("tokens"), 6 * 16);
   EXPECT_FALSE(result.at("loads_in_transformers").get<bool>());
   EXPECT_NE(result.at("why_not").get<std::string>().find("n_embd"), std::string::npos);
-  // The folder gives the loss that was told, and can be pruned, trained and exported again.
+  // The folder has the reported loss, and can be pruned, trained and exported again.
   const auto again =
       prune(model("gpt2") + " --keep 1 --data " + (golden_models / "tokens.bin").string() +
             " --samples 6 --save " + at + "/same");
@@ -126,7 +126,7 @@ TEST(CommandLinePrune, BadInput) {
   expect_usage_error(gpt2 + " --keep 0.5 --structure heads,toes", "\"toes\" came");
   expect_usage_error(gpt2 + " --keep 0.5 --method wanda", "--method is for --sparsity");
   expect_usage_error(gpt2 + " --sparsity 0.5 --score taylor", "--score is for --keep");
-  expect_usage_error(gpt2 + " --sparsity 0.5 --sequence 4", "--sequence is of the windows of");
+  expect_usage_error(gpt2 + " --sparsity 0.5 --sequence 4", "--sequence is for the windows of");
   expect_failure(gpt2 + " --keep 0.5 --structure channels", 1, "has no channels");
   expect_failure("prune" + model("bert") + save + " --keep 0.5 --structure heads", 1,
                  "heads of a BERT model cannot be removed");
@@ -140,15 +140,15 @@ TEST(CommandLinePrune, BadInput) {
   std::ofstream(folder / "text.txt") << "some text";
   expect_failure(gpt2 + " --keep 0.5 --data " + (folder / "text.txt").string(), 1,
                  "needs a tokenizer.json");
-  expect_usage_error(gpt2 + " --sparsity 0.5 --multiple 4", "--multiple is of neurons");
-  expect_usage_error(gpt2 + " --keep 0.5 --structure heads --multiple 4", "--multiple is of");
+  expect_usage_error(gpt2 + " --sparsity 0.5 --multiple 4", "--multiple is for neurons");
+  expect_usage_error(gpt2 + " --keep 0.5 --structure heads --multiple 4", "--multiple is for");
   for (const char* option : {" --samples 3", " --batch 2"})
-    expect_usage_error(gpt2 + " --keep 0.5" + option, "of the windows of --data");
+    expect_usage_error(gpt2 + " --keep 0.5" + option, "for the windows of --data");
   for (const char* name : {"gpt2", "bert"})
     expect_usage_error("prune" + model(name) + save + " --keep 0.5 --sequence 17",
                        "at most the model's context, 16");
   EXPECT_FALSE(fs::exists(folder / "made"));
-  // Before the work, not after it.
+  // Refused before the work, not after it.
   std::ofstream(folder / "file") << "a file";
   expect_failure("prune" + model("gpt2") + " --keep 0.5 --save " + (folder / "file/made").string(),
                  1, "cannot make the folder");

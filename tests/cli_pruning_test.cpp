@@ -1,4 +1,5 @@
-// `ebb train --prune`: models that get smaller during a run, their checkpoints and what is saved.
+// `ebb train --prune`: models that become smaller during a run, their checkpoints and saved
+// folders.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,8 +27,8 @@ struct Case {
 void PrintTo(const Case& c, std::ostream* to) { *to << c.name; }
 class PruneInTraining : public testing::TestWithParam<Case> {};
 
-// All that was removed is gone from weights, gradients, state and plan; a run that is resumed
-// between two cuts or after the last repeats the same bits; so does one within a budget.
+// Removed groups are gone from weights, gradients, state and plan. A run resumed between two cuts
+// or after the last one repeats the same bits; so does a run within a budget.
 TEST_P(PruneInTraining, ShrinksAndResumes) {
   const TemporaryFolder folder;
   const std::string start = GetParam().options + " " + cubic;

@@ -84,7 +84,8 @@ TEST(CommandLineRanks, EveryRankKeepsItsPlan) {
   }
 }
 
-// What waits for which exchange. On the CPU nothing hides one; on a GPU backward does.
+// Which instruction waits for which exchange. On the CPU nothing hides an exchange; on a GPU
+// backward does.
 TEST(CommandLineRanks, APlanSaysWhatWaitsForWhat) {
   const std::string plan =
       "plan --workload gpt2 --layers 2 --width 64 --heads 2 --sequence 64 --vocabulary 512 "
@@ -98,7 +99,7 @@ TEST(CommandLineRanks, APlanSaysWhatWaitsForWhat) {
       for (const Json& waiter : kind["waited_for_by"]) calls += waiter["calls"].get<double>();
       EXPECT_EQ(calls, kind["calls"]) << name;
     }
-    // Gradients are waited for by updates.
+    // Updates wait for gradients.
     const Json& gradients =
         result["by_collective"][*shard == '0' ? "all_reduce" : "reduce_scatter"];
     EXPECT_EQ(gradients["waited_for_by"][0]["op"], "adam") << gradients;
@@ -140,7 +141,7 @@ TEST(CommandLineRanks, TheStageIsChosenByTheBudget) {
   EXPECT_LE(chosen["planned_peak_bytes"], ranges["planned_peak_bytes"]);
 }
 
-// A run of several checkpoints, on another number of ranks each time.
+// A run with several checkpoints, resumed on a different number of ranks each time.
 TEST(CommandLineRanks, ResumesOnAnotherNumberOfRanks) {
   const TemporaryFolder folder;
   const std::string at = (folder / "run").string(), task = gpt2 + "--eval-batches 0 ";
@@ -202,7 +203,7 @@ TEST(CommandLineRanks, ACheckpointIsThatOfOneProcess) {
     const std::string all{std::istreambuf_iterator<char>(in), {}};
     std::uint64_t header = 0;
     std::memcpy(&header, all.data(), sizeof header);
-    // The header tells options of the run; its checksum is the end of the file.
+    // The header contains options of the run; its checksum is the end of the file.
     return all.substr(8 + header, all.size() - 16 - header);
   };
   const auto keep = [&](int ranks, const std::string& name, const std::string& options) {
@@ -218,7 +219,7 @@ TEST(CommandLineRanks, ACheckpointIsThatOfOneProcess) {
   }
 }
 
-// A rank that cannot write is told to all; the checkpoint before stays, and the run goes on.
+// All ranks learn that a rank cannot write; the previous checkpoint stays, and the run continues.
 TEST(CommandLineRanks, AFullDiskLeavesTheLastCheckpoint) {
   const TemporaryFolder folder;
   const std::string at = (folder / "run").string(), file = at + "/checkpoint.safetensors";
@@ -245,8 +246,7 @@ TEST(CommandLineRanks, AFullDiskLeavesTheLastCheckpoint) {
     EXPECT_FALSE(entry.path().extension() == ".tmp") << entry.path();
 }
 
-// Starts a long run, does something to rank 1 of 3 once it has taken a step, and returns how it
-// ended.
+// Starts a long run, harms rank 1 of 3 once it has taken a step, and returns how the run ended.
 Outcome run_with_attack(const fs::path& folder, int signal, const std::string& launch_options = "",
                         const std::string& steps = "1000000", const std::string& task = gpt2) {
   const std::string mark = (folder / "run").string();
@@ -298,13 +298,13 @@ TEST(CommandLineRanks, RestartsGoOnFromTheCheckpoint) {
   EXPECT_EQ(a.substr(a.size() - 1008, 1000), b.substr(b.size() - 1008, 1000));
 }
 
-// A signal to one rank: all finish the step and write a checkpoint; the code is Slurm's to requeue
-// on.
+// After a signal to one rank, all ranks finish the step and write a checkpoint; the exit code lets
+// Slurm requeue the job.
 TEST(CommandLineRanks, AnAnnouncedEndIsKept) {
   const TemporaryFolder folder;
   const Outcome outcome = run_with_attack(folder.path(), SIGUSR1);
   EXPECT_EQ(outcome.code, 128 + SIGUSR1) << outcome.output;
-  EXPECT_NE(outcome.output.find("go on with --resume"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("continue with --resume"), std::string::npos) << outcome.output;
 }
 
 TEST(CommandLineRanks, RefusesRanksThatCannotBe) {

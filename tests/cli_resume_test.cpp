@@ -1,4 +1,4 @@
-// `ebb train` that is stopped, resumed, and resumed otherwise than it began.
+// `ebb train` stopped, resumed, and resumed with other options.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -21,7 +21,7 @@ const std::string tiny =
     "train --workload gpt2 --layers 1 --width 16 --heads 2 --sequence 16 --vocabulary 61 "
     "--dropout 0.1 --eval-batches 0 ";
 
-// Of the JSON on the last line.
+// The losses in the JSON on the last line.
 Json losses_of(const std::string& arguments) {
   const Outcome outcome = run(arguments + " --json");
   EXPECT_EQ(outcome.code, 0) << arguments << "\n" << outcome.output;
@@ -43,9 +43,9 @@ TEST(CommandLineResume, NothingNeedsToBeTypedAgain) {
   const Json whole = losses_of(unusual + "--steps 4");
   ASSERT_EQ(run(unusual + "--steps 2 --checkpoint " + at).code, 0);
   EXPECT_EQ(losses_of("train --steps 4 --resume " + at), (Json{whole[2], whole[3]}));
-  // Said again in full, the same.
+  // All options are given again with the same values.
   EXPECT_EQ(losses_of(unusual + "--steps 5 --resume " + at).size(), 1u);
-  // Defaults count as said.
+  // A default given explicitly is the same value.
   EXPECT_EQ(losses_of("train --layers 1 --schedule constant --steps 6 --resume " + at).size(), 1u);
   expect_usage_error("train --resume " + at, "leaves nothing to do");
 }
@@ -72,8 +72,8 @@ TEST(CommandLineResume, EachDifferenceIsToldAndRefused) {
                                     {"--accumulate 2", "accumulate"},
                                     {"--workload lm", "workload"}})
     expect_usage_error("train --steps 4 --resume " + at + " " + given, name);
-  // Bytes have 256 tokens, so the vocabulary that the checkpoint remembers cannot be theirs; but
-  // what the user has changed is the data.
+  // Bytes have 256 tokens, so the vocabulary in the checkpoint cannot apply to them; but the change
+  // that the user made, and that the error names, is the data.
   std::ofstream(folder / "other.txt") << std::string(4000, 'x');
   expect_usage_error(
       "train --steps 4 --resume " + at + " --data " + (folder / "other.txt").string(),
@@ -82,7 +82,7 @@ TEST(CommandLineResume, EachDifferenceIsToldAndRefused) {
   EXPECT_NE(both.output.find("lr was 0.0003 and is now 0.5"), std::string::npos) << both.output;
   EXPECT_NE(both.output.find("dropout was 0.1 and is now 0.2"), std::string::npos) << both.output;
   EXPECT_NE(both.output.find("--change dropout,lr"), std::string::npos) << both.output;
-  // What changes no bit is free.
+  // Options that change no bit may differ.
   EXPECT_EQ(run("train --steps 3 --budget 500MiB --recompute blocks --threads 1 --eval-batches 0 "
                 "--resume " +
                 at)
@@ -202,7 +202,7 @@ TEST(CommandLineResume, SeveralLevels) {
   EXPECT_EQ(
       losses_of("train --steps 6 --classifier.lr 0.5 --change classifier.lr --resume " + at).size(),
       1u);
-  // One after the other, each on what the last has left.
+  // Each run continues from the previous one's checkpoint.
   int step = 7;
   for (const auto& [given, names] :
        {std::pair{"--classifier.optimizer adam --classifier.lr 0.01",

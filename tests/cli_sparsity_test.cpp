@@ -106,7 +106,7 @@ TEST(CommandLineSparsity, WrongUsage) {
   expect_usage_error(one + "--sparsity 0.5 --sparsity-from 4 --sparsity-until 4", "after step 4");
   expect_usage_error(one + "--sparsity-masks /nowhere", "/nowhere");
   expect_usage_error("train --workload reweight --steps 1 --sparsity 0.5 --sparsity-until 3",
-                     "levels have no masks");
+                     "levels do not support masks");
   expect_failure(
       "train --workload gpt2 --layers 1 --width 64 --heads 2 --sequence 16 --vocabulary 61 "
       "--steps 1 --sparsity 0.5 --sparsity-until 3 --optimizer adamw8bit",
@@ -115,7 +115,7 @@ TEST(CommandLineSparsity, WrongUsage) {
   expect_failure(one + "--sparsity-masks " + folder.path().string(), 1, "checkpoint.safetensors");
 }
 
-// Remedies that masks do not allow, such as moments in 8 bits, are not offered, and hide no error.
+// Remedies that masks do not allow, such as moments in 8 bits, are not suggested and hide no error.
 TEST(CommandLineSparsity, ABudgetThatCannotBeKeptIsToldAsSuch) {
   const Outcome outcome =
       run("plan --workload mlp --budget 1MiB --sparsity 0.5 --sparsity-until 3 --sparsity-every 1");

@@ -51,7 +51,7 @@ TEST(CommandLineTrain, TellsWhatItTook) {
   }
 }
 
-// Tracing and planning take time: what is planned is what is run.
+// Tracing and planning take time: the traced and planned step is the one that runs.
 TEST(CommandLineTrain, TracesAStepOnce) {
   const std::string common =
       "train --workload mlp --hidden 16 --batch 8 --steps 1 --eval-batches 1 ";
@@ -64,7 +64,7 @@ TEST(CommandLineTrain, TracesAStepOnce) {
   EXPECT_EQ(result_of(common + "--budget least")["traced_steps"], 2);
 }
 
-// Where a GPU can be used, --device cuda uses it; the other tests of devices have it then.
+// If a GPU can be used, --device cuda uses it; the other tests of devices then cover it.
 TEST(CommandLineTrain, WithoutAGpuItSaysSoAndRunsOnTheCpu) {
   if (cuda_present()) GTEST_SKIP() << "there is a GPU";
   const TemporaryFolder folder;
@@ -117,7 +117,8 @@ TEST(CommandLineTrain, SavesFoldersThatEvalReads) {
   EXPECT_NE(rounded(""), r["loss"].get<double>());
   EXPECT_NEAR(rounded(""), r["loss"].get<double>(), 0.01);
   EXPECT_NEAR(rounded(" --batch 5"), rounded(""), 1e-5);
-  expect_usage_error("train --workload mlp --steps 1 --save " + model, "no Hugging Face form");
+  expect_usage_error("train --workload mlp --steps 1 --save " + model,
+                     "cannot be written as a Hugging Face folder");
 }
 
 TEST(CommandLineTrain, WritesLogs) {

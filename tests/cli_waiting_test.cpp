@@ -90,7 +90,7 @@ TEST(Waiting, ALongPlanIsToldAndCanBeInterrupted) {
   EXPECT_FALSE(std::filesystem::exists(folder / "curve"));
 }
 
-// The step that Ctrl-C falls into is completed, which is said at once.
+// The step in which Ctrl-C is pressed is completed, and the program says so at once.
 TEST(Waiting, CtrlCInTrainingIsAnswered) {
   OnTerminal terminal({"train", "--workload", "mlp", "--hidden", "8", "--batch", "16", "--steps",
                        "100000000", "--threads", "1"});

@@ -1,5 +1,4 @@
-// The ground everything stands on: byte counts, half types, random numbers, and graphs that go
-// away.
+// The foundations: byte counts, half types, random numbers, and the lifetime of graphs.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -65,7 +64,7 @@ TEST(BytesText, RoundsUp) {
 
 // --- Half types
 
-// What a half type's bits mean, by the definition of the formats: exact in double.
+// The number that a half type's bits stand for, by the definition of the formats: exact in double.
 double meaning(std::uint16_t bits, int mantissa_bits) {
   const int exponent_bits = 15 - mantissa_bits, bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = (bits & 0x7fff) >> mantissa_bits,
@@ -76,7 +75,7 @@ double meaning(std::uint16_t bits, int mantissa_bits) {
   return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
 }
 
-// The nearest bits to a float by the definition: between neighbours, ties to the even one.
+// The bits nearest to a float by the definition: a tie between neighbours goes to the even one.
 template <class T>
 void expect_nearest(float value, int mantissa_bits) {
   const std::uint16_t bits = T(value).bits;
@@ -91,7 +90,7 @@ void expect_nearest(float value, int mantissa_bits) {
     EXPECT_EQ(bits & 0x7fff, infinity);
     return;
   }
-  // Beyond the largest value the grid goes on as if there were one more: infinity stands there.
+  // Beyond the largest value the grid continues with one more value, which stands for infinity.
   const auto grid = [&](int magnitude) {
     return magnitude < infinity
                ? meaning(static_cast<std::uint16_t>(magnitude), mantissa_bits)
@@ -197,7 +196,7 @@ Moments moments(const std::vector<float>& values) {
   return m;
 }
 
-// Means within five standard errors: a right generator fails once in two million tries, and the
+// Means within five standard errors: a correct generator fails once in two million tries, and the
 // seed is fixed.
 TEST(RandomNumbers, HaveTheRightMoments) {
   constexpr std::int64_t n = 1 << 20;
@@ -304,7 +303,7 @@ TEST(Lifetimes, ADeepChainIsFreedWithoutRecursion) {
   EXPECT_EQ(live_bytes(), bytes);
 }
 
-// Every other node hangs on the one before by two inputs.
+// Every other node reads the previous one twice.
 TEST(Lifetimes, ADeepLadderIsFreedWithoutRecursion) {
   const std::int64_t nodes = live_nodes();
   {

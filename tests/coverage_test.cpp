@@ -9,7 +9,7 @@
 namespace ebb::test {
 namespace {
 
-// Ops that no sample can hold, and why.
+// Ops that cannot be in a sample, and the reason.
 const std::map<std::string_view, std::string_view> exempt{
     {"input", "samples are evaluated, so their inputs are constants"},
     {"fused", "made by a pass and never by users; check_repetition compares it with its parts"},
@@ -20,8 +20,8 @@ const std::map<std::string_view, std::string_view> exempt{
     {"own_range", "the same"},
 };
 
-// Runs after the last test, when every suite has had its turn; a filter leaves suites out, so then
-// there is nothing to say.
+// Runs after the last test, when every suite has run. If a filter leaves suites out, nothing is
+// checked.
 class EveryOpIsChecked : public testing::Environment {
  public:
   void TearDown() override {

@@ -1,5 +1,5 @@
-// Several ranks on GPUs. Here they share one, which NCCL allows for tests (`ebb launch
-// --share-gpu`); what needs a GPU and NCCL is skipped without them.
+// Several ranks on GPUs. Here they share one GPU, which NCCL allows for tests (`ebb launch
+// --share-gpu`). Tests that need a GPU and NCCL are skipped without them.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -41,7 +41,7 @@ bool nccl_present() {
 #define NEEDS_NCCL() \
   if (!nccl_present()) GTEST_SKIP() << "no CUDA device, or no NCCL"
 
-// Variables of the environment while it lives.
+// Sets variables of the environment while it exists.
 class Environment {
  public:
   explicit Environment(const std::vector<std::pair<const char*, const char*>>& variables) {
@@ -105,7 +105,7 @@ TEST(CudaRanks, RefusesWhatNcclCannotDo) {
       {"[all_reduce]", "NCCL", "GPUs"});
 }
 
-// A plan for ranks on GPUs needs neither.
+// Plans for ranks on GPUs need neither a GPU nor NCCL.
 TEST(CudaRanks, PlansNeedNoGpu) {
   if (!built_with_cuda()) GTEST_SKIP() << "built without CUDA";
   Bytes whole;

@@ -1,6 +1,6 @@
-// Ops on CUDA at sizes that take their kernels' other ways: rows that fill a warp, a block or more,
-// sums cut into slices, ids sorted by several blocks, tiles with remainders. Small samples, which
-// every op's own test has, take the first way only.
+// Ops on CUDA at sizes for which their kernels take other paths: rows that fill a warp, a block or
+// more, sums cut into slices, ids sorted by several blocks, tiles with remainders. The small
+// samples of every op's own test only take the first path.
 #include <gtest/gtest.h>
 
 #include "ebb/ops.h"
@@ -55,8 +55,8 @@ void check_norm_gradient(const std::string& name, std::int64_t rows, std::int64_
   });
 }
 
-// By itself, and with the relu after it, which becomes part of it. With relu no y is near 0, where
-// another rounding would let another gradient pass.
+// A batch norm by itself, and with the following relu fused into it. With relu no y is near 0,
+// where a different rounding would change the mask.
 void check_batch_norms(const Shape& shape, ImageLayout layout) {
   const std::string where = to_string(shape) + ", " + std::string(name(layout));
   const Shape channels{shape[channel_axis(shape, layout)]};
@@ -80,8 +80,8 @@ void check_batch_norms(const Shape& shape, ImageLayout layout) {
               });
 }
 
-// Rows of a warp, of teams of several that share a block or have it alone, with one pack of a row a
-// thread or more, and longer than any team keeps; one slice of rows and two.
+// Rows processed by a warp, and by teams that share a block or have it alone, with one or several
+// packs of a row per thread, and rows longer than any team keeps; one slice of rows and two.
 TEST(CudaSizes, GradientsOfNorms) {
   for (const std::int64_t columns : {64, 768, 1600, 3072, 6144, 17408})
     for (const std::int64_t rows : {3, 70})
@@ -106,7 +106,7 @@ TEST(CudaSizes, Norms) {
     check_batch_norms(shape, ImageLayout::channels_first);
 }
 
-// Products with what follows them: sums of residuals, slopes of GELU.
+// Products with epilogues: residual sums, gradients of GELU.
 TEST(CudaSizes, JoinedProducts) {
   for (const std::int64_t rows : {3, 300}) {
     const std::vector<SampleInput> inputs{
@@ -119,8 +119,8 @@ TEST(CudaSizes, JoinedProducts) {
   }
 }
 
-// With the channels last: packs and single columns, several tiles of columns, slices of rows and
-// rests of both.
+// With the channels last: packs and single columns, several tiles of columns, slices of rows, and
+// remainders of both.
 TEST(CudaSizes, NormsOfLastChannels) {
   for (const Shape& shape : {Shape{4, 33, 31, 64}, Shape{8, 9, 7, 520}, Shape{70, 5, 5, 33},
                              Shape{3, 3, 3, 2048}, Shape{20000, 3}})
@@ -146,8 +146,8 @@ TEST(CudaSizes, Reductions) {
                 });
 }
 
-// Elements that are evaluated as they are reduced, in all the ways in which operands are reached:
-// in packs, the same for a pack, single ones, across the rows of an operand, and none.
+// Elements that are evaluated as they are reduced, for all ways of accessing operands: in packs,
+// one value per pack, single elements, across the rows of an operand, and none.
 TEST(CudaSizes, ReductionsOfEvaluatedElements) {
   for (const ReductionSize& c : reduction_sizes) {
     const std::string n = to_string(c.shape) + " over " + to_string(c.axes);
@@ -231,7 +231,7 @@ TEST(CudaSizes, Attention) {
       return Tensors{scaled_dot_product_attention(x[0], x[1], x[2], {.mask = x[3]})};
     });
   }
-  // Heads as a projection leaves them: (B, T, 3, H, D), read in place.
+  // Heads in the layout of a projection: (B, T, 3, H, D), read in place.
   check_sizes("attention on views", {SampleInput::real({2, 70, 3, 2, 64})}, [](const Tensors& x) {
     const std::vector<Tensor> parts = split(x[0], 2, {1, 1, 1});
     const auto head = [&](std::size_t i) {

@@ -1,5 +1,5 @@
 // CUDA devices below and above the ops: memory, copies, faults, whole training steps, checkpoints.
-// What needs a device is skipped without one; plans are made for one that is not there.
+// Tests that need a device are skipped without one; plans are made for a device that is not there.
 #include "core/cuda/cuda.h"
 
 #include <gtest/gtest.h>
@@ -227,7 +227,7 @@ TEST(Cuda, TrainingAgreesWithTheCpuAndRepeats) {
   }
 }
 
-// What is told ahead arrives as what is fed does, whether or not it is what comes then.
+// An announced tensor arrives like a fed one, even if another tensor is then fed.
 TEST(Cuda, InputsThatAreExpected) {
   NEEDS_CUDA();
   const TensorType type{{512, 1024}, f32};
@@ -261,7 +261,8 @@ TEST(Cuda, TimedRunsTellEveryInstruction) {
   EXPECT_GT(std::accumulate(times.begin(), times.end(), 0.0), 0.0);
 }
 
-// Whether the first, recorded, or beside recorded runs without a clock.
+// A timed run gives the same results whether it is the first run, the recorded one, or between
+// recorded ones.
 TEST(Cuda, TimedRunsAreRuns) {
   NEEDS_CUDA();
   const Variable count(zeros({4096}, f32, device));

@@ -1,5 +1,5 @@
-// Files as people have them: compressed text, nanoGPT's tokens, folders of images, labels that
-// count from 0 or 1, and vocabularies that are saved with the model.
+// Files in the forms in which people have them: compressed text, nanoGPT's tokens, folders of
+// images, labels that count from 0 or 1, and vocabularies that are saved with the model.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <jpeglib.h>
@@ -115,7 +115,7 @@ TEST(DataFormats, TheVocabularyTurnsTokensBackIntoText) {
   }
 }
 
-// Time that grows with the square of the vocabulary would be minutes here.
+// An algorithm quadratic in the vocabulary would take minutes here.
 TEST(DataFormats, LargeVocabulariesAreSavedInTime) {
   const TemporaryFolder folder;
   std::string text;
@@ -151,7 +151,7 @@ TEST(DataFormats, TokensOfTwoBytesAreKnownByTheirValues) {
   folder.write("val.bin", narrow);
   options.data = folder.path();
   EXPECT_NE(make_workload(options)->test_part.source.find("val.bin"), std::string::npos);
-  // What was said is not guessed.
+  // A width that is given is not guessed.
   options.data = folder / "train.bin", options.tokens = "int32";
   expect_error([&] { first_tokens(*make_workload(options)); }, {"train.bin", "[0, 1000)"});
   options.tokens = "words";
@@ -192,7 +192,7 @@ TEST(DataFormats, NanoGptsVocabularyIsReadAndSaved) {
   }
 }
 
-// A pickle can run code. What is not needed for a vocabulary is refused, and nothing of it runs.
+// A pickle can run code. Opcodes that a vocabulary does not need are refused, and no code runs.
 TEST(DataFormats, OtherPicklesAreRefused) {
   const TemporaryFolder folder;
   const auto refused = [&](std::string_view hex, std::initializer_list<const char*> parts) {
@@ -390,7 +390,7 @@ TEST(ImageFolders, TrainAClassifier) {
   expect_error([&] { make_workload(options); }, {"image_size", "PNG and JPEG"});
 }
 
-// A folder that is long-tailed of itself loses no item but those of the balanced set.
+// A folder that is already long-tailed loses no items except those of the balanced set.
 TEST(ImageFolders, AreReweightedAsTheyAre) {
   const TemporaryFolder folder;
   const std::vector<std::pair<std::string, int>> classes{{"ants", 40}, {"bees", 10}, {"cows", 20}};

@@ -1,4 +1,5 @@
-// Generated data: the announced limits against what the best rule does on what is generated.
+// Generated data: the stated limits are compared with the results of the best classifier on the
+// generated items.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,7 +55,7 @@ TEST(DataGenerated, MarkovTextHasItsEntropyRate) {
     const Batch batch = text.batch(first_items(windows), {});
     const std::vector<std::int32_t> x = batch.x().to_vector<std::int32_t>(),
                                     y = batch.y().to_vector<std::int32_t>();
-    // By position from 1: what is known before, and what follows.
+    // Position from 1: the known symbols before it, and the next symbol.
     const auto conditional = [&](std::int64_t from, std::int64_t to, std::int64_t known) {
       std::map<std::int64_t, double> before, both;
       double n = 0;
@@ -163,7 +164,8 @@ TEST(DataGenerated, LabelledSequencesAtTheirLimits) {
   EXPECT_NEAR(LabelledSequences({.classes = 5, .loyalty = 0}).best_accuracy(), 0.2, 1e-12);
   EXPECT_NEAR(LabelledSequences({.classes = 5, .signal = 0}).best_accuracy(), 0.2, 1e-12);
   EXPECT_NEAR(LabelledSequences({.signal = 1, .loyalty = 1}).best_accuracy(), 1, 1e-12);
-  // One token of two classes: right when it shows the own class, half right when it shows none.
+  // One token of two classes: right if it is a word of its own class, half right if it is a word of
+  // no class.
   EXPECT_NEAR(LabelledSequences({.classes = 2, .sequence = 2, .signal = 0.4, .loyalty = 0.5})
                   .best_accuracy(),
               0.4 * 0.75 + 0.6 * 0.5, 1e-12);

@@ -15,7 +15,7 @@ namespace {
 
 using namespace data;
 
-// Gives back which items were asked for and under which state.
+// Returns the requested items and the state in which they were requested.
 class Echo : public Dataset {
  public:
   explicit Echo(std::int64_t size, std::int64_t broken = -1) : size_(size), broken_(broken) {}
@@ -111,7 +111,7 @@ TEST(DataLoader, MakesNoMoreBatchesThanAsked) {
   {
     Loader loader(dataset, {.batch = 1, .prefetch = 3, .workers = 2});
     loader.next();
-    // Long enough for a thread without a bound to make all hundred.
+    // Long enough for a thread without a limit to make all hundred.
     for (int i = 0; i < 100 && dataset->made < 4; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -1,6 +1,6 @@
-// What ebb computes against what PyTorch computed, on thousands of small calls: values, first and
-// second derivatives, and errors where there must be one. tests/golden/differential.json.gz is
-// written by tools/make_differential.py, where the format is described.
+// Compares ebb with PyTorch on thousands of small calls: values, first and second derivatives, and
+// the errors that must occur. tests/golden/differential.json.gz is written by
+// tools/make_differential.py, which describes the format.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -34,14 +34,14 @@ const std::map<std::string, std::vector<Json>>& cases_by_row() {
   return cases;
 }
 
-// How far a number may lie from PyTorch's, as a share of the largest of its tensor, or of 1/16
-// where that is more: inputs are around 1, and what is small beside them is often a difference.
+// The allowed difference from PyTorch's number, as a share of the largest number of its tensor, or
+// of 1/16 if that is more: inputs are around 1, and much smaller numbers are often differences.
 //
-// Float64 leaves 1e-16 an operation, and the file has 12 digits. Float32 has 6e-8 and the file 8
+// Float64 leaves 1e-16 per operation, and the file has 12 digits. Float32 has 6e-8 and the file 8
 // digits; ebb's exponentials are within 2 units of the last place, and gradients multiply a few of
-// those. The half types round after every function, in ebb and in PyTorch, but not after the same
-// ones: PyTorch's kernels of several functions round once, those of ebb's that are made of other
-// ops round between them. Eight roundings of half a unit each are allowed.
+// those. Half types are rounded after every function, in ebb and in PyTorch, but not after the same
+// ones: PyTorch's kernels of several functions round once, while those functions of ebb's that
+// consist of other ops round between them. Eight roundings of half a unit each are allowed.
 double tolerance_of(DType dtype) {
   switch (dtype) {
     case DType::float64:
@@ -82,7 +82,7 @@ double tolerance_of(const Case& c, const Tensors& outputs) {
   return tolerance;
 }
 
-// A loss of half precision is float32 in ebb, which keeps the digits that its sum has.
+// A loss of half precision is float32 in ebb, which keeps the digits of its sum.
 bool dtype_agrees(DType actual, DType expected) {
   return actual == expected || (is_half(expected) && actual == f32);
 }

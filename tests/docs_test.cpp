@@ -1,4 +1,4 @@
-// Code in the documentation is code of the examples, which the tests build and run.
+// Code in the documentation is taken from the examples, which the tests build and run.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -58,7 +58,7 @@ std::string squeezed(const std::string& code) {
   return result;
 }
 
-// Every piece of code in the right column of the table stands in the program that the page names.
+// Every piece of code in the right column of the table occurs in the program that the page names.
 TEST(Docs, TheBettyTutorialIsTheExample) {
   const std::string program = squeezed(read(root / "examples/betty_tutorial/main.cpp"));
   std::istringstream page(read(root / "docs/tutorials/betty-user.md"));

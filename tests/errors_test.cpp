@@ -1,4 +1,5 @@
-// Malformed use of everything public: one error, that names the op, the module path and what came.
+// Misuse of everything public: each gives one error that names the op, the module path and the
+// given values.
 #include <gtest/gtest.h>
 
 #include <cmath>

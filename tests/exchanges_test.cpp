@@ -1,4 +1,4 @@
-// What the computation of a step waits for of the exchanges between ranks, by its plan.
+// Which exchanges between ranks the computation of a step waits for, according to its plan.
 #include "plan/exchanges.h"
 
 #include <gtest/gtest.h>
@@ -82,7 +82,7 @@ TEST(Exchanges, InOneLaneAllOfThemAreWaitedFor) {
   EXPECT_EQ(plan.predicted_ms, sum_of_times(plan));
 }
 
-// As it is predicted in two lanes.
+// The predicted time with two lanes.
 double step_ms(const Rates& rates) {
   Plan plan = planned(rates);
   in_two_lanes(plan);
@@ -107,10 +107,10 @@ TEST(Exchanges, AnotherLaneHidesThem) {
     }
     const double link = sum_of(all, &Exchange::link_ms), sum = sum_of_times(plan);
     const double exposed = sum_of(all, &Exchange::exposed_ms);
-    // Computation cannot hide more than it takes.
+    // Computation cannot hide more time than it takes.
     EXPECT_GE(exposed, link - (sum - link));
     EXPECT_LT(exposed, link);
-    // The gradient of the first layer comes last: nothing is left to be computed then.
+    // The gradient of the first layer comes last, when nothing is left to compute.
     EXPECT_GT(all.back().exposed_ms, 0.0);
     EXPECT_FALSE(all.back().waiter) << "the end of the step waits";
     plan.predicted_ms = sum, plan.predicted_keep_all_ms = sum - 3.0;

@@ -1,5 +1,5 @@
-// Files in places that are no plain files, files of other writers, and files that change while they
-// are read.
+// Paths that are not regular files, files of other writers, and files that change while they are
+// read.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -52,7 +52,7 @@ mode_t mode_of(const fs::path& path) {
   return status.st_mode;
 }
 
-// A pipe with a name, and a reader of all that comes through it.
+// A named pipe, and a reader of everything that is written to it.
 class Pipe {
  public:
   explicit Pipe(const fs::path& path) : path_(path) { EXPECT_EQ(mkfifo(path.c_str(), 0600), 0); }
@@ -221,7 +221,7 @@ TEST(Files, StandardOutputIsNotReplaced) {
   EXPECT_NE(text.find("\"workload\":\"mlp\""), std::string::npos);
 }
 
-// A file that is cut while it is open would end a process that had mapped it.
+// A file that is truncated while it is open would end a process that had mapped it.
 TEST(Files, AFileThatShrinksIsAnError) {
   const TemporaryFolder folder;
   const fs::path path = folder / "x.safetensors";

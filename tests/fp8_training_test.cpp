@@ -1,6 +1,6 @@
-// Training in fp8: which products are rounded, what is kept for backward, and that neither budgets
-// nor passes nor checkpoints nor ranks change a bit. Losses are compared with those of split-bf16,
-// which differs in these products alone.
+// Training in fp8: which products are rounded, what is kept for backward, and that budgets, passes,
+// checkpoints and ranks change no bit. Losses are compared with those of split-bf16, which differs
+// only in these products.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -131,7 +131,7 @@ TEST(Fp8Training, FactorsAreEncodedOnce) {
   EXPECT_EQ(llama.at("fp8_amax"), (4 + 7 + 7) * blocks);
 }
 
-// What stays in bfloat16, and that it is told.
+// Products with other sizes stay in bfloat16, and this is reported.
 TEST(Fp8Training, OtherSizesStayInBfloat16) {
   workloads::Options o = sizes("llama");
   o.hidden = 72;  // of the MLP: no multiple of 16
@@ -145,7 +145,8 @@ TEST(Fp8Training, OtherSizesStayInBfloat16) {
       << products.others.front().obstacle;
   EXPECT_EQ(train(o, in(Precision::fp8), 2).losses.size(), 2u);
 
-  // Neither a model without such products nor one whose sizes all differ is trained as if it were.
+  // A model without such products, or whose sizes are all unsuitable, is refused instead of trained
+  // in bfloat16.
   o = sizes("gpt2", 15), o.batch = 3;
   expect_error([&] { traced(o, in(Precision::fp8)); },
                {"fp8", "h.0.attn.c_attn", "45 × 32 by 32 × 96", "split-bf16"});
@@ -154,9 +155,9 @@ TEST(Fp8Training, OtherSizesStayInBfloat16) {
   expect_error([&] { traced(images, in(Precision::fp8)); }, {"fp8", "none", "split-bf16"});
 }
 
-// In GPT-2 with a long text, the inputs of four products of a block are kept for backward: two
-// norms' outputs, attention's, which attention keeps too, and GELU's. Norms and GELU are kept as
-// codes instead: 2 · 1 + 4 bytes for each number of the residual stream and block.
+// In GPT-2 with a long text, the inputs of four products of a block are kept for backward: the
+// outputs of two norms, of attention (which attention keeps too) and of GELU. Outputs of norms and
+// GELU are kept as codes instead: 2 · 1 + 4 bytes for each number of the residual stream and block.
 TEST(Fp8Training, ActivationsAreKeptAsCodes) {
   workloads::Options o = sizes("gpt2", 256);
   o.layers = 6, o.width = 64;
@@ -198,7 +199,7 @@ TEST(Fp8Training, PassesChangeNoBit) {
   }
 }
 
-// Micro-batches have steps of their own, so that the losses are others; the weights' codes are
+// Micro-batches have their own scales for codes, so the losses differ; the weights' codes are
 // shared.
 TEST(Fp8Training, Accumulation) {
   TrainOptions how = in(Precision::fp8);
@@ -241,7 +242,7 @@ TEST(Fp8Training, ACheckpointContinuesToTheBit) {
   EXPECT_EQ(got, std::vector<double>(expected.begin() + 3, expected.end()));
 }
 
-// A rank's products are those of its leaves, whoever has them.
+// A rank's products are those of its leaves, whichever rank computes them.
 TEST(Fp8Training, RanksChangeNoBit) {
   RankTraining run{.leaves = 2, .precision = Precision::fp8, .batch = 16, .width = 32};
   const RankResult alone = train(run, nullptr);

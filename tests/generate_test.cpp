@@ -1,4 +1,4 @@
-// Generation with a cache against running the whole sequence again for every token, and against
+// Compares generation with a cache with a full pass over the sequence for every token, and with
 // transformers.
 #include <gtest/gtest.h>
 
@@ -83,7 +83,7 @@ void expect_as_whole_passes(Model& model, const std::vector<generate::Options>& 
     expected.push_back(by_whole_passes(model, request.prompt, request.max_tokens));
     distinct.insert(expected.back().begin(), expected.back().end());
   }
-  EXPECT_GT(distinct.size(), 3u);  // not one token everywhere
+  EXPECT_GT(distinct.size(), 3u);  // not the same token everywhere
   for (const generate::Options& options : all) {
     Generator generator(model, model, options);
     const std::vector<Result> results = generator.run(requests);
@@ -144,7 +144,7 @@ TEST(Generate, HalfPrecisions) {
 }
 
 // Keys and values in 8 bits: about half of the bytes of bfloat16, the same ids for every number of
-// sequences, and logits that differ by the rounding of keys and values alone.
+// sequences, and logits that differ only by the rounding of keys and values.
 TEST(Generate, KeysAndValuesInEightBits) {
   const models::LlamaConfig config{.vocabulary = 300,
                                    .width = 128,
@@ -207,7 +207,7 @@ TEST(Generate, KeysAndValuesInEightBitsAreForTheCpu) {
                {"cached_attention_int8", "no kernel", "uint8", "cuda"});
 }
 
-// Without a GPU, planning alone.
+// Without a GPU, only plans.
 template <class Model, class Config>
 void expect_on_cuda_as_on_cpu(const Config& config, DType dtype) {
   auto there = make<Model>(device::cuda(0), dtype, config);
@@ -284,7 +284,7 @@ TEST(Generate, SampledIdsDoNotDependOnWhatRunsBeside) {
   EXPECT_TRUE(differs);
 }
 
-// A layer with a sliding window, token by token over a cache and as a whole.
+// A layer with a sliding window, computed token by token over a cache and as a whole.
 TEST(Generate, WindowsOverACacheAreThoseOfAWholePass) {
   const std::int64_t length = 9, window = 4;
   const Tensor q = eval(random_normal({1, 4, length, 6}, 0.0, 1.0, f64)),

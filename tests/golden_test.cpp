@@ -1,5 +1,5 @@
-// What ebb computes against what PyTorch computed: outputs and gradients of every case in
-// tests/golden, written by tools/make_golden.py, where the format is described.
+// Compares ebb with PyTorch: outputs and gradients of every case in tests/golden, written by
+// tools/make_golden.py, which describes the format.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -31,8 +31,8 @@ const std::map<std::string, Json>& golden_files() {
 // margin: a hundred roundings' worth.
 double tolerance_of(DType dtype) { return dtype == f64 ? 1e-10 : 1e-5; }
 
-// How far results may lie from the golden ones: relative to the largest of the tensor, or each to
-// itself when the case spreads over many orders of magnitude.
+// Compares with the golden results, relative to the tensor's largest number, or number by number if
+// the case spans many orders of magnitude.
 void compare(const Tensor& actual, const Json& golden, const char* field, bool spread,
              double tolerance, const std::string& what) {
   EXPECT_EQ(actual.shape(), Shape(int_list(golden.at("shape")))) << what;
@@ -91,7 +91,7 @@ TEST(Golden, EveryCaseAgreesWithPyTorch) {
     }
 }
 
-// That every row has a case, differential_test.cpp tells.
+// differential_test.cpp checks that every row has a case.
 TEST(Golden, EveryCaseHasARow) {
   std::set<std::string> names;
   for (const auto& [family, file] : golden_files())

@@ -1,4 +1,4 @@
-// Which small calls become groups, and what that does to a plan.
+// Which small calls are grouped, and how groups change a plan.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -150,7 +150,7 @@ TEST(GroupSmall, NoMoreThanAKernelTakesNorThanMayWait) {
   for (const std::size_t calls : groups_of(grouped_on_cpu(large))) EXPECT_LE(calls, 16u);
 }
 
-// A view keeps all of what it looks at.
+// A view keeps its whole source live.
 TEST(GroupSmall, ViewsOfLargeTensorsStayAlone) {
   Graph graph;
   for (std::uint64_t i = 0; i < 4; ++i) {
@@ -161,7 +161,7 @@ TEST(GroupSmall, ViewsOfLargeTensorsStayAlone) {
   EXPECT_TRUE(groups_of(grouped_on_cpu(graph)).empty());
 }
 
-// An update that reads another's variable has to come before that one; both run alone.
+// An update that reads another's variable must run before that one's update; both run alone.
 TEST(GroupSmall, UpdatesThatReadOthersVariables) {
   Parameter a = parameter(8, 1), b = parameter(8, 2), c = parameter(8, 3), d = parameter(8, 4);
   b.gradient = a.value;
@@ -172,7 +172,7 @@ TEST(GroupSmall, UpdatesThatReadOthersVariables) {
   check_plan(make_plan(grouped));
 }
 
-// Norms of which one depends on the other: each its own group, and no call waits for itself.
+// If one norm depends on another, each gets its own group, so that no call waits for itself.
 TEST(GroupSmall, SumsThatDependOnOneAnother) {
   // All have other readers, so that the sums do not evaluate them.
   std::vector<Tensor> first, outputs;
@@ -188,7 +188,7 @@ TEST(GroupSmall, SumsThatDependOnOneAnother) {
   EXPECT_EQ(bytes_of(separate.output(0)), bytes_of(together.output(0)));
 }
 
-// Sums that different ops wait for: joined, one op would wait for the other's.
+// Sums with different readers: grouped, one reader would wait for the other's inputs.
 TEST(GroupSmall, SumsWithReadersOfTheirOwnStayAlone) {
   Graph graph;
   for (std::uint64_t i = 0; i < 4; ++i) {

@@ -1,5 +1,5 @@
-// What workloads train on and what they are tested with share no item, and data too small for both
-// is an error that tells the sizes.
+// Training and test data of workloads share no item, and data too small for both is an error that
+// gives the sizes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ std::vector<std::int32_t> overlap(const Workload& task) {
   return both;
 }
 
-// Files in which no token comes twice, so that a shared one shows.
+// Files in which no token occurs twice, so that a shared one is noticed.
 TEST(HeldOut, TextsAndTokenFiles) {
   const TemporaryFolder folder;
   std::string bytes;
@@ -119,7 +119,7 @@ void write_mnist(const TemporaryFolder& folder, const std::string& prefix, std::
   folder.write(prefix + "-labels-idx1-ubyte", idx({0x0801, count}, labels));
 }
 
-// A file in order of class: every class is tested with, from the first batch on, and trained on.
+// A file sorted by class: every class is tested, from the first batch on, and trained.
 TEST(HeldOut, LabelledTextsInOrderOfClass) {
   constexpr int classes = 4, each = 50;
   const TemporaryFolder folder;
@@ -171,13 +171,13 @@ TEST(HeldOut, LabelledTextsInOrderOfClass) {
         << task->test_part.source;
     tested.push_back(test);
   }
-  // The same texts whatever the seed and the form of the file.
+  // The texts are the same for any seed and any file format.
   EXPECT_EQ(tested[0], tested[1]);
   EXPECT_EQ(tested[0], tested[2]);
 }
 
-// Classes of unequal size have their shares, rounded up or down, and order changes only which items
-// are drawn.
+// Classes of unequal size are held out by their shares, rounded up or down, and the order of items
+// only changes which ones are drawn.
 TEST(HeldOut, SharesOfClasses) {
   std::vector<std::int32_t> labels(1000, 0);
   std::fill(labels.begin() + 700, labels.begin() + 995, 1);

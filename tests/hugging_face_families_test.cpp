@@ -122,7 +122,7 @@ TEST(HuggingFaceFamilies, WrittenFoldersReadBackToTheBit) {
   }
 }
 
-// What a config writes, a config reads.
+// A config that ebb writes can be read again.
 TEST(HuggingFaceFamilies, ConfigsOfOwnMakingComeBack) {
   const TemporaryFolder out;
   for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gpt_neox"}) {
@@ -202,7 +202,7 @@ TEST(HuggingFaceFamilies, TheMaskedHeadIsTiedOrHasItsOwnMatrix) {
   EXPECT_THROW(io::load_bert_masked_lm(folder, device::cpu, f32), FileError);
 }
 
-// A folder of one head opens with the other, which then starts from random values.
+// A folder with one head can be opened with the other, which then starts from random values.
 TEST(HuggingFaceFamilies, HeadsCanBeExchanged) {
   for (const char* name : {"roberta", "distilbert"}) {
     const auto masked = io::load_bert_masked_lm(golden_families / name, device::cpu, f32);
@@ -254,9 +254,9 @@ TEST(HuggingFaceFamilies, WhatIsNotSupportedIsRefusedByItsField) {
         c.parts);
 }
 
-// A token outside the window changes nothing, and one inside does.
-// A tensor that has the name of a parameter here, but not the one that files give it, is of some
-// other head: RobertaForTokenClassification has a "classifier.weight" of the classifier's shape.
+// A tensor that has the name of a parameter in ebb, but not the name that files use for it, belongs
+// to another head: RobertaForTokenClassification has a "classifier.weight" of the classifier's
+// shape.
 TEST(HuggingFaceFamilies, NamesOfParametersAreNotNamesOfTensors) {
   struct Row {
     std::string model, written, instead;

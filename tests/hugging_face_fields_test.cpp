@@ -1,5 +1,5 @@
-// Every field of config.json: what changes the loss changes it as in transformers, what does not is
-// known not to, and everything else is an error that names the field.
+// Every field of config.json: a field that changes the loss changes it as in transformers, a field
+// that does not is known to be harmless, and any other is an error that names it.
 #include <gtest/gtest.h>
 
 #include <limits>

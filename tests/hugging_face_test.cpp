@@ -146,7 +146,7 @@ TEST(HuggingFace, HalfPrecisionModelsAreMadeAtTheirPrecision) {
   EXPECT_NEAR(causal_loss(*model), golden_loss("gpt2"), 0.1);  // eight bits of mantissa
 }
 
-// What transformers does with each combination of the flag and the tensors.
+// The behaviour of transformers for each combination of the flag and the tensors.
 TEST(HuggingFace, HeadsAreTiedAsTheTensorsSay) {
   struct Family {
     const char *model, *embedding;
@@ -276,7 +276,7 @@ TEST(HuggingFace, AnEncoderIsAStart) {
     t.erase("bert.pooler.dense.weight"), t.erase("bert.pooler.dense.bias");
   });
   EXPECT_EQ(io::load_bert(folder.path(), device::cpu, f32)->origin().initialised.size(), 4u);
-  // Half a layer is not a start but damage.
+  // A folder with half of a layer is damaged, not a starting point.
   folder.change_tensors([](FolderCopy::Tensors& t) { t["classifier.bias"] = zeros({3}); });
   expect_error([&] { (void)io::load_bert(folder.path(), device::cpu, f32); },
                {"model.safetensors", "no tensor \"classifier.weight\""});

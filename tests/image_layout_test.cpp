@@ -1,4 +1,4 @@
-// Where channels lie is a matter of speed alone: the same parameters, the same files, the same
+// The layout of channels only affects speed: the parameters and files are the same, and so is
 // training up to rounding.
 #include <gtest/gtest.h>
 

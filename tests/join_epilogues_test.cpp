@@ -1,5 +1,5 @@
-// Sums and slopes of activations that become part of the product or the norm's gradient before
-// them, and those that must not.
+// Sums and gradients of activations that become epilogues of the product or the norm's gradient
+// before them, and those that must not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +67,7 @@ TEST(JoinEpilogues, NormsKeepGradientsThatOthersRead) {
   EXPECT_EQ(adds({dx + expand(random({8}), {2, 3, 8})}), 1);  // the same, spelt out
 }
 
-// The sum may not hold the norm's gradient back, nor make it wait for what it makes itself.
+// A sum may not delay the norm's gradient, nor read a value that is computed from it.
 TEST(JoinEpilogues, NormsDoNotWait) {
   const Residual r;
   const std::vector<Tensor> g =
@@ -78,7 +78,7 @@ TEST(JoinEpilogues, NormsDoNotWait) {
 
 // --- Sums of a norm's gradient
 
-// What the sums are is a test of the op.
+// The op's own test checks the sums' values.
 TEST(JoinSums, BiasesOfResidualsAreSummedByTheNormOnCuda) {
   const Residual r;
   const Tensor bias = random({8});
@@ -120,7 +120,7 @@ TEST(JoinEpilogues, ResidualsJoinProductsOnCuda) {
   EXPECT_EQ(joined.outputs[0].shape(), (Shape{2, 3, 8}));
   EXPECT_EQ(joined_products({l() + l.y}), 1);
   EXPECT_EQ(joined_products({matmul(l.x, transpose(l.weight, 0, 1)) + l.y}), 1);
-  // The same walks on the CPU, where nothing would be gained.
+  // The same graphs on the CPU, where fusing would gain nothing.
   EXPECT_EQ(count_of(join_epilogues(graph_of({l.y + l()})), "matmul_then"), 0);
 }
 
@@ -140,7 +140,7 @@ TEST(JoinEpilogues, ProductsDoNotWait) {
   const Linear l;
   const Tensor product = l(), later = matmul(l.y, l.weight);  // (2, 3, 4)
   const Tensor after = matmul(later, transpose(l.weight, 0, 1));
-  // The second product takes the first one's result, never the first the second's.
+  // The second product can add the first one's result, but never the other way round.
   const Graph joined = join_epilogues(on_cuda({product + after}));
   ASSERT_EQ(count_of(joined, "matmul_then"), 1);
   for (const auto& node : topological_order(joined))

@@ -1,5 +1,5 @@
-// Relus that become part of the batch norm before them, in forward and backward, and those that
-// must not.
+// Relus that are fused into the batch norm before them, in forward and backward, and those that
+// must not be.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ int count_of(const Graph& graph, std::string_view op) {
                                         [&](const auto& node) { return node->op().name() == op; }));
 }
 
-// Norms and gradients of norms that do a relu too.
+// The number of norms and gradients of norms that also compute a relu.
 int joined_norms(const Graph& graph) {
   int count = 0;
   for (const auto& node : topological_order(join_relu(graph))) {
@@ -106,7 +106,7 @@ TEST(JoinRelu, ChangesNoBit) {
       }
 }
 
-// y so small that half types round it to zeros, of either sign, and the gradient must not pass.
+// y is so small that half types round it to zeros of either sign; then the gradient must not pass.
 TEST(JoinRelu, RoundsBeforeItLooksAtSigns) {
   for (const DType dtype : {f32, f16, bf16}) {
     Norm norm{.dtype = dtype, .shape = {50, 16}};
@@ -126,7 +126,7 @@ TEST(JoinRelu, RoundsBeforeItLooksAtSigns) {
   }
 }
 
-// A bias that is cast for the norm need not be kept so for backward, which takes it as it was.
+// A bias that is cast for the norm need not be kept in that form: backward uses the original.
 TEST(JoinRelu, KeepsNoCastBias) {
   for (const DType dtype : {f16, bf16})
     for (const ImageLayout layout : {ImageLayout::channels_first, ImageLayout::channels_last}) {
@@ -159,8 +159,8 @@ TEST(JoinRelu, KeepsWhatOthersRead) {
   EXPECT_EQ(joined_norms({relu(relu(y))}), 1);
 }
 
-// Where y is kept for others, backward can still do without relu's gradient; where what relu lets
-// pass is asked for, it cannot.
+// If y is kept for other readers, backward still does not need relu's output; but if the masked
+// gradient itself is an output, it cannot be fused.
 TEST(JoinRelu, GradientsOnTheirOwn) {
   const Norm norm;
   const Tensor y = norm(), r = relu(y);
@@ -170,11 +170,11 @@ TEST(JoinRelu, GradientsOnTheirOwn) {
   EXPECT_EQ(joined_norms({g[0], g[1]}), 1);
   expect_same_results(graph_of({g[0], y}), "y kept");
   expect_same_results(graph_of({g[0], g[1]}), "gradient kept");
-  // A sum of gradients is not what relu lets pass.
+  // A sum of gradients is not a masked gradient.
   EXPECT_EQ(joined_norms({grad(sum(r * norm.g) + sum(y * y), {norm.x})[0]}), 0);
 }
 
-// Gradients that are masked, but not as relu of this very norm would.
+// Gradients that are masked, but not by the relu of this norm.
 TEST(JoinRelu, OtherMasksStay) {
   const Norm norm, other;
   const BatchNormAttributes a{1e-5, true, true};
@@ -208,7 +208,7 @@ Graph on_cuda(const Graph& graph) {
   return OtherDevice(device::cuda(0), OtherDevice::Constants::inputs)(graph);
 }
 
-// Norms that do a sum too.
+// The number of norms that also compute a sum.
 int joined_sums(const Graph& graph) {
   int count = 0;
   for (const auto& node : topological_order(join_relu(on_cuda(graph))))

@@ -1,4 +1,4 @@
-// Two lanes of a plan: whatever a device makes of the freedom between them, nothing changes.
+// Two lanes of a plan: however a device interleaves them, the results do not change.
 #include "plan/lanes.h"
 
 #include <gtest/gtest.h>
@@ -32,8 +32,8 @@ int count_beside(const Plan& plan) {
                                         [&](const Instruction& i) { return plan.runs_beside(i); }));
 }
 
-// One after the other, in an order that both lanes and their waits allow: `choose` says which lane
-// goes on where both could.
+// Runs the instructions one after another, in an order that both lanes and their waits allow:
+// `choose` says which lane continues if both could.
 template <class Choose>
 Plan in_another_order(Plan plan, const Choose& choose) {
   std::vector<InstructionId> lanes[2], order;

@@ -1,4 +1,5 @@
-// What making and loading a model takes, by the operating system's word: its size alone.
+// The memory that making and loading a model takes, as the operating system reports it: the size of
+// the model.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -27,7 +28,7 @@ Bytes status(const std::string& key) {
   return {};
 }
 
-// Starts the high-water mark anew; false where that is not allowed.
+// Resets the high-water mark; false if that is not allowed.
 bool reset_peak() {
   std::ofstream file("/proc/self/clear_refs");
   file << "5" << std::flush;
@@ -44,7 +45,7 @@ struct Taken {
   Bytes peak, model;
 };
 
-// What the process grew by at most while `use` ran, and what the model then holds.
+// The largest growth of the process while `use` ran, and the memory that the model then holds.
 template <class Use>
 Taken taken(const Use& use) {
   const Bytes before = status("VmRSS");
@@ -65,12 +66,12 @@ class Loading : public ::testing::TestWithParam<DType> {
   void SetUp() override {
     if (sanitized) GTEST_SKIP() << "a sanitizer's own memory cannot be told apart";
     if (!reset_peak()) GTEST_SKIP() << "the peak cannot be reset here";
-    // Threads and their buffers are there before anything is measured.
+    // Threads and their buffers must exist before anything is measured.
     (void)eval(random_normal({512, 512}, 0.0, 1.0));
   }
 };
 
-// A few pages of code and small allocations come and go.
+// Slack for a few pages of code and small allocations.
 constexpr Bytes slack = 3_MiB;
 
 TEST_P(Loading, MakingTakesTheModelAlone) {
@@ -120,7 +121,8 @@ TEST_P(Loading, TakesTheModelAlone) {
 INSTANTIATE_TEST_SUITE_P(Precisions, Loading, ::testing::Values(f32, bf16),
                          [](const auto& test) { return std::string(name(test.param)); });
 
-// A packed file that claims a thousand times its size takes memory as its data come, not before.
+// A packed file that claims to be a thousand times larger takes memory as its data arrive, not
+// before.
 TEST(LoadingPacked, ClaimsTakeNoMemory) {
   if (sanitized) GTEST_SKIP() << "a sanitizer's own memory cannot be told apart";
   if (!reset_peak()) GTEST_SKIP() << "the peak cannot be reset here";

@@ -65,7 +65,7 @@ TEST_F(LossForms, TheFastestThatKeepsTheBudgetIsTaken) {
   EXPECT_LE(less.peak, one - 1_MiB);
 }
 
-// A budget may change when logits are made, and nothing that decides the order of sums.
+// A budget may change when logits are computed, but nothing that decides the order of sums.
 TEST_F(LossForms, CutTheLogitsAlike) {
   const Graph graph = step();
   const LinearCrossEntropyJointAttributes one = form_of(plan_program(graph, options({}, 1))),

@@ -1,5 +1,5 @@
-// Wishes to the machine: each is granted, and then has its effect, or refused with a reason. Which
-// of the two depends on the machine and on the rights of the process; some refusals are arranged.
+// Requests to the machine: each is granted, and then has an effect, or is refused with a reason.
+// The outcome depends on the machine and on the rights of the process; some refusals are provoked.
 #include "ebb/machine.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ Bytes locked_by_process() {
   return {};
 }
 
-// A number that smaps tells of the mapping that holds an address; -1 where it does not tell.
+// A figure that smaps gives for the mapping that contains an address; -1 if it does not give it.
 std::int64_t mapping(const std::byte* address, const std::string& key) {
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);
   std::ifstream file("/proc/self/smaps");
@@ -99,13 +99,15 @@ TEST(Machine, HugePages) {
   EXPECT_EQ(arena->reserved(), 8_MiB);
   write(*arena);
   EXPECT_EQ(arena->resident(), 8_MiB);
-  // Whether memory in large pieces is there at this moment is luck; that it may be used is not.
+  // Whether the system has large pieces of memory at this moment is chance; that they may be used
+  // is not.
   if (report.huge_pages.granted()) {
     EXPECT_NE(mapping(arena->data(), "THPeligible"), 0);
   }
 }
 
-// The kernel then puts standard pages where the plan counted huge ones: as many bytes.
+// The kernel then uses standard pages instead of the planned huge ones: the number of bytes is the
+// same.
 TEST(Machine, HugePagesThatAreRefusedCountTheSame) {
   if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0) GTEST_SKIP() << "no PR_SET_THP_DISABLE";
   MachineReport report;
@@ -151,7 +153,7 @@ TEST(Machine, LockedHugePages) {
   }
 }
 
-// What a thread without any rights is told, under another limit of the process.
+// The grant for a thread without any rights, under another limit of the process.
 Grant lock_a_megabyte(rlim_t limit) {
   MachineReport report;
   std::thread([&] {
@@ -200,7 +202,7 @@ TEST(Machine, PinnedThreads) {
     const PinnedThreads pinned;
     expect_granted_or_reason(pinned.grant());
     if (!pinned.grant().granted()) GTEST_SKIP() << pinned.grant().detail;
-    // Kernels that leave some workers without work leave them their cores.
+    // A kernel that leaves some workers idle does not change the cores of these workers.
     parallel_for_workers(2, 1, threads(), [](int, std::int64_t, std::int64_t) {});
     const auto now = processors_of_workers();
     std::set<int> used;

@@ -1,4 +1,5 @@
-// Runs the tests of one binary and, at the end, expects every node and byte to be gone.
+// Runs the tests of one binary and, at the end, expects that no node and no byte of a storage is
+// left.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ int main(int argc, char** argv) {
       if (GTEST_FLAG_GET(filter) == "*") GTEST_FLAG_SET(filter, cuda_tests());
     }
 #ifdef __SANITIZE_THREAD__
-  ebb::set_threads(std::max(2, ebb::threads()));  // one thread alone shows nothing
+  ebb::set_threads(std::max(2, ebb::threads()));  // one thread alone would hide errors
 #endif
   testing::AddGlobalTestEnvironment(new NothingStaysAlive);  // GoogleTest owns it
   return RUN_ALL_TESTS();

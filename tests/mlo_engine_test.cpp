@@ -1,5 +1,5 @@
 // What an engine does and when: steps, accumulation, clipping, warm-up, roll-back, hooks, early
-// stopping, checkpoints. Losses are (w - batch)² / 2 and the like, so that every update is known.
+// stopping, checkpoints. Losses are of the form (w - batch)² / 2, so that every update is known.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -23,7 +23,7 @@ auto pull_to_batch(const Point& point) {
 
 const mlo::Dependencies two{.u2l = {{"upper", {"lower"}}}, .l2u = {{"lower", {"upper"}}}};
 
-// Below ½ (w - batch)² + wλ, above w: descent with the rates that are given.
+// Below ½ (w - batch)² + wλ, above w, with gradient descent at the given rates.
 struct Pair {
   Point w{{0.0}}, lambda{{0.0}};
   PointProblem lower, upper;
@@ -86,7 +86,8 @@ TEST(Mlo, LeafAccumulatesTheMeanOfItsBatches) {
   EXPECT_EQ(pair.upper.count(), 1);
 }
 
-// Above other levels gradients are taken at once, with the parameters below as they then are.
+// Above other levels, each local step computes its gradients at once, with the current parameters
+// of the levels below.
 TEST(Mlo, UpperAccumulatesOverItsOwnSteps) {
   Pair pair({}, {.gradient_accumulation = 2});
   pair.upper.batches = {1.0, 3.0};
@@ -131,8 +132,8 @@ TEST(Mlo, SchedulesCountLocalSteps) {
   EXPECT_NEAR(pair.w.get()[0], w, 1e-12);
 }
 
-// After the upper step the lower level goes back to where its loop began and takes its last update
-// from there, now with the new λ.
+// After the upper step, the lower level returns to the start of its loop and repeats its last
+// update from there with the new λ.
 TEST(Mlo, RollBack) {
   Pair pair({.unroll_steps = 2}, {}, {.roll_back = true});
   pair.lower.batches = {1.0, 3.0};
@@ -235,7 +236,7 @@ TEST(Mlo, CustomOptimizerStep) {
   EXPECT_EQ(lambda.get()[0], 0.0);  // steps of one size do not respond to λ
 }
 
-// Two points, one of them frozen: it stays, and no vector goes through it.
+// Two points, one of them frozen: it does not change, and no vector is propagated through it.
 struct TwoPoints : nn::Module<TwoPoints> {
   nn::Linear moving{at("moving"), 1, 1, nn::Bias::no}, frozen{at("frozen"), 1, 1, nn::Bias::no};
 };

@@ -1,4 +1,5 @@
-// Hypergradients against closed forms in float64, each method to its theoretical error.
+// Hypergradients compared with closed forms in float64; each method must reach its theoretical
+// error.
 #include <gtest/gtest.h>
 
 #include "ebb/grad.h"
@@ -46,7 +47,7 @@ struct TwoLevels {
               }),
         engine({&upper, &lower}, {.u2l = {{"upper", {"lower"}}}, .l2u = {{"lower", {"upper"}}}}) {}
 
-  // The gradient of the upper level beside that of its own loss in λ.
+  // The upper level's gradient without that of its own loss in λ.
   Row hypergradient() {
     for (int i = 1; i < lower.config().unroll_steps; ++i) engine.train_step();
     const Row before = lambda.get();
@@ -81,7 +82,7 @@ TEST(Hypergradient, ConjugateGradientsAreExactAfterAsManyStepsAsDimensions) {
     }
   }
   EXPECT_LT(last, 1e-12);
-  // The residual is right whatever alpha is, and more steps do no harm.
+  // The solution does not depend on alpha, and more steps do no harm.
   for (double alpha : {0.1, 3.0}) {
     TwoLevels levels({.type = Method::cg, .cg_iterations = 4, .cg_alpha = alpha});
     EXPECT_LT(distance(levels.hypergradient(), exact), 1e-12) << alpha;
@@ -96,7 +97,7 @@ TEST(Hypergradient, NeumannSeriesIsTheGeometricSum) {
     const Row expected = times(transposed(b), neumann_sum(vector_at(w0), 0.4, terms));
     EXPECT_LT(distance(levels.hypergradient(), expected), rounding) << terms;
   }
-  // It tends to the exact one as (1 - α · smallest eigenvalue)ᵏ.
+  // The series converges to the exact one as (1 - α · smallest eigenvalue)ᵏ.
   const Row exact = times(transposed(b), inverse_times(vector_at(w0)));
   TwoLevels few({.type = Method::neumann, .neumann_iterations = 20, .neumann_alpha = 0.4}),
       many({.type = Method::neumann, .neumann_iterations = 40, .neumann_alpha = 0.4});
@@ -224,7 +225,7 @@ TEST(Hypergradient, SamaPreconditionsWithAdam) {
 }
 
 // Ridge regression: loss |Xw - y|² / n + e^λ |w|² below, the loss on other data above. At the
-// solution, conjugate gradients give the derivative of the whole in λ.
+// solution, conjugate gradients give the exact derivative of the upper loss in λ.
 TEST(Hypergradient, RidgeRegression) {
   const Matrix x{
       {1.0, 0.2, -0.5}, {0.3, 1.4, 0.1}, {-0.7, 0.5, 0.9}, {0.2, -0.3, 1.1}, {0.8, 0.6, -0.2}};
@@ -317,7 +318,8 @@ TEST(Hypergradient, ChainsAlongTwoPathsOfThreeLevels) {
   EXPECT_LT(distance(gradient_by_step(by_series.engine, by_series.lambda), expected), 1e-12);
 }
 
-// The whole program, three updates below and one in the middle, against differences of all of it.
+// Compares the whole program, three updates below and one in the middle, with finite differences of
+// it.
 TEST(Hypergradient, TwoPathsAgainstDifferencesOfTheWholeProgram) {
   const optim::Optimizer optimizer = optim::SGD{.lr = 0.2, .momentum = 0.5};
   const Config first{.type = Method::unrolled, .unroll_steps = 3}, second{.type = Method::unrolled};
@@ -335,8 +337,8 @@ TEST(Hypergradient, TwoPathsAgainstDifferencesOfTheWholeProgram) {
   }
 }
 
-// A level in the middle that follows a hypergradient itself: its update w - η (dL₂/dw + response of
-// θ) depends on λ through that response too. The whole program against its differences; with
+// A middle level that follows a hypergradient itself: its update w - η (dL₂/dw + response of θ)
+// also depends on λ through that response. The whole program is compared with its differences; with
 // first_order the response is left out.
 TEST(Hypergradient, SecondOrderSeesTheHypergradientsOfLevelsBelow) {
   const Matrix a1{{1.3, 0.2}, {0.2, 0.9}}, b1{{0.4, -0.5, 0.3, 0.2}, {1.0, 0.3, -0.6, 0.1}},

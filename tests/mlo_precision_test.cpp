@@ -1,5 +1,5 @@
-// Levels in half precision: hypergradients near those of float32 with losses so small that float16
-// would lose their gradients, and updates that are skipped when a scale is too large.
+// Levels in half precision: hypergradients close to those of float32, with losses so small that
+// their gradients would vanish in float16, and updates that are skipped when a scale is too large.
 #include <gtest/gtest.h>
 
 #include "ebb/mlo/engine.h"
@@ -161,7 +161,8 @@ TEST(MloPrecision, WeightsInBfloat16) {
       EXPECT_LT(distance(rounded, exact) / size_of_row(exact), 0.15) << name(precision);
     }
   }
-  // Steps far below what bfloat16 tells apart add up: by chance, or in the bits beside.
+  // Steps far below bfloat16's resolution add up: through stochastic rounding, or in the additional
+  // bits.
   for (const Precision precision : {Precision::pure_bf16, Precision::split_bf16}) {
     Levels levels({.type = Method::neumann, .precision = precision}, {}, 1e-3, 1.0);
     EXPECT_EQ(levels.net.hidden.weight.dtype(), bf16);

@@ -1,5 +1,6 @@
-// Multilevel programs whose batches several ranks share, which are threads here: every method's
-// hypergradients are those of the whole batch, and have the same bits on any number of ranks.
+// Multilevel programs whose batches are shared by several ranks, which are threads here: every
+// method's hypergradients are those of the whole batch, and have the same bits on any number of
+// ranks.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ using mlo::Method;
 
 constexpr std::int64_t width = 3, items = 12;
 
-// Rows of a batch, of which a rank has those of its leaves.
+// Rows of a batch; a rank has those of its leaves.
 struct Rows {
   RankOptions ranks;
   std::uint64_t key;
@@ -89,7 +90,7 @@ Tensor predicted(const Tensor& x, const Tensor& w) {
   return reshape(matmul(x, reshape(w, {width, 1})), {-1});
 }
 
-// w fits rows with weights that λ gives; λ is judged by other rows; μ regularises λ's loss.
+// w fits rows with weights that λ gives; λ's loss is on other rows; μ regularises λ's loss.
 Result trained(const Levels& run, const std::shared_ptr<Communicator>& communicator) {
   mlo::EngineConfig config;
   config.ranks = {
@@ -232,7 +233,7 @@ TEST(MultilevelRanks, LeavesGiveTheWholeBatch) {
     }
 }
 
-// A checkpoint belongs to no number of ranks, also between the updates of an inner loop.
+// A checkpoint does not depend on the number of ranks, even between the updates of an inner loop.
 TEST(MultilevelRanks, ResumesOnAnotherNumberOfRanks) {
   Config lower = config_of(Method::unrolled);
   lower.unroll_steps = 3, lower.gradient_accumulation = 2;

@@ -51,7 +51,8 @@ struct Reweight : mlo::Problem {
   }
 };
 
-// Images of which one batch, by its number, cannot be read or has a label that does not exist.
+// Images with one batch, given by its number, that cannot be read or has a label that does not
+// exist.
 struct Images : data::GaussianImages {
   Images()
       : GaussianImages(data::GaussianImageOptions{
@@ -165,7 +166,7 @@ TEST(MloState, CheckpointsThatDoNotFit) {
 }
 
 // Data that cannot be read, of either level, and data that a kernel refuses before the first
-// update: the state is that of the last whole step, and a run that goes on from it is the same.
+// update: the state is that of the last complete step, and a resumed run repeats the same bits.
 TEST(MloState, AStepThatFailsLeavesTheLastWholeOne) {
   const Config below{.type = Method::unrolled, .unroll_steps = 2, .gradient_accumulation = 2};
   Reweighting whole(below, {});
@@ -256,7 +257,7 @@ TEST(MloState, ALevelMayChangeItsLoop) {
   EXPECT_EQ(second.classifier.updates(), 6);
 }
 
-// Counts of batches that the file does not have are errors at once, however large they are.
+// Counts of batches that the file does not contain are errors at once, however large they are.
 TEST(MloState, CountsThatTheFileDoesNotHold) {
   const TemporaryFolder folder;
   const auto path = folder / "run.safetensors";
@@ -376,7 +377,7 @@ TEST(MloState, MemoryDoesNotGrowWithIterations) {
   }
 }
 
-// What grows with the updates is their parameters and momentum, not what gradients are made from.
+// Memory grows with the updates by their parameters and momentum, not by their activations.
 TEST(MloState, UnrolledMemoryGrowsFarSlowerThanItsUpdates) {
   const auto arena = [](std::int64_t steps, const char* recompute) {
     Reweighting run({.type = Method::unrolled, .unroll_steps = steps},

@@ -1,6 +1,6 @@
-// Millions of random operations on an arena of movable blocks and on a plain model of it: both put
-// every block at the same place and count the same, and every byte of every block is where it was
-// written.
+// Millions of random operations on an arena of movable blocks and on a simple model of it: both put
+// every block at the same place and have the same counts, and every byte of every block stays as it
+// was written.
 #include <gtest/gtest.h>
 
 #include <random>

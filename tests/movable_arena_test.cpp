@@ -215,7 +215,8 @@ TEST(MovableArena, DefragmentsWhenAsked) {
   EXPECT_EQ(after_frees({.defragment_above = 0.0}), 40);
 }
 
-// What a pin keeps open does not count as waste, or every free would try in vain.
+// Gaps that pins keep open do not count as waste; otherwise every free would try to defragment in
+// vain.
 TEST(MovableArena, DefragmentsInVainOnceOnly) {
   MovableArena arena(device::cpu, {.defragment_above = 0.25});
   std::vector<Block> blocks;

@@ -1,4 +1,4 @@
-// Steps that are not finite: they are not taken, and the place where that begins is found.
+// Steps that are not finite: they are not taken, and the first non-finite value is found.
 #include "ebb/train/non_finite.h"
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@ namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-// Finite for small inputs; `second` takes a logarithm, of a negative number where x is large. The
-// mask's -inf does no harm.
+// Finite for small inputs; `second` takes a logarithm, of a negative number if x is large. The
+// mask's -inf is harmless.
 struct Second : nn::Module<Second> {
   nn::Linear inner{at("inner"), 4, 4};
   explicit Second(nn::Place place) : Module(std::move(place)) {}
@@ -139,7 +139,7 @@ TEST(NonFinite, GradientsAreSeenWhereTheirNormIs) {
   }
 }
 
-// Guards change no bit and no more than a few scalars of memory where everything is finite; only
+// If everything is finite, guards change no bit and take no more than a few scalars of memory; only
 // waiting for all gradients costs more.
 TEST(NonFinite, GuardsChangeNoBit) {
   std::vector<double> expected;
@@ -172,8 +172,8 @@ TEST(NonFinite, FindsThemInEveryFloatingType) {
   }
 }
 
-// A guard by the loss is known before backward begins: updates still run as soon as their gradients
-// exist, so that gradients do not pile up.
+// A guard by the loss is known before backward begins, so updates still run as soon as their
+// gradients exist, and gradients do not accumulate.
 TEST(NonFinite, AGuardByTheLossDelaysNoUpdate) {
   const auto least = [](UpdateGuard guard) {
     const auto task = workloads::make_workload(small_workload("gpt2"));

@@ -1,5 +1,5 @@
 // Plans that span several tiers of memory: the same bits within any budget of the device, and in
-// every tier the bytes that were planned.
+// every tier the planned number of bytes.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -145,8 +145,8 @@ TEST_P(CudaOffload, KeepsBudgetsAndBits) {
   keeps_budgets_and_bits(GetParam(), gpu, 5);
 }
 
-// Any part of what can move, in any order; in every other graph with the smallest peak, so that
-// values are recomputed and fetched more than once too.
+// Moves any subset of the movable tensors, in any order. Every other graph is planned with the
+// smallest peak, so that values are also recomputed and fetched more than once.
 TEST(Offload, RandomGraphsInRandomTiers) {
   const std::uint64_t graphs = sanitized ? 60 : 1000;
   std::int64_t moved = 0;
@@ -188,10 +188,11 @@ TEST(Offload, RandomGraphsInRandomTiers) {
   EXPECT_GT(moved, 0);
 }
 
-// A larger budget hardly ever gives a slower plan: the search is a heuristic, which misses the
-// plan of a smaller budget by some percent. Other tiers never give a slower plan than recomputation
-// alone. Rates are given, so that plans do not depend on what this machine's disk does now. Links
-// are made slow, because these models are small: copies must cost time for the search to matter.
+// A larger budget hardly ever gives a slower plan: the search is a heuristic, which can miss the
+// plan of a smaller budget by a few percent. Other tiers never give a slower plan than
+// recomputation alone. Rates are given, so that plans do not depend on the state of this machine's
+// disk. Links are slow, because these models are small: copies must cost time for the search to
+// matter.
 void larger_budgets_are_not_slower(const std::string& name, const Where& where, Rates rates) {
   const auto task = workloads::make_workload(workload(name, where.device));
   TrainStep step(task->model(), task->optimizer(), [&](const Batch& b) { return task->loss(b); });
@@ -224,11 +225,12 @@ TEST_P(OffloadOf, LargerBudgetsAreNotSlower) {
   larger_budgets_are_not_slower(GetParam(), cpu, rates);
 }
 
-// What goes wrong with a disk is one error that names the folder, and where no variable had been
-// written yet, the weights are as they were after the last whole step.
+// A disk failure is one error that names the folder. If no variable had been written yet, the
+// weights are those after the last complete step.
 class FaultyDisk : public testing::Test {
  protected:
-  // A step that updates a large variable twice as fast as it can be kept, all on the disk.
+  // A step that updates a large variable twice, faster than it can be stored, with everything on
+  // the disk.
   FaultyDisk() : w_(full({1024, 1024}, 1.0, f32)) {
     options_ = in_tiers(Tier::disk, {});
     options_.offload_folder = folder_.path();
@@ -267,10 +269,10 @@ TEST_F(FaultyDisk, AFileThatWasCutIsNamedAndNothingIsWritten) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-// A store that has begun may have changed the variable: that is told.
+// A store that has begun may have changed the variable, and this is reported.
 TEST_F(FaultyDisk, AStepWhoseStoreBeganIsNotIntact) {
   const Variable index(full({2}, 5.0, i64)), table(full({3, 4}, 1.0, f32));
-  // The lookup that fails is made after the update of w, which may have been stored by then.
+  // The lookup that fails runs after the update of w, which may have been stored by then.
   const Tensor halved = w_ * 0.5;
   const Tensor row = embedding(table, index);
   const Graph both{{}, {sum(row)}, {{w_, halved}}};
@@ -296,7 +298,7 @@ TEST_F(FaultyDisk, AFullDiskIsToldBeforeAnythingRuns) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-// A file without a name is gone with the process that made it, however that ends.
+// A file without a name disappears with the process that made it, however the process ends.
 TEST_F(FaultyDisk, AKilledRunLeavesNoFile) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);

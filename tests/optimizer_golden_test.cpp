@@ -1,5 +1,5 @@
-// Steps of optimizers against those of other implementations: tests/golden/optimizers, written by
-// tools/make_golden_optimizers.py, where the format is described.
+// Compares steps of optimizers with other implementations: tests/golden/optimizers, written by
+// tools/make_golden_optimizers.py, which describes the format.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,8 @@ const Json& golden() {
   return file;
 }
 
-// Options by name. What a case does not say is the default; what no field takes is an error.
+// Options by name. Options that a case does not give have their defaults; an unknown one is an
+// error.
 class Options {
  public:
   explicit Options(Json json) : json_(std::move(json)) {}

@@ -1,4 +1,4 @@
-// What optimizers keep, what that costs, and whether they train.
+// The state of optimizers, its size, and whether they train.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -76,9 +76,9 @@ std::vector<std::pair<std::string, Optimizer>> every_optimizer() {
 
 // --- Training
 
-// Loss against that of Adam in float32. Moments in fewer bits are noise of a few percent on steps
-// that average out. Other algorithms have rates of their own and are only asked to train nearly as
-// well; gradient descent without momentum needs more steps.
+// Loss compared with Adam in float32. Moments in fewer bits add a noise of a few percent to steps,
+// which averages out. Other algorithms have other rates and must only train nearly as well;
+// gradient descent without momentum needs more steps.
 TEST(Optimizer, TrainsALanguageModelLikeAdam) {
   const double rate = 3e-3, adam = final_loss(optim::Adam{.lr = rate});
   EXPECT_LT(adam, 2.2);  // from ln 48 = 3.9
@@ -213,7 +213,7 @@ TEST(OptimizerState, BytesOfGpt2) {
   EXPECT_NEAR(per_parameter(optim::AdamW4bit{.quantise_tables = true}), 1.0693, 5e-5);
 }
 
-// A matrix by itself, which is what the papers' figures are about.
+// A single matrix, for which the papers state their figures.
 TEST(OptimizerState, BytesOfAMatrix) {
   const Shape shape{768, 3072};
   const std::vector<nn::NamedVariable> matrix{{"w", Variable(zeros(shape))}};
@@ -227,8 +227,8 @@ TEST(OptimizerState, BytesOfAMatrix) {
   EXPECT_LT(per_parameter(optim::Adafactor{}), 0.1);
 }
 
-// State is updated where it lies: with any optimizer a step's arena is that of one without state,
-// but for scalars and the workspace of an update.
+// State is updated in place: with any optimizer, a step's arena is that of one without state,
+// except for scalars and the workspace of an update.
 TEST(OptimizerState, TakesNoArena) {
   const auto arena = [](const Optimizer& optimizer) {
     SmallRun run(optimizer);
@@ -291,7 +291,7 @@ TEST(OptimizerState, SmallParametersAndTablesStayInFloat32) {
   EXPECT_EQ(state_names(optim::AdamW8bit{}, table), floats);
   EXPECT_EQ(state_names(optim::AdamW8bit{.min_quantised_elements = 1}, bias), codes);
   EXPECT_EQ(state_names(optim::AdamW8bit{.quantise_tables = true}, table), codes);
-  // A group decides for its own.
+  // A group decides for its own parameters.
   const auto named = [](const char* path) {
     return [path](const nn::NamedVariable& p) { return p.path == path; };
   };

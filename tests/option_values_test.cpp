@@ -1,4 +1,4 @@
-// Values that no option of the library takes: each is an error that names its field.
+// Values that no option of the library accepts: each is an error that names its field.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ TEST(OptionValues, TensorsTooLargeToCount) {
   EXPECT_EQ(Shape({std::int64_t{1} << 59}).elements(), std::int64_t{1} << 59);
 }
 
-// Each tensor can be counted, all of them together cannot.
+// Each tensor can be counted, but not all of them together.
 TEST(OptionValues, GraphsTooLargeToCount) {
   Graph graph;
   for (int i = 0; i < 8; ++i)
@@ -118,7 +118,7 @@ TEST(OptionValues, OfTrainingSteps) {
   expect_error([&] { step(options); }, {"schedule"});
 }
 
-// A setting that a workload does not use is refused by the library, whatever it is set to.
+// The library refuses a setting that a workload does not use, whatever its value.
 TEST(OptionValues, SettingsThatDoNotApply) {
   using namespace workloads;
   for (const std::string& name : workload_names())
@@ -133,7 +133,8 @@ TEST(OptionValues, SettingsThatDoNotApply) {
       if (s < 9) *sizes[s] = 2;
       if (setting == Setting::dropout) options.dropout = 0.1;
       if (setting == Setting::layout) options.layout = ImageLayout::channels_last;
-      // The last three are about files, and the loss is one of two forms of the same.
+      // The last three concern files, and the fused loss only chooses between two forms of the same
+      // loss.
       if (s >= static_cast<int>(Setting::fused_loss)) continue;
       const auto lora_users = users_of(Setting::lora);
       if (std::find(lora_users.begin(), lora_users.end(), name) != lora_users.end() &&

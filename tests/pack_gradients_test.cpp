@@ -1,5 +1,5 @@
-// Gradients of q, k and v that attention's backward op writes side by side, and those that it must
-// not.
+// Gradients of q, k and v that attention's backward op writes into one tensor, and those that it
+// must not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,8 +42,8 @@ Sample sample(const char* name, const Sizes& s, const AttentionOptions& options)
           }};
 }
 
-// A program that is not fused keeps the concat: `check` compares its bits with those of one that
-// is, on every device there is.
+// A program without fusion keeps the concat: `check` compares its bits with those of the fused
+// program, on every available device.
 TEST(PackGradients, ChangesNoBit) {
   const AttentionOptions causal{.causal = true},
       dropping{.causal = true, .dropout = 0.2, .key = RandomKey{7}};
@@ -67,7 +67,7 @@ Tensor random(const Shape& shape, DType dtype, std::uint64_t seed) {
   return make_input(SampleInput::real(shape), dtype, seed);
 }
 
-// The op by itself: packed, as three results that are put side by side, and as its reference.
+// The op by itself: packed, as three results that are concatenated, and as its reference.
 TEST(PackGradients, PackedIsTheConcat) {
   for (const Sizes& s : {Sizes{}, Sizes{.length = 37, .heads = 4, .kv_heads = 2, .size = 16},
                          Sizes{.heads = 2, .kv_heads = 1, .size = 3, .value_size = 5}})
@@ -121,8 +121,8 @@ TEST(PackGradients, OthersStayApart) {
   const Tensor joined = concat(split(x, 2, s.parts()), 2);  // no gradients
   EXPECT_EQ(concats({joined}), 1);
 
-  // Parts that are queries, keys and values in another order, of tensors of their own, of two
-  // attentions, or of which another reads one.
+  // Parts in another order than queries, keys and values, of separate tensors, of two attentions,
+  // or with another reader.
   const Tensor q = random({2, 3, 5, 4}, f32, 2), k = random({2, 3, 5, 4}, f32, 3),
                v = random({2, 3, 5, 4}, f32, 4);
   const auto gradients = [&] {

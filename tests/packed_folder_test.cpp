@@ -59,7 +59,7 @@ void expect_kept(const Config& config, LowBits bits) {
     onnx::export_folder(folder / "packed", folder / "folder.onnx", {.opset = 21});
     EXPECT_EQ(contents(folder / "folder.onnx"), contents(folder / "memory.onnx"));
   }
-  // Saved as a plain model, it is one again.
+  // Saved as a plain model, it is a plain model again.
   again.save(folder / "plain again");
   const auto plain = io::open_folder(folder / "plain again", device::cpu, f32);
   EXPECT_FALSE(nn::has_packed_weights(*plain.module));
@@ -108,7 +108,7 @@ TEST(PackedFolder, CommandLineWritesWhatGptqFound) {
   fails("eval --tokens " + tokens + " --base int4 --save " + plain + " --model " + plain,
         "another folder");
   fails("eval --tokens " + tokens + " --save " + packed + " --model " + plain, "--base");
-  fails("prune --keep 0.5 --save " + plain + "2 --model " + packed, "few bits already");
+  fails("prune --keep 0.5 --save " + plain + "2 --model " + packed, "already in few bits");
   const std::string onnx = "export --onnx " + (folder / "x.onnx").string() + " --model " + packed;
   fails(onnx + " --bits int8", "is stored in int4 already and cannot become int8");
   EXPECT_EQ(run(onnx + " --bits int4").code, 0);

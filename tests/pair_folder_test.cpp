@@ -1,5 +1,5 @@
 // Folders without the zeros of their pattern 2:4: written by `ebb prune --packed`, read by the
-// other verbs, and refused where they are damaged.
+// other verbs, and refused if they are damaged.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -137,7 +137,7 @@ TEST_F(PairFolder, TakesNineSixteenthsInBfloat16) {
             contents(fs::path(packed()) / "model.safetensors"));
 }
 
-// Wanda and SparseGPT write what they write with zeros; losses on the way are the same.
+// Wanda and SparseGPT write the same folder as with zeros; the reported losses are the same.
 TEST_F(PairFolder, EveryMethodWritesIt) {
   for (const char* method : {"wanda", "sparsegpt"}) {
     prune(golden_models / "gpt2", std::string(" --method ") + method + " --data " + tokens_file);
@@ -182,7 +182,7 @@ TEST_F(PairFolder, IsEvaluatedAndGeneratesWithinThePlan) {
   }
 }
 
-// Training moves the weights that live, as masks would let it, with state for these alone.
+// Training changes only the live weights, as with masks, and keeps state only for these.
 TEST_F(PairFolder, IsTrainedFurther) {
   prune(golden_models / "gpt2");
   const std::string start =
@@ -243,7 +243,7 @@ TEST_F(PairFolder, IsABaseOfAdapters) {
     return json_of("eval --tokens " + tokens_file + " --model " + options).at("loss").get<double>();
   };
   const double adapted = loss(packed() + " --adapter " + (place / "adapter").string());
-  // With adapters added no weight is zero: the merged folder is a plain one.
+  // With merged adapters no weight is zero: the merged folder is a plain one.
   json_of(start + packed() + " --merge --save " + (place / "merged").string());
   EXPECT_FALSE(nn::has_pairs(*io::open_folder(place / "merged", device::cpu, f32).module));
   EXPECT_NEAR(loss((place / "merged").string()), adapted, 1e-5);
@@ -312,7 +312,7 @@ TEST_F(PairFolder, DamagedFilesAreRefused) {
           t[positions] = Tensor::from(bytes, t[positions].shape());
         },
         {positions, "output 3", "inputs 4 to 7", count});
-  // A whole matrix is read where it has the pattern, and refused where it has not.
+  // A whole matrix is accepted if it has the pattern, and refused otherwise.
   const auto with_matrix = [&](double third) {
     prune(golden_models / "gpt2");
     change([&](auto& t) {

@@ -1,4 +1,4 @@
-// Layers of the pattern 2:4 in training: state for what lives, and nothing else.
+// Layers of the pattern 2:4 in training: only live weights have optimizer state.
 #include "ebb/nn/pair_linear.h"
 
 #include <gtest/gtest.h>
@@ -38,8 +38,8 @@ Plan plan_of(Model& model, const std::string& optimizer) {
   return step.plan(batch_of(model.width, 1).types());
 }
 
-// Weights, gradients and state by plan, of every kind of optimizer; what is held is what was
-// planned.
+// Planned weights, gradients and state for every kind of optimizer; the memory held equals the
+// plan.
 TEST(PairLinear, StateIsOfWhatLives) {
   constexpr std::int64_t width = 512;  // a weight of 1 MiB; what is not halved is a few KiB
   auto pairs = make<Pairs>(device::cpu, f32, width);

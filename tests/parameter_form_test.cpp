@@ -1,5 +1,5 @@
-// Parameters in bfloat16 with companions or chance: what their bits hold, and that every optimizer
-// keeps them, on the CPU and on CUDA alike.
+// Parameters in bfloat16 with companions or stochastic rounding: the meaning of their bits, and
+// that every optimizer keeps them, on the CPU and on CUDA alike.
 #include "ebb/parameter_form.h"
 
 #include <gtest/gtest.h>

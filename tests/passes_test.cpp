@@ -128,7 +128,8 @@ TEST(CommandLinePasses, NamesThatAreWrong) {
     expect_usage_error(verb + sizes + "--without insert_copies", "cannot be left out");
   }
   expect_usage_error("plan " + sizes + "--without group_small", "is for a GPU");
-  expect_usage_error("plan --workload reweight --passes", "--passes is of one program");
+  expect_usage_error("plan --workload reweight --passes",
+                     "--passes is for workloads with one program");
   const std::string study = "ablate --steps 1 --runs 1 " + sizes + "--techniques ";
   expect_usage_error(study + "defaults-join_rely", "there is no pass \"join_rely\"");
   expect_usage_error(study + "blocks-join_relu", "add fusion");

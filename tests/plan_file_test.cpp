@@ -1,4 +1,4 @@
-// Plans that are written to a file and read back run to the same bits, and no file harms.
+// Plans that are written to a file and read back run to the same bits, and no file does harm.
 #include "ebb/io/plan_file.h"
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST(PlanFile, ComputesItsGraphAndNoOther) {
   }
 }
 
-// Safe to run is not enough: a plan that computes another function is refused.
+// A plan must not only be safe to run: a plan that computes another function is refused.
 TEST(PlanFile, AnotherFunctionIsRefused) {
   const Small small;
   CompileOptions options;
@@ -203,7 +203,8 @@ TEST(PlanFile, ErrorsNameThePlace) {
   expect("/peak_bytes", 7, "tells a peak of 7 bytes");
 }
 
-// Any scalar of the tables changed, any row taken away or doubled: an error, or a plan that runs.
+// Changes any scalar of the tables, and removes or duplicates any row: the result is an error or a
+// plan that runs.
 TEST(PlanFile, NoEditHarms) {
   const TemporaryFolder folder;
   const fs::path path = folder / "a.plan";

@@ -1,5 +1,5 @@
-// The precision pass: which ops are done in halves, what is rounded and when, and training in every
-// precision against float32.
+// The precision pass: which ops run in half precision, what is rounded and when, and training in
+// every precision compared with float32.
 #include "ebb/precision.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace ebb::test {
 namespace {
 
-// The dtypes an op's nodes have in the graph of `values`.
+// The dtypes of an op's nodes in the graph of `values`.
 std::set<DType> dtypes_of(std::string_view op, const std::vector<Tensor>& values) {
   std::set<DType> result;
   for (const auto& node : topological_order({.inputs = {}, .outputs = values, .updates = {}}))
@@ -203,7 +203,7 @@ TEST(Precision, SplitWeightsEqualFloat32Masters) {
       return std::any_of(values.begin(), values.end(), rounds_apart);
     });
   };
-  // One value in 131,072 rounds apart; what follows cannot be the same.
+  // One value in 131,072 is rounded differently; after that the runs cannot be equal.
   std::uint64_t steps = 0;
   while (steps < 20 && !parted()) {
     const auto ids = [&](std::uint64_t key) {

@@ -1,4 +1,4 @@
-// What a device is measured to do. Figures differ from machine to machine, but not by any amount.
+// Measured rates of a device. They differ between machines, but only within limits.
 #include "ebb/probe.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,8 @@
 namespace ebb::test {
 namespace {
 
-// Bounds that no machine is near: a clock read wrong, or around the wrong kernel, is far outside.
+// Bounds that no machine comes near: a misread clock, or one around the wrong kernel, would be far
+// outside.
 void check_rates(const Rates& rates) {
   EXPECT_GT(rates.bandwidth, 1e7);
   EXPECT_LT(rates.bandwidth, 1e14);

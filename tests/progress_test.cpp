@@ -182,7 +182,7 @@ class Terminal {
   int screen_ = -1, descriptor_ = -1;
 };
 
-// Sets an environment variable, and puts back what was there.
+// Sets an environment variable, and restores the old value.
 class Environment {
  public:
   Environment(const char* name, const char* value) : name_(name) {

@@ -1,5 +1,5 @@
-// Blocks that are pruned one after the other, from one folder to another: the same bits as with the
-// whole model in memory, whatever the budget.
+// Blocks that are pruned one after another, from one folder to another: the same bits as with the
+// whole model in memory, for any budget.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -69,7 +69,7 @@ TEST(PruneWalk, BudgetsChangeNoBit) {
   const double dense = plain.mean_loss();
   const auto free = plain.prune(Method::sparsegpt, {.losses = true}).walk;
   EXPECT_FALSE(free.values_in_file || free.one_input_at_a_time);
-  // Programs of single blocks compute what the program of the whole model does.
+  // Programs of single blocks compute the same as the program of the whole model.
   EXPECT_EQ(free.loss_before, dense);
   EXPECT_EQ(free.loss_after, plain.mean_loss());
   prune::WalkReport last = free;
@@ -96,7 +96,7 @@ TEST(PruneWalk, BudgetsChangeNoBit) {
   EXPECT_TRUE(fs::is_empty(folder.path()));  // the file has no name
 }
 
-// Every family from folder to folder, against the whole model in memory.
+// Every family from folder to folder, compared with the whole model in memory.
 TEST(PruneWalk, FoldersAreThoseOfModelsInMemory) {
   const fs::path families = golden_models / "../families";
   for (const fs::path& from : {golden_models / "gpt2", golden_models / "llama",

@@ -1,5 +1,5 @@
-// Single weights: against straightforward float64 versions of the published algorithms
-// (tools/make_golden_pruning.py), and whole models.
+// Pruning of single weights: compared with straightforward float64 versions of the published
+// algorithms (tools/make_golden_pruning.py), and on whole models.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -98,7 +98,7 @@ TEST(PruneWeights, MagnitudeTakesTheSmallest) {
   EXPECT_EQ(w, (Numbers{0, 0, 1, 1, 1, 1, 1, 1}));
 }
 
-// GPTQ as published, one column after the other and nothing else: no blocks, plain inverses. Scales
+// GPTQ as published, one column after another and nothing else: no blocks, plain inverses. Scales
 // are those of the packed bytes.
 Numbers plain_gptq(const Case& c, Numbers hessian, const Encoding& e, const PackedMatrix& packed) {
   const std::int64_t n = c.columns;
@@ -110,7 +110,7 @@ Numbers plain_gptq(const Case& c, Numbers hessian, const Encoding& e, const Pack
   for (std::int64_t i = 0; i < n; ++i) hessian[at(i, i)] += 0.01 * mean;
   Numbers w = c.weight;
   for (std::int64_t q = 0; q < n; ++q) {
-    // The inverse of what is left of H, rows and columns q and after, by Gauss and Jordan.
+    // The inverse of the rest of H, rows and columns from q on, by Gauss and Jordan.
     const std::int64_t left = n - q;
     std::vector<Numbers> rows;
     for (std::int64_t i = q; i < n; ++i) {
@@ -170,8 +170,8 @@ TEST(PruneWeights, GptqEqualsThePublishedAlgorithm) {
   EXPECT_GT(cases, 5);
 }
 
-// What it is for: the layer's outputs are nearer to those of the dense matrix than plain
-// rounding's.
+// The purpose of GPTQ: the layer's outputs are closer to those of the dense matrix than with plain
+// rounding.
 TEST(PruneWeights, GptqRoundsBetterThanTheNearest) {
   for (const LowBits kind : {LowBits::int4, LowBits::nf4}) {
     double plain = 0.0, compensated = 0.0;
@@ -279,7 +279,7 @@ TEST(PruneWeights, BadArguments) {
   EXPECT_THROW(prune_by_sparsegpt(m, gram, {}), ValueError);
 }
 
-// Through the blocks of a model: the second block sees what the pruned first one gives.
+// Through the blocks of a model: the second block gets the outputs of the pruned first block.
 TEST(PruneWeights, BlocksAreCalibratedOnPrunedOnes) {
   auto model = io::load_llama(test::golden_models / "llama", device::cpu, f32);
   const Tensor x = eval(slice(test::tokens(), 1, 0, 11)), y = eval(slice(test::tokens(), 1, 1, 12));

@@ -1,5 +1,5 @@
-// Gradients and weights that ranks divide among themselves: the bits of one rank, the memory that
-// was planned, and less of it.
+// Gradients and weights that are divided among ranks: the bits of one rank, the planned memory, and
+// less of it.
 #include <gtest/gtest.h>
 
 #include "ebb/dist/ranks.h"
@@ -64,8 +64,8 @@ TEST(RankShards, WhatElseAStepDoesChangesNoBit) {
   }
 }
 
-// Blocks of quantised state lie in one range, and small parameters are not quantised whatever their
-// ranges are.
+// Blocks of quantised state lie within one range, and small parameters are not quantised, whatever
+// their ranges.
 TEST(RankShards, QuantisedStateIsDivided) {
   for (const char* optimizer : {"adamw8bit", "adamw4bit"}) {
     RankTraining run{.leaves = 6, .optimizer = optimizer, .batch = 6, .width = 40};
@@ -125,7 +125,7 @@ TEST(RankShards, CheckpointsAreOfNoStage) {
   }
 }
 
-// Leaves go round the ranks, so that those of one place are next to each other in the tree.
+// Leaves are dealt to the ranks in turn, so the leaves at one place are adjacent in the tree.
 TEST(RankShards, EveryLeafHasOneSeat) {
   for (const int ranks : {2, 3, 4, 5})
     for (const std::int64_t leaves : {5, 6, 8, 12})

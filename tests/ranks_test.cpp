@@ -1,5 +1,5 @@
-// Training steps on several ranks, which are threads here: the same bits as on one, and the memory
-// that was planned.
+// Training steps on several ranks, which are threads here: the same bits as on one rank, and the
+// planned memory.
 #include "ebb/train/ranks.h"
 
 #include <gtest/gtest.h>

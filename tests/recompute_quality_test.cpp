@@ -1,5 +1,5 @@
-// How good the planner is at choosing what is computed again: against the true optimum on small
-// steps, and against simpler rules and known bounds on larger ones.
+// How well the planner chooses what to recompute: compared with the true optimum on small steps,
+// and with simpler rules and known bounds on larger ones.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -17,10 +17,10 @@ namespace {
 
 using namespace planning;
 
-// ---- The referee itself ----
+// ---- The reference itself ----
 
-// All lists of runs that take less than `limit_ms` and do nothing in vain, by trying every step
-// after every other.
+// All lists of runs that take less than `limit_ms` and contain no unneeded run, found by trying
+// every step after every other.
 class EveryList {
  public:
   EveryList(const StepModel& model, double limit_ms, std::int64_t limit)
@@ -36,7 +36,7 @@ class EveryList {
     if (const auto peak = peak_of(model_, runs_); peak && *peak <= limit_) return true;
     for (int s = 0; s < static_cast<int>(model_.steps.size()); ++s) {
       const ModelStep& step = model_.steps[static_cast<std::size_t>(s)];
-      // A step that runs again before anybody has read what it made has run in vain before.
+      // A step that runs again before its result was read has run in vain before.
       if (ms + step.ms >= limit_ms_ || unread_[static_cast<std::size_t>(s)] || !can_read(step))
         continue;
       const std::vector<char> before = unread_;
@@ -64,11 +64,11 @@ class EveryList {
   double limit_ms_;
   std::int64_t limit_;
   Runs runs_;
-  std::vector<char> unread_;  // whether nobody has read what a step's last run made
+  std::vector<char> unread_;  // whether the result of a step's last run is still unread.
   std::int64_t looked_at_ = 0;
 };
 
-// Short enough to look at every list.
+// Short enough to try every list.
 StepModel tiny(std::uint64_t seed) {
   StepModel model = seed % 3 == 0 ? random_layers(seed, 1 + static_cast<int>(seed / 3 % 2))
                                   : random_steps(seed, 3 + static_cast<int>(seed % 4));
@@ -120,7 +120,7 @@ TEST(RecomputeSimulation, AgreesWithTheDefinition) {
         ++refused;
         continue;
       }
-      // Runs in vain are gone now.
+      // Unneeded runs have been removed.
       ASSERT_EQ(simulation.peak(), peak_of(model, next).value()) << "model " << seed;
       ASSERT_EQ(simulation.ms(), ms_of(model, next)) << "model " << seed;
       ++allowed;
@@ -134,7 +134,7 @@ TEST(RecomputeSimulation, AgreesWithTheDefinition) {
 
 class Gaps {
  public:
-  // Solves the model for limits between the least that can be kept and what keeping all takes.
+  // Solves the model for limits between the least that can be kept and the peak of keeping all.
   void compare(const StepModel& model) {
     Search search(model);
     const std::int64_t least = exact_least_peak(model), most = search.peak_of(keep_all(model));
@@ -160,8 +160,8 @@ class Gaps {
     }
   }
 
-  // Measured over thousands of other models, one case in two thousand is more than 2 % off; these
-  // are the same ones every time, and have none.
+  // Measured over thousands of other models, one case in two thousand is more than 2 % off. These
+  // models are always the same ones and have no such case.
   void check(const char* what) const {
     fmt::print(
         "{}: {} models, {} limits; {} missed, time above the optimum {:.4f} % in the mean, {:.2f} "
@@ -227,8 +227,8 @@ StepModel chain(int layers) {
   return model;
 }
 
-// With room for 2√n values, segments of √n can each be run again once: forward twice, which is a
-// third more.
+// With room for 2√n values, segments of √n can each be recomputed once: one more forward, which is
+// a third more time.
 TEST(RecomputeQuality, DepthCostsOneMoreForward) {
   for (int layers = 8; layers <= (sanitized ? 64 : 256); layers *= 2) {
     SCOPED_TRACE(layers);

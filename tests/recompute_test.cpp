@@ -1,4 +1,4 @@
-// Recomputation: whatever is computed again, and wherever the budget lies, not a bit changes.
+// Recomputation: whatever is recomputed, and whatever the budget, not a bit changes.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace ebb::test {
 namespace {
 
-// Of many, a few are searched thoroughly: that takes a hundred times longer.
+// Only a few of the graphs are searched thoroughly, which takes a hundred times longer.
 constexpr std::uint64_t graphs = sanitized ? 200 : 10000;
 
 TEST(Recompute, RandomGraphsKeepRandomBudgets) {
@@ -33,7 +33,7 @@ TEST(Recompute, RandomGraphsKeepRandomBudgets) {
     ASSERT_LE(least, most);
     std::mt19937_64 draw(seed);
     const std::int64_t range = most.count - least.count;
-    // In whole pages, as everything is counted: some budgets lie just below what is needed.
+    // In whole pages, like everything that is counted: some budgets are just too small.
     options.plan.budget = {
         least.count - 4096 +
         static_cast<std::int64_t>(draw() % static_cast<std::uint64_t>(range + 8192))};
@@ -168,8 +168,8 @@ TEST(Recompute, NamesThatDoNotExist) {
     expect_error([&] { Recompute::parse(name); }, {std::string("\"") + name + "\"", "segment=N"});
 }
 
-// A weight is overwritten as soon as its gradient exists: what needs its old value must not be
-// computed again afterwards.
+// A weight is overwritten as soon as its gradient exists: values computed from its old value must
+// not be recomputed afterwards.
 TEST(Recompute, NothingIsComputedFromAWeightThatHasChanged) {
   const Variable w(eval(random_uniform({64, 64}, -0.1, 0.1, f32, device::cpu, RandomKey{3})));
   const Tensor x = input({{64, 64}, f32}, "x");

@@ -1,5 +1,5 @@
-// Steps of generation whose instructions one resident kernel runs, against the same instructions
-// launched one by one: the bits of everything they write.
+// Steps of generation whose instructions run in one resident kernel, compared with the same
+// instructions launched one by one: everything they write has the same bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,8 @@ std::vector<std::byte> bytes_of(const Tensor& variable) {
   return bytes;
 }
 
-// What the step has written after some tokens, beginning with sequences of unequal length.
+// Everything that the step has written after some tokens, beginning with sequences of unequal
+// length.
 template <class Model>
 std::vector<std::vector<std::byte>> written(Model& model, std::int64_t sequences,
                                             std::int64_t context, bool one_by_one) {
@@ -40,7 +41,7 @@ std::vector<std::vector<std::byte>> written(Model& model, std::int64_t sequences
   std::vector<std::int32_t> ids, positions;
   for (std::int64_t s = 0; s < sequences; ++s) {
     ids.push_back(static_cast<std::int32_t>(7 * s + 3));
-    // One row without a sequence; others that end up on both sides of a piece's end.
+    // One row without a sequence; others that end on both sides of a piece's end.
     positions.push_back(s == 1 ? -1 : static_cast<std::int32_t>((s * 61 + 125) % (context - 8)));
   }
   write(state.ids, ids), write(state.positions, positions);
@@ -83,7 +84,8 @@ void expect_same_bits(const Config& config, std::int64_t context) {
 
 TEST(Resident, Gpt2) {
   if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
-  // A width whose rows are no whole parts of the stream; one that a norm's whole block walks.
+  // A width whose rows are not whole parts of the stream, and one for which a norm uses a whole
+  // block.
   for (const auto& [width, heads] : {std::pair{264, 3}, {1600, 25}, {2304, 9}})
     expect_same_bits<models::Gpt2>(
         models::Gpt2Config{

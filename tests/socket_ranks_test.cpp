@@ -1,5 +1,5 @@
-// Ranks connected by sockets: short messages go through them, long ones from memory to memory where
-// the system allows it.
+// Ranks connected by sockets: short messages are sent through them, long ones are copied from
+// memory to memory if the system allows it.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// Calls `work` on ranks that are threads here and know of each other by sockets alone.
+// Calls `work` on ranks that are threads here but are connected only by sockets.
 void on_sockets(int count, const std::function<void(std::shared_ptr<Communicator>)>& work) {
   const dist::Listener listener = dist::listen_here("127.0.0.1", 0);
   std::vector<std::future<void>> ranks;
@@ -30,7 +30,8 @@ void on_sockets(int count, const std::function<void(std::shared_ptr<Communicator
   for (auto& rank : ranks) rank.get();
 }
 
-// What rank `from` sends to rank `to` in a round; sizes around those that change the way.
+// The message of rank `from` to rank `to` in a round. Its sizes cover both ways and the limits
+// between them.
 Bytes message(int from, int to, int round) {
   constexpr std::size_t sizes[] = {0, 1, 1000, 32767, 32768, 100001, 4 << 20, (9 << 20) + 3};
   Bytes bytes(sizes[static_cast<std::size_t>(3 * from + 5 * to + round) % std::size(sizes)]);

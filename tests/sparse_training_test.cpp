@@ -63,7 +63,7 @@ struct SparseRun {
   }
 };
 
-// Which weights of each mask live.
+// Which weights of each mask are live.
 using Masks = std::map<std::string, std::vector<bool>>;
 Masks masks_of(SparseRun& run) {
   const auto masks = run.step.masks();
@@ -79,7 +79,7 @@ Masks masks_of(SparseRun& run) {
   return all;
 }
 
-// How many values of dead weights are not zero; `each` values belong to a weight.
+// The number of non-zero values that belong to dead weights; each weight has `each` values.
 std::int64_t alive_in_death(const std::vector<double>& values, const std::vector<bool>& bits) {
   const std::size_t each = values.size() / bits.size();
   std::int64_t count = 0;
@@ -87,7 +87,7 @@ std::int64_t alive_in_death(const std::vector<double>& values, const std::vector
   return count;
 }
 
-// Dead weights are zero, and so is what optimizers keep for them.
+// Dead weights are zero, and so is the optimizer's state for them.
 void expect_masked(SparseRun& run, const std::string& what) {
   const auto weights = run.weights();
   const Masks masks = masks_of(run);
@@ -154,7 +154,7 @@ TEST(SparseTraining, ScalingClippingAndPartsOfABatchGoWithMasks) {
   }
 }
 
-// The norm that gradients are clipped by is that of live weights.
+// Gradients are clipped by the norm over live weights.
 TEST(SparseTraining, DeadWeightsDoNotCountInTheGradientsNorm) {
   TrainOptions o;
   o.clip_norm = 1e9;
@@ -168,7 +168,7 @@ TEST(SparseTraining, DeadWeightsDoNotCountInTheGradientsNorm) {
   EXPECT_GT(with, 0.0);
 }
 
-// What magnitude keeps, found by sorting what the dense step would have.
+// The weights that magnitude keeps, found by sorting the weights of the dense step.
 TEST(SparseTraining, GradualMagnitudeFollowsTheCubicSchedule) {
   const SparseTraining sparse = by(MaskMethod::magnitude, 0.8);
   EXPECT_FALSE(sparse.share_after(0));
@@ -255,14 +255,14 @@ TEST(SparseTraining, RigLExchangesWeightsAndKeepsTheirNumber) {
     EXPECT_EQ(std::count(bits.begin(), bits.end(), true), std::count(now.begin(), now.end(), true));
     EXPECT_NE(bits, now) << path;
   }
-  // After `until` nothing moves.
+  // After `until` the masks do not change.
   run.train(4);
   const auto last = masks_of(run);
   run.train(4);
   EXPECT_EQ(masks_of(run), last);
 }
 
-// Gradients that overflow say nothing about which weights to grow.
+// Gradients that overflow do not tell which weights to grow.
 TEST(SparseTraining, StepsThatAreSkippedExchangeNoWeights) {
   TrainOptions o;
   o.precision = Precision::mixed_fp16, o.loss_scale.initial = 0x1p100;
@@ -331,7 +331,7 @@ TEST(SparseTraining, BudgetsAndRecomputationChangeNoBit) {
   }
 }
 
-// A lottery ticket: the masks of a trained model on the weights that training began with.
+// A lottery ticket: the masks of a trained model applied to the initial weights.
 TEST(SparseTraining, MasksOfAnotherRunStay) {
   const TemporaryFolder folder;
   SparseRun found(by(MaskMethod::magnitude));
@@ -409,7 +409,7 @@ TEST(SparseTraining, MasksTakeABitAWeight) {
   }
 }
 
-// The same choices, unless two weights are so close that rounding decides between them.
+// The same choices, unless two weights are so close that rounding decides.
 TEST(SparseTraining, AGpuChoosesAsTheCpuDoes) {
   if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
   SparseTraining pattern = by(MaskMethod::magnitude, 0.0);

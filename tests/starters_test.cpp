@@ -1,4 +1,4 @@
-// How a process finds its place among the ranks, by the variables of those who start processes.
+// How a process finds its place among the ranks, from the variables that launchers set.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -56,7 +56,7 @@ TEST(Starters, SlurmNamesTheFirstNode) {
   EXPECT_EQ(address("node[7],x"), "node7");
   EXPECT_EQ(address("rack[1-2]-node[08,12]"), "rack1-node08");
   EXPECT_EQ(address("node[3"), "node3");  // damaged
-  // The nodes of the job, where those of the step are not told.
+  // The nodes of the job, if those of the step are missing.
   EXPECT_EQ(place_with(slurm({{"SLURM_JOB_NODELIST", "a[2-3]"}}))->address, "a2");
 }
 
@@ -74,7 +74,7 @@ TEST(Starters, SlurmTellsTheTasksOfANode) {
   EXPECT_EQ(local("many", "0"), 7);
 }
 
-// Two steps of a job at a time do not meet each other; ranks of one do.
+// Two simultaneous steps of a job do not connect to each other; the ranks of one step do.
 TEST(Starters, EveryStepOfAJobHasItsPlace) {
   const auto at = [](const std::string& rank, const std::string& step) {
     return *place_with({{"SLURM_PROCID", rank},
@@ -94,7 +94,7 @@ TEST(Starters, EveryStepOfAJobHasItsPlace) {
   EXPECT_LT(first.port, 32000);
 }
 
-// The variables of PMI alone mean MPI, but srun sets them as well.
+// The variables of PMI alone mean MPI, but srun sets them too.
 TEST(Starters, TasksOfSrunNeedNoMpi) {
   const Variables pmi{{"PMI_RANK", "5"}, {"PMI_SIZE", "7"}};
   EXPECT_EQ(place_with(pmi)->address, "");
@@ -154,7 +154,7 @@ TEST(Starters, RanksOfSrunTrain) {
                  last_json(run_command(script + " -n 3 '" + program() + "'" + train + "--shard 1"));
   EXPECT_EQ(tasks["ranks"], 3);
   EXPECT_EQ(tasks["losses"], alone["losses"]);
-  // An error of the command is an error of every task.
+  // An error of the command is reported by every task.
   EXPECT_EQ(run_command(script + " -n 2 '" + program() + "' train --workload mlp --batch 9").code,
             1);
 }

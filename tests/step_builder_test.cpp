@@ -1,4 +1,4 @@
-// The step of a single level and a TrainStep are built by the same code: they give the same bits.
+// The step of a single level and a TrainStep are built by the same code and give the same bits.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

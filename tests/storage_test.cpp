@@ -1,4 +1,4 @@
-// Memory from the operating system: what is reserved, what is resident, and what is given back.
+// Memory from the operating system: how much is reserved, resident and returned.
 #include "ebb/storage.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The number of threads changes no bit of training, whatever the model and the precision. Models
-// with convolutions are left out: oneDNN sums a weight's gradient by threads.
+// The number of threads changes no bit of training, for every model and precision. Models with
+// convolutions are left out: oneDNN sums a weight's gradient by threads.
 #include "ebb/threads.h"
 
 #include <gtest/gtest.h>

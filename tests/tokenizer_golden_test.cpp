@@ -1,4 +1,4 @@
-// Ids and decoded text against those of the Python package `tokenizers`, for tokenizers with the
+// Compares ids and decoded text with the Python package `tokenizers`, for tokenizers with the
 // settings of real models. tests/golden/tokenizers.json.gz is written by
 // tools/compare_tokenizers.py --golden.
 #include <gtest/gtest.h>

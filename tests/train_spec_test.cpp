@@ -1,4 +1,4 @@
-// A run's specification: every field comes back, and every field that matters is compared.
+// A run's specification: every field is restored, and every field that matters is compared.
 #include "ebb/workloads/train_spec.h"
 
 #include <fmt/core.h>
@@ -19,7 +19,7 @@ using workloads::LevelOptions;
 using workloads::OnResume;
 using workloads::TrainSpec;
 
-// Another value than the field has.
+// Changes a field to another value.
 void alter(std::string& value) { value += "x"; }
 void alter(std::filesystem::path& value) { value += "/\xff with \"quotes\""; }  // no UTF-8
 void alter(bool& value) { value = !value; }
@@ -203,7 +203,7 @@ TEST(DataFingerprint, TellsDataApart) {
   EXPECT_EQ(data_fingerprint(folder / "train.txt", one), data_fingerprint(folder.path(), one));
 }
 
-// Each of a thousand images counts, in its class and under its name.
+// A change of any of a thousand images is noticed, in its class and under its name.
 TEST(DataFingerprint, TellsImagesApart) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "train" / "cats");

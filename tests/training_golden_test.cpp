@@ -1,6 +1,6 @@
-// Twenty steps of training against PyTorch's, for every family of models, optimizer and precision:
-// tests/golden/training/runs.json, written by tools/make_golden_training.py, where the format is
-// described.
+// Compares twenty steps of training with PyTorch's, for every family of models, optimizer and
+// precision: tests/golden/training/runs.json, written by tools/make_golden_training.py, which
+// describes the format.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ const Json& golden() {
   return file;
 }
 
-// `filled` of the tool.
+// The tool's function `filled`.
 Tensor filled(const Shape& shape, std::int64_t key, double scale, double offset, DType dtype) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < shape.elements(); ++i) {
@@ -37,7 +37,7 @@ Tensor filled(const Shape& shape, std::int64_t key, double scale, double offset,
   return eval(cast(Tensor::from(values, shape), dtype));
 }
 
-// `fill` of the tool.
+// The tool's function `fill`.
 void fill(nn::ModuleBase& model) {
   std::vector<nn::NamedVariable> parameters = model.parameters();
   std::ranges::sort(parameters, {}, &nn::NamedVariable::path);
@@ -51,7 +51,7 @@ void fill(nn::ModuleBase& model) {
   }
 }
 
-// One batch norm that is called twice in a forward.
+// A batch norm that is called twice in one forward pass.
 struct Shared : nn::Module<Shared> {
   nn::BatchNorm2d norm{at("norm"), 2};
   nn::Linear classifier{at("classifier"), 2, 4};
@@ -105,7 +105,7 @@ Subject subject(const std::string& family, DType dtype) {
   return held(model);
 }
 
-// `batch` of the tool.
+// The tool's function `batch`.
 Batch batch(const std::string& family, std::int64_t step, DType dtype) {
   const auto integers = [](std::int64_t count, const auto& at) {
     std::vector<std::int64_t> values;
@@ -139,12 +139,12 @@ struct Form {
   std::size_t steps = 20;
 };
 
-// Errors of a step grow in the next ones. In float64 they begin at 1e-16, in float32 at 6e-8. In
+// Errors of a step grow in the next ones. They begin at 1e-16 in float64 and at 6e-8 in float32. In
 // half precision PyTorch and ebb do not round in the same places: bfloat16 has 8 bits, float16 11.
-// Batch norms over few elements make most of such errors: residual networks are compared for as
-// many steps as they take to reach a few percent. Llama's angles are rounded to float32 in
-// transformers, whatever its dtype. PyTorch's Adafactor holds squares above a least one,
-// to which ebb, as the paper does, adds it.
+// Batch norms over few elements amplify such errors most, so residual networks are compared only
+// for the steps until the errors reach a few percent. Llama's angles are rounded to float32 in
+// transformers for every dtype. PyTorch's Adafactor limits squares from below, where ebb, like the
+// paper, adds a constant.
 Form form_of(const std::string& precision, const std::string& family,
              const std::string& optimizer) {
   const std::size_t half_steps = family == "resnet" ? 6 : 20;

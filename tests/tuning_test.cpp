@@ -1,4 +1,4 @@
-// What is known of libraries' algorithms, as data, and that planning needs nothing else.
+// The known algorithms of libraries as data, and that planning needs nothing else.
 #include "ebb/tuning.h"
 
 #include <gtest/gtest.h>
@@ -118,8 +118,8 @@ TEST(Tuning, DecidesWorkspacesAndTimes) {
     expect_error([&] { Program(product(false), tuned, {}); }, {library, "version"});
 }
 
-// Every workload is planned on the CPU and for a GPU, and on a GPU that is here while its stream
-// records: any launch would be seen, and any allocation there would be an error.
+// Plans every workload on the CPU and for a GPU. If a GPU is here, its stream records meanwhile:
+// any launch would be noticed, and any allocation would be an error.
 class PlanningRuns : public testing::TestWithParam<std::string> {};
 
 TEST_P(PlanningRuns, Nothing) {

@@ -1,5 +1,5 @@
 // Parameters that no loss depends on: as with PyTorch's optimizers they are not decayed and have no
-// state. A loss that depends on none is an error.
+// state. A loss that depends on no parameter is an error.
 #include <gtest/gtest.h>
 
 #include "ebb/ebb.h"
@@ -56,7 +56,7 @@ TEST(Unreached, ParametersStayAsTheyAreUnderEveryOptimizer) {
       }
 }
 
-// PyTorch has a gradient of zeros for what only a flat function reads, and decays it.
+// PyTorch gives a gradient of zeros to a parameter that only a flat function reads, and decays it.
 TEST(Unreached, AFlatFunctionReaches) {
   auto model = make<TwoLayers>(device::cpu, f32);
   TrainStep step(model, optim::SGD{.lr = 0.5, .weight_decay = 0.5}, [&](const Batch& b) {
@@ -112,7 +112,7 @@ TEST(Unreached, LevelsLeaveThemAlone) {
       TwoPoints below, above;
       TwoPointsProblem lower("lower", below, {.type = method, .gradient_accumulation = parts},
                              [&] { return sum_squares(below.used - above.used) * 0.5; });
-      // The upper loss reads its own parameters through the level below alone.
+      // The upper loss depends on its own parameters only through the level below.
       TwoPointsProblem upper("upper", above, {}, [&] { return sum(below.used); });
       mlo::Engine engine({&upper, &lower},
                          {.u2l = {{"upper", {"lower"}}}, .l2u = {{"lower", {"upper"}}}});

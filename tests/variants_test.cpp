@@ -1,4 +1,4 @@
-// Variants of ops: which a graph has, and how one is chosen. No device is needed for it.
+// Variants of ops: which ones a graph has, and how one is chosen. No device is needed.
 #include "passes/variants.h"
 
 #include <gtest/gtest.h>

@@ -68,7 +68,7 @@ TEST(VectorMath, WithinTwoUnitsInTheLastPlace) {
       [](long double x) { return std::erf(x); });
 }
 
-// The compositions lose a little more.
+// Compositions of these functions lose a little more.
 TEST(VectorMath, SigmoidAndSoftplus) {
   float where = 0.0f;
   EXPECT_LE(worst_over(

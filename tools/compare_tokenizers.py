@@ -225,7 +225,7 @@ def xlm_roberta(texts, size):
 
 
 def parts(texts, size):
-    """No real model: normalizers and pre-tokenizers that the others do not use."""
+    """Not a real model: normalizers and pre-tokenizers that the others do not use."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(),
                                                  normalizers.Strip(), normalizers.NFD()])
@@ -355,7 +355,7 @@ def compare(name, options, texts, whole, characters):
 
 
 def golden(path, texts, characters):
-    """Small tokenizers, and what the package makes of some strings."""
+    """Small tokenizers, and the package's results for some strings."""
     rows = []
     # Characters that are the same in all versions of Unicode that the two sides may have.
     common = [c for c in characters if ord(c) < 0x600 or 0x3000 <= ord(c) < 0xA000 or 0x1F300 <= ord(c) < 0x1F5FF]

@@ -147,7 +147,7 @@ def percent(part):
 
 
 def needle(name, layers):
-    """Every segment rule of a model of so many layers, and beside it the automatic plan at the same peak."""
+    """Every segment rule of a model with this many layers, compared with the automatic plan at the same peak."""
     rows = {row["recompute"]: row for row in results(f"needle-{name}")["rows"] if row["layers"] == int(layers)}
     lines = []
     for rule, row in rows.items():
@@ -159,7 +159,7 @@ def needle(name, layers):
 
 
 def plans(name, _):
-    """Plans of one step beside each other."""
+    """Several plans of one step, for comparison."""
     made = results(f"plans-{name}")["plans"]
     whole = lambda count: f"{count / 2**20:,.0f} MiB"
     category = lambda *names: [whole(sum(plan["peak_by_category"][n] for n in names)) for plan in made.values()]

@@ -5,7 +5,7 @@ undefined-behaviour sanitizers.
     tools/fuzz.py --seconds 60             # all readers, a minute each, as many at a time as there are cores
     tools/fuzz.py --reader idx --seconds 3600
     tools/fuzz.py --within 900             # less than a minute each where all of it would take longer than 900 s
-    tools/fuzz.py --keep 40                # then keeps at most so many short inputs a reader in tests/fuzz/corpus
+    tools/fuzz.py --keep 40                # then keeps at most 40 short inputs a reader in tests/fuzz/corpus
 
 Needs clang 14 with its runtime (Debian: clang-14 libclang-rt-14-dev). A crash, a hang of more than thirty
 seconds, memory above 2 GiB or an exception that is no error of ebb is a finding: its input is kept in
@@ -106,7 +106,7 @@ def keep(reader, most):
 
 
 def seconds_each(options, readers, begun):
-    """How long each reader is fuzzed, so that all of it ends in time."""
+    """How long each reader is fuzzed, so that the whole run ends in time."""
     if options.within is None:
         return options.seconds
     left = options.within - (time.monotonic() - begun)

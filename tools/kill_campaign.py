@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kills ranks of a run at random until it has ended, and compares its bits with those of a run that nothing happened to.
+"""Kills ranks of a run at random until it has ended, and compares its bits with those of an undisturbed run.
 
   tools/kill_campaign.py build/release/ebb --kills 50 [--ranks 3] [--seed 0] [--workload gpt2] [--json]
 
@@ -73,7 +73,7 @@ class Campaign:
         print("FAILED:", what, file=sys.stderr)
 
     def attack(self, folder, number):
-        """Starts the run, attacks one rank and waits for the end of all. Whether there was anything to attack."""
+        """Starts the run, attacks one rank and waits for all to end. Returns whether there was a rank to attack."""
         ranks = self.draw.randint(2, self.o.ranks)
         shard = self.draw.choice(SHARDS[self.o.workload])
         kind = self.draw.choice([signal.SIGKILL] * 3 + [signal.SIGSTOP])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/differential.json.gz: what PyTorch makes of thousands of small calls, for tests/differential_test.cpp.
+"""Writes tests/golden/differential.json.gz: PyTorch's results for thousands of small calls, for tests/differential_test.cpp.
 
 Run by a developer when a case is added, never by the build:  python3 tools/make_differential.py tests/golden/differential.json.gz
 

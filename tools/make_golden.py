@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/*.json: what PyTorch computes for every op, for tests/golden_test.cpp to compare with.
+"""Writes tests/golden/*.json: PyTorch's results for every op, with which tests/golden_test.cpp compares.
 
 Run by a developer when a case is added, never by the build:  python3 tools/make_golden.py tests/golden
 
@@ -381,7 +381,7 @@ def attention():
     # Added to the scores, and as booleans (true: may look).
     case(f, op + "_masked", lambda *t: attend(*t), real(*q), real(*k), real(*v), real(4, 4).detach(), name="added")
     mask = torch.rand(1, 1, 4, 4) < 0.6
-    mask |= torch.eye(4, dtype=torch.bool)  # nobody looks at nothing
+    mask |= torch.eye(4, dtype=torch.bool)  # every query sees a key
     case(f, op + "_masked", lambda *t: attend(*t), real(*q), real(*k), real(*v), mask, name="boolean")
     for causal in (False, True):
         case(f, op, lambda *t: attend(*t, causal=causal, grouped=True), real(1, 4, 3, 2), real(1, 2, 3, 2), real(1, 2, 3, 2),

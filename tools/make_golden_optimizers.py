@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/optimizers/runs.json: what other implementations make of a few steps of each optimizer, for
+"""Writes tests/golden/optimizers/runs.json: the results of other implementations for a few steps of each optimizer, for
 tests/optimizer_test.cpp to compare with.
 
 Run by a developer when a case is added, never by the build. Needs PyTorch, transformers and bitsandbytes (its CPU kernels):

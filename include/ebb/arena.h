@@ -29,7 +29,7 @@ class Arena {
   void reserve(Bytes size);
   std::byte* data() const;
 
-  // Which of the properties requested in MachineOptions its memory has.
+  // Which requests of MachineOptions were granted for this memory.
   const MachineReport& report() const { return report_; }
 
   // Changes whenever `data()` changes, so that programs know when to update their addresses.

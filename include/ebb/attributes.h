@@ -29,8 +29,7 @@ struct NoAttributes {
   void visit(auto&&) {}
 };
 
-// What is done with the fields of an attribute struct: writing takes their values, reading sets
-// them.
+// A visitor of the fields of an attribute struct: writers take the values, readers set them.
 class AttributeFields {
  public:
   virtual ~AttributeFields() = default;
@@ -63,8 +62,8 @@ class AttributeFields {
     end_list();
   }
 
-  // Around the items of a list: `size` is how many there are to write; the result, how many there
-  // are.
+  // Begins a list. `size` is the number of items to write; the result is the number of items that
+  // the list has.
   virtual std::size_t begin_list(std::string_view field, std::size_t size) = 0;
   virtual void begin_item() = 0;
   virtual void end_item() = 0;

@@ -60,10 +60,10 @@ struct SampleOptions {
   std::int64_t top_k = 0;    // only the k most likely; 0: all
   double top_p = 1.0;        // only the most likely that together have this probability
 };
-// Draws a token for each row of logits (B, V), with random numbers that are a function of the row's
-// key (int64, B), its position (int32, B) and the token alone. int32 (B): -1 where the largest
-// logit is not finite or one is NaN, and 0 where the position is negative. Equal logits at the edge
-// of top_k and top_p are all kept. Has no gradient.
+// Draws a token for each row of logits (B, V). The random numbers are a function of the row's key
+// (int64, B), its position (int32, B) and the token alone. The result is int32 (B): -1 where the
+// largest logit is not finite or a logit is NaN, and 0 where the position is negative. Logits that
+// are equal at the limit of top_k or top_p are all kept. Has no gradient.
 Tensor sample_token(const Tensor& logits, const Tensor& keys, const Tensor& positions,
                     const SampleOptions& options = {});
 

@@ -1,6 +1,6 @@
 // Masks of weights at one bit each. A mask of n weights is a tensor of ⌈n / 8⌉ bytes: weight i, in
-// the order of the weights in memory, lives if bit i % 8 of byte i / 8 is set. Bits behind the last
-// weight mean nothing.
+// the order of the weights in memory, is live if bit i % 8 of byte i / 8 is set, and dead
+// otherwise. Bits past the last weight are ignored.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace ebb {
 
-// `kept` of every `of` neighbours along the inputs of a matrix stay.
+// N:M sparsity: of every `of` neighbours along the inputs of a matrix, `kept` weights stay.
 struct Pattern {
   std::int64_t kept = 2, of = 4;
   bool operator==(const Pattern&) const = default;
@@ -20,9 +20,9 @@ Pattern pattern_named(std::string_view text);  // "2:4"; anything else is a Valu
 // The type of a mask for that many weights.
 TensorType mask_type(std::int64_t weights);
 
-// x where its weight lives, zero elsewhere, in any dtype. `weights` is the number of weights that
-// the mask is for; 0 stands for the elements of x. Where x has k elements for each weight (such as
-// the two bytes that complete a bfloat16), they are neighbours.
+// x where its weight is live, zero elsewhere, in any dtype. `weights` is the number of weights that
+// the mask is for; 0 stands for the number of elements of x. If x has k elements for each weight
+// (such as the two bytes that complete a bfloat16), they are neighbours.
 Tensor masked(const Tensor& x, const Tensor& mask, std::int64_t weights = 0);
 
 enum class MaskScore : std::uint8_t {

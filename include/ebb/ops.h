@@ -224,7 +224,7 @@ struct LinearCrossEntropyOptions {
   std::int64_t ignore_index = -100;
   double label_smoothing = 0.0;
   // Rows whose logits exist at a time; 0: chosen by the shapes, for about 32 MiB of logits, or 288
-  // MiB where a GPU makes them once. Results for two chunk sizes differ by rounding only.
+  // MiB on a GPU that computes them only once. Results for two chunk sizes differ by rounding only.
   std::int64_t chunk = 0;
 };
 

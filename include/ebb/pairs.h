@@ -16,8 +16,8 @@ namespace ebb {
 // The type of the positions of a matrix; `columns` is a multiple of 4.
 TensorType positions_type(std::int64_t rows, std::int64_t columns);
 
-// The positions of the two values of each four that are farthest from zero; of equal ones the
-// first. A value that is not a number stays in any case. Has no gradient.
+// The positions of the two largest magnitudes in each group of four; of equal ones the first. NaN
+// is always kept. Has no gradient.
 Tensor choose_pairs(const Tensor& matrix);
 
 // The values at the positions, and the matrix with these values and zeros elsewhere. Each is the

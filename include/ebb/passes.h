@@ -58,9 +58,10 @@ struct PassEffect {
   std::size_t nodes_before = 0, nodes_after = 0;
 };
 
-// Runs a list of passes. ValueErrors are: a name that is unknown or given twice, a missing required
-// pass, and a pass that stands before one of an earlier phase. If `effects` is given, one row is
-// appended for each pass that ran, then one for each pass of `all_passes()` that did not.
+// Runs a list of passes. Throws a ValueError for a name that is unknown or given twice, for a
+// missing required pass, and for a pass that stands before one of an earlier phase. If `effects` is
+// given, one row is appended for each pass that ran, then one for each pass of `all_passes()` that
+// did not.
 Graph run_passes(const Graph& graph, const PassList& list,
                  std::vector<PassEffect>* effects = nullptr);
 

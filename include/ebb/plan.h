@@ -53,7 +53,7 @@ struct Space {
   Bytes alignment = buffer_alignment;  // of offsets and sizes; transfers to a file need more
 };
 inline constexpr SpaceId arena_space{0};
-// Of buffers in files, and of those that are read from files or written to them.
+// The alignment of buffers in files, and of buffers that are read from files or written to them.
 inline constexpr Bytes file_alignment = 4_KiB;
 // The size of a constant's or a variable's buffer.
 Bytes leaf_size(const TensorType& type, Tier tier);

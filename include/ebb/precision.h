@@ -35,9 +35,9 @@ DType parameter_dtype(Precision precision);
 // variable once for all graphs that it rewrites.
 class HalfPrecision {
  public:
-  // How products of two matrices inside blocks (elements of a List) are done. In fp8 both factors
-  // are rounded to 8 bits, and in backward the gradients; the half must be bfloat16. Products with
-  // a size that is no multiple of 16 stay in half precision.
+  // How products of two matrices inside blocks (elements of a List) are computed. In fp8 both
+  // factors are rounded to 8 bits, and in backward the gradients too; `half` must be bfloat16.
+  // Products with a size that is not a multiple of 16 stay in half precision.
   enum class BlockProducts : std::uint8_t { half, fp8 };
 
   explicit HalfPrecision(DType half,  // float16 or bfloat16

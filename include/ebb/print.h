@@ -10,10 +10,10 @@
 
 namespace ebb {
 
-// The type and the values, which are computed for that. Of an axis with more than six entries the
-// first and last three are shown, unless the tensor has at most 64 elements. A tensor of more than
-// 2^20 elements, and one that has no value because it depends on an input of a step, is told by its
-// type alone.
+// The type and the values; the tensor is computed for this. Of an axis with more than six entries
+// the first and last three are shown, unless the tensor has at most 64 elements. Only the type is
+// shown for more than 2^20 elements, and for a tensor that has no value because it depends on an
+// input of a step.
 std::string to_string(const Tensor& tensor);
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 

@@ -35,8 +35,8 @@ struct CompileOptions {
   std::uint64_t seed = 0;                  // of initial values and of random nodes
   std::shared_ptr<Arena> arena = nullptr;  // an arena shared with other programs; null: its own
   MachineOptions machine = {};             // of the arena's memory
-  // The ranks that the graph's collectives run on (ops/collective); null: the graph has none that
-  // concern another rank, or is only planned.
+  // The ranks that the graph's collectives (ops/collective) run on. Null if the graph has no
+  // collectives with other ranks, or is only planned.
   std::shared_ptr<Communicator> communicator = nullptr;
   std::filesystem::path offload_folder = {};  // for the file of a plan that uses the disk
 };

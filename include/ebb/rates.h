@@ -56,8 +56,8 @@ struct Rates {
 
   ByTier<Link> links{{{{}, {20e9, 20e9}, {1.5e9, 1e9}}}};
 
-  // Ops, by name, whose kernels take longer or shorter than their arithmetic and their bytes
-  // explain: the measured time divided by that.
+  // Correction factors of ops whose kernels take longer or shorter than predicted from their
+  // arithmetic and bytes, by name: measured time divided by predicted time.
   std::map<std::string, double, std::less<>> factors = {};
 
   RankLink ranks = {};
@@ -68,7 +68,8 @@ struct Rates {
   double seconds_to_move(Bytes bytes) const;
   // Milliseconds of a copy between the device and a tier.
   double transfer_ms(Tier tier, Bytes bytes, bool fetch) const;
-  // Milliseconds in which a rank sends this many bytes, and receives as many, in `exchanges`.
+  // Milliseconds in which a rank sends this many bytes and receives as many, in `exchanges`
+  // exchanges.
   double exchange_ms(Bytes sent, std::int64_t exchanges) const;
   // Milliseconds of one call with this cost whose arithmetic is in this dtype.
   double predict_ms(const Cost& cost, DType dtype) const;

@@ -1,7 +1,8 @@
 // What is known of the algorithms in a device's libraries: for a matrix product or a convolution of
-// given sizes, which algorithm to use and how much workspace it takes. Libraries tell that only
-// where the device is. So `tune` (ebb/probe.h) asks and times them, and the answers are kept as
-// data: planning reads them, needs no device, and gives the same plan on every machine.
+// given sizes, which algorithm to use and how much workspace it takes. Only the libraries on the
+// device itself can answer that, so `tune` (ebb/probe.h) queries and times them, and the answers
+// are kept as data. Planning reads this data, needs no device, and gives the same plan on every
+// machine.
 #pragma once
 
 #include <functional>
@@ -35,22 +36,22 @@ struct Tuning {
   std::string device;                              // "NVIDIA H200"
   std::map<std::string, LibraryTuning> libraries;  // by their names
 
-  // Adds what another tuning knows. Where a library's version differs, only the other's is kept.
+  // Adds the entries of another tuning. If a library's version differs, only the other's are kept.
   void take(const Tuning& other);
   friend bool operator==(const Tuning&, const Tuning&) = default;
 };
 
-// What one planner or program reads of a tuning. It notes that, so that a plan can carry all that
-// it depends on.
+// The entries of a tuning that one planner or program reads. It records them, so that a plan can
+// carry all that it depends on.
 class TuningUse {
  public:
   // `before_asking` is called once, before the first library is asked (Purpose::tune).
   explicit TuningUse(const Tuning& known, std::function<void()> before_asking = {});
 
-  // Null where the call is not known, or not of this version; an empty version stands for any.
+  // Null if the call is not known or is of another version; an empty version matches any.
   const TunedCall* find(const std::string& library, const std::string& call,
                         const std::string& version = {});
-  // A call that is not known: `ask` gives what the library of this version says.
+  // Adds a call that is not known: `ask` queries the library, which has this version.
   const TunedCall* add(const std::string& library, const std::string& call,
                        const std::string& version, const std::function<TunedCall()>& ask);
   // The version that the library's calls are of; empty where none are known.
@@ -58,7 +59,7 @@ class TuningUse {
 
   const Tuning& used() const { return used_; }  // what was found or added
   int added() const { return added_; }
-  // Calls that were neither, each with its library before it.
+  // Calls that were neither found nor added, as (library, call).
   const std::set<std::pair<std::string, std::string>>& missing() const { return missing_; }
 
  private:

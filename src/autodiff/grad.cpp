@@ -123,8 +123,8 @@ class Backward {
     return Backward(outputs, grads, node.inputs(), Flow::stop).run(node.inputs());
   }
 
-  // A handle that shares ownership: outputs of a node in the order are reachable from some tensor
-  // we hold.
+  // A handle that shares ownership. The outputs of a node in the order can be reached from some
+  // tensor that is held here.
   Tensor handle(const Node& node, int output) const {
     return {std::const_pointer_cast<Node>(node.shared_from_this()), output};
   }

@@ -10,7 +10,7 @@
 
 namespace ebb::cli {
 
-// The message of an error, with a long text that it quotes made shorter.
+// The message of an error, with a long text that it quotes shortened.
 inline std::string quoting(std::string message, const std::string& text) {
   const std::string brief = shortened(text);
   if (brief.size() >= text.size()) return message;
@@ -32,7 +32,7 @@ auto accepted_by(const Parse& parse) {
   };
 }
 
-// The same for names, of which a mistyped one is told the nearest.
+// The same for names; the message suggests the nearest name for a mistyped one.
 template <class Parse, class Names>
 auto accepted_by(const Parse& parse, const Names& names) {
   const std::vector<std::string> known(std::begin(names), std::end(names));
@@ -46,7 +46,7 @@ auto accepted_by(const Parse& parse, const Names& names) {
   };
 }
 
-// The names that the library's parsers of these take.
+// The names that the library's parsers accept.
 inline std::vector<std::string> recompute_names() {
   return {"none", "marked", "blocks", "sqrt", "segment=all", "selective", "greedy", "auto"};
 }

@@ -1,4 +1,4 @@
-// What a step takes on the heap when its kernels are bound, as part of a process's fixed cost.
+// Heap memory that binding a step's kernels takes, as part of a process's fixed cost.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace ebb::cli {
 inline Bytes bytes_of_bound_step(std::size_t instructions) {
   return static_cast<std::int64_t>(instructions) * 8_KiB;
 }
-// Before the plan is known, each of a transformer's parameters stands for about 12 instructions.
+// Before the plan is known, each of a transformer's parameters is counted as about 12 instructions.
 inline std::size_t instructions_to_come(std::size_t parameters) { return 12 * parameters; }
 inline Bytes bytes_of_step_to_come(std::size_t parameters) {
   return bytes_of_bound_step(instructions_to_come(parameters));

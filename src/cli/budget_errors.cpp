@@ -13,7 +13,7 @@ namespace ebb::cli {
 
 std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOptions& planning,
                              CompileOptions compile, Bytes least) {
-  compile.plan.effort = Effort::quick;  // each is a step of its own to plan
+  compile.plan.effort = Effort::quick;  // every candidate is planned
   const std::int64_t parts = planning.accumulate == "auto" ? 1 : std::stoll(planning.accumulate);
   const std::int64_t batch = trace_workload(options, planning, 1).batch;
   std::vector<Remedy> found;
@@ -23,7 +23,7 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
       const Bytes bytes =
           least_budget(trace_workload(sizes, changed, micro_batches).graph, compile);
       if (bytes < least) found.push_back({change, bytes});
-    } catch (const Error&) {  // what does not go with the other options is no remedy
+    } catch (const Error&) {  // a change that the other options do not allow is no remedy
     }
   };
   if (planning.recompute) {
@@ -58,7 +58,7 @@ std::vector<Remedy> remedies(const workloads::Options& options, const PlanningOp
   }
   for (const char* name : {"adamw8bit", "adafactor"}) {
     if (planning.shard != "0" && name == std::string_view("adafactor"))
-      continue;  // whose state cannot be sharded
+      continue;  // its state cannot be sharded
     PlanningOptions leaner = planning;
     leaner.optimizer = name;
     if (planning.optimizer != name)
@@ -78,7 +78,7 @@ std::string explained(Bytes budget, LeastBudgets kept, const PlanningOptions& pl
       fmt::format("a budget of {}{} cannot be kept: {}", to_string(asked),
                   planning.whole_process ? " for the whole process" : "", to_string(kept));
   if (planning.whole_process)
-    text += fmt::format("; {} of it are the fixed cost of the process", to_string(beside.fixed));
+    text += fmt::format("; {} of that is the fixed cost of the process", to_string(beside.fixed));
   return text;
 }
 

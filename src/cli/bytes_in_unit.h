@@ -1,4 +1,4 @@
-// Bytes that are read side by side, in one unit.
+// Formats bytes that are read side by side in one common unit.
 #pragma once
 
 #include <fmt/core.h>
@@ -9,7 +9,7 @@
 
 namespace ebb::cli {
 
-// `bytes` as `most`, the largest of them, would be written.
+// `bytes` in the unit in which `most`, the largest of them, would be written.
 inline std::string in_unit_of(Bytes most, Bytes bytes) {
   const std::string text = to_string(most), unit = text.substr(text.find(' ') + 1);
   if (unit == "B") return to_string(bytes);

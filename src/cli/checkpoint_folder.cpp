@@ -29,8 +29,9 @@ bool is_step(const std::string& name) {
   return digits.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// A second name for a file, in place of a file that had that name; false where there are no such
-// links, or where the name is of something else: a symbolic link is followed by writing to it.
+// Makes a second name for a file, replacing a file that had that name. Returns false if the file
+// system has no such links, or if something else has the name, such as a symbolic link, which is
+// followed by writing to it.
 bool link_in_place(const fs::path& file, const fs::path& name) {
   fs::path beside = name;
   beside += ".link";
@@ -52,12 +53,12 @@ double loss_of(const fs::path& file) {
     const io::Notes notes = io::read_summary(file).notes;
     const auto found = notes.find("loss");
     if (found != notes.end()) return std::strtod(found->second.c_str(), nullptr);
-  } catch (const FileError&) {  // it is replaced by the next
+  } catch (const FileError&) {  // the next one replaces it
   }
   return std::numeric_limits<double>::infinity();
 }
 
-// Nothing for a file system that does not tell.
+// No value if the file system does not report it.
 std::optional<Bytes> free_space(const fs::path& folder) {
   struct statvfs disk {};
   if (statvfs(folder.c_str(), &disk) != 0) return {};
@@ -107,7 +108,7 @@ void CheckpointFolder::keep(std::int64_t step, double loss, const Write& write) 
 
 void CheckpointFolder::remove_old() const {
   const std::vector<fs::path> files = steps();
-  std::error_code error;  // a file that cannot be removed is in nobody's way
+  std::error_code error;  // a file that cannot be removed does no harm
   for (std::int64_t i = 0; i + keep_ < static_cast<std::int64_t>(files.size()); ++i)
     fs::remove(files[static_cast<std::size_t>(i)], error);
 }
@@ -115,7 +116,7 @@ void CheckpointFolder::remove_old() const {
 void CheckpointFolder::require_space(Bytes checkpoint, std::int64_t writes) const {
   const std::optional<Bytes> free = free_space(folder_);
   if (!free) return;
-  // At the fullest moment one more is there than is kept, and the best.
+  // At most one more checkpoint exists than is kept, and the best one.
   const std::int64_t own = std::min(writes, keep_ + (keep_ > 1 ? 2 : 1)),
                      files = own + (best_ == Best::of_test ? 2 : 0);
   std::int64_t there = 0;

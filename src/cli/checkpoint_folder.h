@@ -5,8 +5,8 @@
 //   best.safetensors            with more than one kept, that of the lowest training loss; with
 //                               --keep-best, that of the lowest test loss
 //
-// Files appear whole, and the second and third kind share their bytes with the first by hard links
-// where the file system has them. Whenever the process is killed, the newest checkpoint is whole.
+// Files appear whole. The second and third kind share their bytes with the first by hard links if
+// the file system has them. Whenever the process is killed, the newest checkpoint is complete.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ void require_space(const std::filesystem::path& folder, Bytes needed);
 
 class CheckpointFolder {
  public:
-  // Whose loss decides which is the best.
+  // Which loss decides the best checkpoint.
   enum class Best : bool { of_training, of_test };
   CheckpointFolder(std::filesystem::path folder, std::int64_t keep, Best best = Best::of_training)
       : folder_(std::move(folder)), keep_(keep), best_(best) {}
@@ -34,15 +34,15 @@ class CheckpointFolder {
   // Whether a checkpoint is there.
   bool holds_a_run() const;
 
-  // Puts what `write` writes in place as the newest checkpoint. `loss` decides whether it is the
-  // best, and must be among the notes that `write` gives it, as "loss".
+  // Calls `write` for a new file and puts it in place as the newest checkpoint. `loss` decides
+  // whether it is also the best, and must be among the notes that `write` stores, as "loss".
   using Write = std::function<void(const std::filesystem::path&)>;
   void keep(std::int64_t step, double loss, const Write& write);
 
-  // Puts it in place as the best, for Best::of_test.
+  // Puts a checkpoint in place as the best, for Best::of_test.
   void keep_best(const Write& write) const { write(best()); }
 
-  // An error if the disk has no room for the checkpoints of `writes` occasions, each of this size.
+  // Throws if the disk has no room for the checkpoints of `writes` occasions, each of this size.
   void require_space(Bytes checkpoint, std::int64_t writes) const;
 
  private:

@@ -25,7 +25,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Values = std::vector<report::LoggedValue>;
 
-// A figure of a run, or null where the run does not tell it.
+// A figure of a run; null if the run does not have it.
 struct Figure {
   const char *name, *key;
   Json (*of)(const LoggedSummary&);
@@ -68,13 +68,13 @@ Json test_accuracy(const LoggedSummary& run) {
   return last.is_null() ? last_of(run.find("test_accuracy")) : last;
 }
 
-// A level that a run leaves out, as --unweighted does, has no optimizer.
+// A level that a run omits, as with --unweighted, has no optimizer.
 bool trains(const Json& level) {
   const auto rule = level.is_object() ? level.find("optimizer.rule") : level.end();
   return rule != level.end() && rule->is_string() && !rule->get_ref<const std::string&>().empty();
 }
 
-// The options of a run as "lr" and "reweight.lr"; nothing of a run that is not over.
+// The options of a run as "lr" and "reweight.lr"; none if the run has not ended.
 std::map<std::string, Json> options_of(const LoggedSummary& run) {
   std::map<std::string, Json> options;
   const Json all = field(run, "options");
@@ -92,8 +92,8 @@ std::map<std::string, Json> options_of(const LoggedSummary& run) {
   return options;
 }
 
-// The options in which runs that are over differ, in the order of their names. The rule of an
-// optimizer and a budget are told by others, and a log is of one run.
+// The options in which finished runs differ, sorted by name. The rule of an optimizer and a budget
+// follow from other options, and the log differs in every run.
 std::vector<std::string> differing_options(const std::vector<LoggedSummary>& runs) {
   std::vector<std::map<std::string, Json>> all;
   for (const LoggedSummary& run : runs)
@@ -105,7 +105,7 @@ std::vector<std::string> differing_options(const std::vector<LoggedSummary>& run
   std::vector<std::string> differing;
   const auto level_of = [](const std::string& name) { return name.substr(0, name.find('.') + 1); };
   for (const std::string& name : names) {
-    // Runs without a level do not differ in its options.
+    // Runs that lack a level do not differ in its options.
     if (const std::string level = level_of(name);
         !level.empty() && !std::all_of(all.begin(), all.end(), [&](const auto& options) {
           const auto first = options.lower_bound(level);
@@ -169,7 +169,7 @@ const std::vector<Figure>& figures() {
   return all;
 }
 
-// `most`: the largest number of bytes beside it, whose unit it has.
+// `most` is the largest number of bytes in the row; its unit is used.
 std::string shown(const Json& value, Figure::Form form, double most) {
   if (value.is_null()) return "–";
   if (value.is_string()) return value.get<std::string>();
@@ -190,7 +190,7 @@ std::string shown(const Json& value, Figure::Form form, double most) {
   }
 }
 
-// Leaves out the folders that all runs share, which say nothing of their difference.
+// Removes the leading folders that all runs share.
 void shorten_names(std::vector<LoggedSummary>& runs) {
   const std::string& first = runs.front().name;
   std::size_t shared = first.rfind('/') == std::string::npos ? 0 : first.rfind('/') + 1;
@@ -217,7 +217,7 @@ class Compare : public Verb {
         .required()
         .existing_folder()
         .type_name("RUN");
-    add_option(app, "--page", page_, "Also write a page with the curves over each other")
+    add_option(app, "--page", page_, "Also write a page with the curves of all runs in one chart")
         .type_name("FILE");
   }
 
@@ -272,7 +272,7 @@ class Compare : public Verb {
 }  // namespace
 
 SummaryRows summary_rows(const std::vector<LoggedSummary>& runs) {
-  double most_bytes = 0.0;  // all bytes are told in one unit
+  double most_bytes = 0.0;  // all bytes are shown in one unit
   for (const Figure& figure : figures())
     for (const LoggedSummary& run : runs)
       if (const Json value = figure.of(run);

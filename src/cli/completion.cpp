@@ -1,5 +1,5 @@
-// `ebb completion`: a script that lets a shell complete verbs, options and their values. It is made
-// from the options themselves.
+// `ebb completion`: a script with which a shell completes verbs, options and their values. It is
+// generated from the options themselves.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 struct Choice {
   std::string name, help;           // "--workload"
-  std::vector<std::string> values;  // that it takes, where there is a list
+  std::vector<std::string> values;  // accepted values, if there is a list
   bool takes_value = false;
 };
 
@@ -27,7 +27,7 @@ struct VerbChoices {
   std::vector<Choice> options;
 };
 
-// Between the braces of a list: "TEXT:{lm,gpt2}".
+// The items between the braces of a list: "TEXT:{lm,gpt2}".
 std::vector<std::string> listed(const std::string& type) {
   const std::size_t begin = type.find('{'), end = type.find('}');
   std::vector<std::string> values;
@@ -41,7 +41,7 @@ std::vector<std::string> listed(const std::string& type) {
   return values;
 }
 
-// One line without the characters that shells read.
+// One line without characters that shells interpret.
 std::string plain(const std::string& text) {
   std::string result;
   for (const char c : text.substr(0, text.find('\n')))
@@ -51,8 +51,8 @@ std::string plain(const std::string& text) {
   return result;
 }
 
-// The names that an option takes where the library's own parser reads it. Its name may have that of
-// a level before it: "--classifier.method".
+// The names that an option accepts if the library's own parser reads it. The option's name may be
+// preceded by a level: "--classifier.method".
 std::vector<std::string> known_values(const std::string& verb, const std::string& name) {
   const auto texts = [](const auto& names) {
     return std::vector<std::string>(std::begin(names), std::end(names));

@@ -38,7 +38,7 @@ std::string_view expected(KeyKind kind) {
   return texts[static_cast<std::size_t>(kind)];
 }
 
-// The value as it would be typed; nothing where it is of another kind.
+// The value as it would be typed; nothing if its type is wrong.
 std::optional<std::vector<std::string>> typed_texts(const toml::Value& value, KeyKind kind) {
   std::vector<std::string> texts;
   if (kind == KeyKind::texts) {
@@ -98,7 +98,7 @@ void ConfigFile::attach(CLI::App& app, Skips skips) {
   skips_ = std::move(skips);
   app.add_option_function<std::string>(
          "--config", [this, &app](const std::string& path) { read(app, path); },
-         "Take options from this TOML file; what is typed wins")
+         "Take options from this TOML file; options on the command line override it")
       ->check(existing_file_at())
       ->type_name("FILE");
 }
@@ -152,7 +152,7 @@ void ConfigFile::take(CLI::App& app, const std::string& name, const toml::Entry&
     fail(entry.at,
          fmt::format("{} must be {}, but is {}", name, expected(key->second), entry.value.kind()));
   CLI::Option* option = app.get_option_no_throw("--" + name);
-  // Two ways to say how long a run is: the one that is typed wins.
+  // Two options that set the length of a run: the typed one wins.
   const std::string twin = name == "steps" ? "epochs" : name == "epochs" ? "steps" : "";
   const CLI::Option* same = twin.empty() ? nullptr : app.get_option_no_throw("--" + twin);
   if (same && same->count() > 0 && !given_.contains(same)) return;
@@ -160,7 +160,7 @@ void ConfigFile::take(CLI::App& app, const std::string& name, const toml::Entry&
   if (given_.contains(option))
     fail(entry.at, fmt::format("{} is given a second time: it is another name of {}", name,
                                option->get_name()));
-  if (option->count() > 0) return;  // typed
+  if (option->count() > 0) return;  // was typed
   given_.insert(option);
   for (const std::string& other : option->get_lnames()) lines_["--" + other] = entry.at.line;
   try {

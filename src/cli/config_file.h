@@ -1,6 +1,7 @@
-// Options from a file: `--config run.toml`. Every option of `ebb train` is a key of the same name,
-// those of levels in tables [levels.NAME]. Verbs that share options with `ebb train` take the keys
-// of theirs and leave the others to it, so that one file serves all. What is typed wins.
+// Options from a file: `--config run.toml`. Every option of `ebb train` is a key of the same name;
+// options of levels are in tables [levels.NAME]. Other verbs take the keys that they share with
+// `ebb train` and ignore the rest, so that one file serves all. The command line overrides the
+// file.
 #pragma once
 
 #include <filesystem>
@@ -16,14 +17,15 @@ namespace ebb::cli {
 
 class ConfigFile {
  public:
-  // Keys that this verb has an option for, but one of another meaning.
+  // Keys to skip although this verb has an option of that name, because the option has another
+  // meaning.
   using Skips = std::function<bool(const CLI::App& app, const std::string& key)>;
 
-  // Adds --config. To be called before any other option is added: options are read in that order,
-  // and the file gives the later ones what was not typed.
+  // Adds --config. Must be called before any other option is added: options are parsed in that
+  // order, and the file then gives values to the later ones that were not typed.
   void attach(CLI::App& app, Skips skips = {});
 
-  // The message with the place in the file before it, if the first option it names is from there:
+  // The message, preceded by the place in the file if the first option it names comes from there:
   // "run.toml:7: --heads does not apply to mlp".
   std::string located(const std::string& message) const;
 
@@ -36,12 +38,12 @@ class ConfigFile {
   Skips skips_;
   std::string path_;
   std::map<std::string, int> lines_;    // of options that the file gave, such as "--lr"
-  std::set<const CLI::Option*> given_;  // the same; an option may have two names
+  std::set<const CLI::Option*> given_;  // the same options; an option may have two names
 };
 
-// What a key's value may be.
+// The type of a key's value.
 enum class KeyKind : std::uint8_t { truth, whole, number, text, text_or_whole, texts };
-// Every key, levels' as "classifier.lr".
+// Every key; those of levels as "classifier.lr".
 const std::map<std::string, KeyKind>& config_keys();
 
 }  // namespace ebb::cli

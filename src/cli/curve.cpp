@@ -25,9 +25,9 @@ Plannable plannable(const Graph& graph, CompileOptions compile) {
           }};
 }
 
-// Of the intervals between neighbours, the one in which the curve is known least: between two plans
-// it lies in a rectangle, whose area is compared. A share of the width counts in any case, so that
-// flat parts are not left empty. The last plan if no interval can be halved.
+// The interval between neighbouring plans in which the curve is known least: between two plans the
+// curve lies in a rectangle, and the areas of these are compared. A share of the width is added, so
+// that flat parts are sampled too. The last plan if no interval can be halved.
 std::size_t least_known(const std::vector<CurvePlan>& plans) {
   constexpr double flat = 0.05;
   constexpr std::int64_t narrowest = 2 * 4096;  // bytes; plans are in whole pages
@@ -133,7 +133,7 @@ std::string to_table(const std::vector<CurvePoint>& curve) {
   for (const Tier tier : tiers)
     text += fmt::format("  {:>12}  {:>12}", fmt::format("on {}", name(tier)), "moved a step");
   text += '\n';
-  // In one unit, so that budgets can be compared at a glance.
+  // All bytes in one unit, so that budgets are easy to compare.
   Bytes most;
   for (const CurvePoint& p : curve) most = std::max({most, p.budget, p.peak});
   const auto shown = [&](Bytes bytes) { return in_unit_of(most, bytes); };

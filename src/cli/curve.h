@@ -1,4 +1,4 @@
-// The frontier of a step: what less memory costs in time.
+// The frontier of a step: how much time less memory costs.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,10 @@ namespace ebb::cli {
 
 struct CurvePoint {
   Bytes budget, peak;
-  double ms = 0.0, overhead = 1.0;  // predicted; overhead: ÷ keeping all
+  double ms = 0.0, overhead = 1.0;  // predicted; overhead is relative to keeping all activations
   int recomputed = 0;               // instructions that run again
   ByTier<Bytes> held = {};          // bytes planned in each tier
-  ByTier<Plan::Moved> moved = {};   // by a step
+  ByTier<Plan::Moved> moved = {};   // in a step
 };
 // One automatic plan of the curve, with its point.
 struct CurvePlan {
@@ -24,27 +24,27 @@ struct CurvePlan {
   Plan plan;
 };
 
-// How a plan of a curve chooses what to recompute: as it likes within a budget, else nothing.
+// How a plan of a curve recomputes: automatically within a budget, otherwise nothing.
 Recompute budget_rule(const std::optional<Bytes>& budget);
 
-// What a curve is made of.
+// How to make the plans of a curve.
 struct Plannable {
-  std::function<Plan(std::optional<Bytes>)> plan;  // within a budget, or keeping all
+  std::function<Plan(std::optional<Bytes>)> plan;  // within a budget, or keeping all activations
   std::function<Bytes()> least;                    // the smallest budget that can be kept
 };
 
-// Called before each plan with the number of points that are made. Where it gives false, the points
-// until then are all there are.
+// Called before each plan with the number of points made so far. If it returns false, the curve
+// ends with these points.
 using BeforePlan = std::function<bool(int)>;
 
 // Automatic plans at no more than `points` budgets, from the smallest that can be kept to the one
-// that keeps all. The intervals in which most is unknown are halved: budgets are closer together
-// where time rises fast.
+// that keeps all activations. Intervals with the largest uncertainty are halved first, so budgets
+// are closer together where time rises fast.
 std::vector<CurvePlan> frontier_plans(const Plannable& plannable, int points,
                                       const BeforePlan& before = {});
 std::vector<CurvePoint> frontier_curve(const Plannable& plannable, int points,
                                        const BeforePlan& before = {});
-// Of a program. What `compile` says of budget and recomputation does not count.
+// The curve of a program. Budget and recomputation in `compile` are ignored.
 std::vector<CurvePoint> frontier_curve(const Graph& graph, CompileOptions compile, int points,
                                        const BeforePlan& before = {});
 std::vector<CurvePlan> frontier_plans(const Graph& graph, CompileOptions compile, int points,

@@ -1,4 +1,4 @@
-// The curve of peak against time as a picture that needs no page: one SVG file.
+// The curve of peak against time as a picture: one self-contained SVG file.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Scale {
   }
 };
 
-// A little room on both sides of what is shown.
+// The scale, with a little room on both sides of the values.
 Scale scale_of(double low, double high, double begin, double end) {
   const double room = high > low ? 0.08 * (high - low) : 0.08 * high;
   return {std::max(0.0, low - room), high + room, begin, end};

@@ -6,7 +6,7 @@
 namespace ebb::cli {
 namespace {
 
-// Letters that are other, missing, too many, or swapped with their neighbour.
+// The number of letters that are wrong, missing, extra, or swapped with their neighbour.
 std::size_t mistakes(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before, last(b.size() + 1), now(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -26,12 +26,12 @@ std::size_t mistakes(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
-  constexpr std::size_t longest = 64;  // what is longer is no slip
+  constexpr std::size_t longest = 64;  // longer words are not typing errors
   if (word.empty() || word.size() > longest) return {};
   std::string best;
   std::size_t least = std::numeric_limits<std::size_t>::max();
   for (const std::string& candidate : known) {
-    // One slip in a short word is a word of its own: "cg" and "sgd".
+    // In a short word one changed letter gives another word: "cg" and "sgd".
     std::size_t count = mistakes(word, candidate);
     const std::size_t allowed = std::max<std::size_t>(1, candidate.size() / 3);
     const bool begins = word.size() >= 3 && candidate.starts_with(word);

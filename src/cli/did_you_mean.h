@@ -1,4 +1,4 @@
-// What a mistyped word may have been meant to be.
+// Suggestions for mistyped words.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace ebb::cli {
 
-// The known word that is nearest to `word`, if it is near: few letters are other, missing, too many
-// or swapped, or `word` is its beginning. Otherwise empty.
+// The known word that is nearest to `word`, if it differs by only a few wrong, missing, extra or
+// swapped letters, or begins with `word`. Otherwise empty.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
 // "; did you mean WORD?", or nothing.

@@ -17,7 +17,7 @@ bool EarlyStopping::add(std::int64_t step, double test_loss) {
 }
 
 std::string EarlyStopping::note() const {
-  // 17 digits give every double back.
+  // 17 digits restore every double exactly.
   return best_step_ ? fmt::format("{} {:.17g} {}", *best_step_, best_loss_, waited_)
                     : fmt::format("none {}", waited_);
 }
@@ -38,7 +38,7 @@ void EarlyStopping::restore(const std::string& note) {
             number(2, read.waited_) && *read.best_step_ >= 0 && std::isfinite(read.best_loss_);
   }
   if (!whole || read.waited_ < 0)
-    throw ValueError(fmt::format("\"{}\" does not tell the evaluations of a run", note));
+    throw ValueError(fmt::format("\"{}\" is not a record of a run's evaluations", note));
   *this = read;
 }
 

@@ -1,5 +1,5 @@
-// The evaluations of a run: which was the best, and whether the run has gone on long enough without
-// a better one.
+// The evaluations of a run: which one was best, and whether the run should stop because none has
+// been better for long enough.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct Judged {
 
 class EarlyStopping {
  public:
-  // Without a patience it never stops.
+  // Without a patience, the run is never stopped.
   explicit EarlyStopping(std::optional<std::int64_t> patience = {}) : patience_(patience) {}
 
-  // Gives whether this test loss is the lowest so far. One that is not finite never is.
+  // Returns whether this test loss is the lowest so far. A loss that is not finite never is.
   bool add(std::int64_t step, double test_loss);
   bool stops() const { return patience_ && waited_ >= *patience_; }
 
@@ -28,7 +28,7 @@ class EarlyStopping {
   double best_loss() const { return best_loss_; }
   std::int64_t waited() const { return waited_; }  // evaluations since the best one
 
-  // The state as a checkpoint's note, and back; an error for what is none.
+  // The state as a note of a checkpoint, and back. Throws if the text is not such a note.
   std::string note() const;
   void restore(const std::string& note);
 

@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Sums of metrics over what they are means of: predicted tokens, or texts.
+// Sums of metrics, and the number of predicted tokens or texts that the means are over.
 struct Totals {
   std::vector<double> sums;
   std::int64_t count = 0;
@@ -54,27 +54,27 @@ class Eval : public Verb {
   void configure(CLI::App& app) override {
     add_option(app, "--model", model_, "A Hugging Face folder").required().existing_folder();
     add_option(app, "--text", text_,
-               "A file of text, or .jsonl with \"text\" or \"prompt\" and \"answer\"; for "
+               "Text file, or .jsonl with \"text\" or with \"prompt\" and \"answer\"; for "
                "classifiers .csv or .jsonl with labels")
         .existing_file();
-    add_option(app, "--tokens", tokens_, "Little-endian int32 tokens, instead of --text")
+    add_option(app, "--tokens", tokens_, "File of little-endian int32 tokens, instead of --text")
         .existing_file()
         .excludes("--text");
     add_option(app, "--batch", batch_, "Windows or texts at a time").positive().show_default();
     add_option(app, "--sequence", sequence_, "Tokens of a window; default: the model's context")
         .positive();
     add_option(app, "--base", base_,
-               "Form in which weights of linear layers are stored: in few bits, or without the "
-               "zeros of their pattern 2:4")
+               "Store weights of linear layers in few bits, or without the zeros of their pattern "
+               "2:4; default: as in the folder")
         .one_of({"int8", "int4", "nf4", "2:4"});
     add_option(app, "--calibrate", calibrate_,
-               "With --base in few bits: choose the codes by GPTQ on this text, or int32 tokens as "
-               "FILE.bin; "
-               "default: plain rounding")
+               "With --base int8, int4 or nf4: choose the codes by GPTQ on this text, or on int32 "
+               "tokens in FILE.bin; default: plain rounding")
         .existing_file()
         .needs("--base");
     add_option(app, "--save", save_,
-               "With --base in few bits: write the packed model as a folder, which only ebb reads")
+               "With --base int8, int4 or nf4: write the packed model to this folder, which only "
+               "ebb can read")
         .needs("--base")
         .type_name("DIR");
     add_option(app, "--cache-bits", cache_bits_,
@@ -84,8 +84,8 @@ class Eval : public Verb {
         .existing_folder()
         .type_name("DIR");
     add_option(app, "--budget", budget_,
-               "Memory that weights and evaluation may take, such as 2GiB; the batch is made "
-               "smaller if it has to be. Calibrating is not planned, so not with --calibrate")
+               "Memory limit for weights and evaluation, such as 2GiB; the batch is made smaller "
+               "if necessary. Not with --calibrate, whose memory is not planned")
         .check(accepted_by([](const std::string& text) { parse_bytes(text); }))
         .excludes("--calibrate")
         .type_name("SIZE");
@@ -99,7 +99,9 @@ class Eval : public Verb {
     if (save_ && adapter_)
       throw UsageError("--save writes weights without adapters: leave out --adapter");
     if (base_ == "2:4" && calibrate_)
-      throw UsageError("--calibrate chooses codes of few bits; --base 2:4 has none");
+      throw UsageError(
+          "--calibrate chooses codes in few bits, which --base 2:4 does not have: use --base int8, "
+          "int4 or nf4");
     if (base_ == "2:4" && save_)
       throw UsageError(
           "--save is for weights in few bits; ebb prune --pattern 2:4 --packed writes a folder "
@@ -120,10 +122,10 @@ class Eval : public Verb {
     require_trained_head();
     if (adapter_) io::load_adapter(*adapter_, *folder_.module);
     if (!folder_.lm && !tokens_.empty())
-      throw FileError(fmt::format(
-          "{}: a classifier does not predict the next token, so that --tokens is not for it; it "
-          "takes labelled texts: --text FILE",
-          model_.string()));
+      throw FileError(
+          fmt::format("{}: --tokens is for models that predict the next token, but this is a "
+                      "classifier: use --text FILE with labelled texts",
+                      model_.string()));
     const std::int64_t context = folder_.lm          ? folder_.lm->context()
                                  : folder_.masked_lm ? folder_.masked_lm->context()
                                                      : folder_.classifier->context();
@@ -148,31 +150,32 @@ class Eval : public Verb {
   }
 
  private:
-  // A head that the folder does not have would start from random numbers, and adapters bring none.
+  // A head that the folder lacks would start from random numbers, and adapters do not contain one.
   void require_trained_head() const {
     const auto* model = dynamic_cast<const models::HasOrigin*>(folder_.module.get());
     if (!model || model->origin().initialised.empty()) return;
-    throw FileError(fmt::format(
-        "{}: it has no {}, which would start from random numbers; train the model and evaluate "
-        "what is saved",
-        model_.string(), fmt::join(model->origin().initialised, ", ")));
+    throw FileError(
+        fmt::format("{}: the folder has no {}, which would start from random numbers: train the "
+                    "model first and evaluate the saved folder",
+                    model_.string(), fmt::join(model->origin().initialised, ", ")));
   }
 
-  // Reads the weights at once: GPTQ needs them all, and the inputs of every layer.
+  // Reads all weights at once: GPTQ needs all of them, and the inputs of every layer.
   void pack_calibrated() {
     if (!folder_.lm)
       throw UsageError("--calibrate is for models that predict the next token: GPT-2 and Llama");
     Bytes weights;
     for (const nn::NamedVariable& p : folder_.module->parameters())
       weights += p.variable.type().bytes();
-    require_memory(weights, device::cpu, overcommit_, "plain rounding takes less: no --calibrate");
+    require_memory(weights, device::cpu, overcommit_,
+                   "plain rounding takes less memory: leave out --calibrate");
     folder_.load();
     loaded_ = true;
     pack_on_data(*folder_.module, *folder_.lm, low_bits_by_name(*base_), *calibrate_, model_);
   }
 
-  // Plans for batches of `types(rows)`, and reads the weights once it is known that all fits. Gives
-  // the rows of a batch.
+  // Plans for batches of `types(rows)`, and reads the weights once it is known that everything
+  // fits. Returns the number of rows of a batch.
   std::int64_t prepare(std::int64_t rows,
                        const std::function<std::vector<TensorType>(std::int64_t)>& types) {
     step_.emplace(*folder_.module, [this](const Batch& b) { return metrics(b); });
@@ -199,7 +202,7 @@ class Eval : public Verb {
     return {cross_entropy(logits, b.y()), workloads::share_right(logits, b.y())};
   }
 
-  // Every token attends over a cache in 8 bits that holds all tokens of its row.
+  // Every token attends over a cache in 8 bits that contains all tokens of its row.
   Tensor loss_over_cache(const Tensor& ids, const Tensor& targets) {
     const std::int64_t rows = ids.shape()[0], length = ids.shape()[1];
     nn::KeyValueCache cache(rows, length, nn::CacheForm::int8);
@@ -208,8 +211,8 @@ class Eval : public Verb {
     return folder_.lm->loss(ids, targets);
   }
 
-  // The tokens are cut into consecutive windows; every position of a window predicts the token
-  // after it. What is left at the end is a shorter window.
+  // Cuts the tokens into consecutive windows; every position of a window predicts the next token.
+  // The remainder at the end is a shorter window.
   void judge_running_text(std::int64_t window) {
     const fs::path& file = tokens_.empty() ? text_ : tokens_;
     const data::TokenStream stream =
@@ -251,7 +254,7 @@ class Eval : public Verb {
     judge(items, [](std::int64_t) { return std::int64_t{1}; });
   }
 
-  // Words are hidden as in the test data of training.
+  // Words are masked as in the test data of training.
   void judge_masked(std::int64_t window) {
     workloads::MaskedText text = workloads::masked_text(folder_, text_, window);
     text.masking.fixed_seed = workloads::test_masks;
@@ -259,7 +262,7 @@ class Eval : public Verb {
     judge(items, [&](std::int64_t item) { return items.targets(item); });
   }
 
-  // `counted(item)`: what the metrics of a batch are means over.
+  // `counted(item)` is the number of targets or texts that the metrics of an item are means over.
   void judge(const data::Dataset& items, const std::function<std::int64_t(std::int64_t)>& counted) {
     const std::int64_t rows = prepare(std::min(batch_, items.size()),
                                       [&](std::int64_t count) { return items.types(count); });

@@ -13,8 +13,8 @@
 namespace ebb::cli {
 namespace {
 
-// A forward pass keeps little; what training recomputes, and its budget, are not for it. Variables
-// are where training has them.
+// The options of a forward pass, which keeps few activations: training's recomputation and budget
+// do not apply. Variables stay where training has them.
 CompileOptions of_evaluation(CompileOptions compile, const Plan& training) {
   compile.plan.budget.reset();
   compile.plan.recompute = {};
@@ -33,7 +33,7 @@ std::vector<std::int64_t> parts_of(std::int64_t batch) {
 
 using NodeIds = std::unordered_set<std::uint64_t>;
 
-// What the plan keeps between runs and `others` do not.
+// Bytes that the plan keeps between runs, except those that `others` keep too.
 Bytes kept_beside(const Plan& plan, const NodeIds& others) {
   Bytes total;
   for (const Buffer& buffer : plan.buffers)
@@ -91,8 +91,8 @@ Evaluation::Evaluation(nn::ModuleBase& model, Metrics metrics, data::DatasetPtr 
   }
   if (training.budget)
     throw MemoryError(fmt::format(
-        "a budget of {} cannot be kept in evaluation, which takes {} for one item at a "
-        "time{}; --eval-batches 0 leaves it out",
+        "a budget of {} cannot be kept in evaluation, which takes {} for one item at a time{}; use "
+        "--eval-batches 0 to leave it out",
         to_string(limit + training.fixed), to_string(peak_ + training.fixed),
         training.fixed > Bytes{}
             ? fmt::format(", {} of it the fixed cost of the process", to_string(training.fixed))
@@ -117,7 +117,7 @@ std::vector<double> Evaluation::run() {
     double weight = 1.0;
     if (mean_of_ == MeanOf::targets) weight = values.back(), values.pop_back();
     sums.resize(values.size());
-    if (weight == 0.0) continue;  // the mean of nothing is not a number
+    if (weight == 0.0) continue;  // the mean over nothing is not a number
     for (std::size_t k = 0; k < values.size(); ++k) sums[k] += values[k] * weight;
     total += weight;
   }

@@ -33,8 +33,8 @@ class Export : public Verb {
   void configure(CLI::App& app) override {
     add_option(app, "--model", model_, "A Hugging Face folder").existing_folder();
     add_option(app, "--checkpoint", checkpoint_,
-               "Instead of --model: the newest checkpoint in this folder of ebb train, or a file "
-               "there, such as best.safetensors")
+               "Instead of --model: export the newest checkpoint in this folder of ebb train, or a "
+               "checkpoint file such as best.safetensors")
         .existing_path()
         .excludes("--model");
     add_option(app, "--onnx", file_, "The file to write").required();
@@ -44,9 +44,9 @@ class Export : public Verb {
     add_flag(app, "--with-cache", with_cache_,
              "Add inputs and outputs for keys and values of earlier tokens, for generation");
     add_flag(app, "--external-data", external_data_,
-             "Write the weights to FILE.data, as is done for models of 2 GiB and more");
+             "Write the weights to FILE.data; default: only for models of 2 GiB and more");
     add_option(app, "--compute", compute_,
-               "Type of products, inputs and outputs: that of the weights, or float32")
+               "Dtype of products, inputs and outputs: that of the weights, or float32")
         .one_of({"weights", "float32"})
         .show_default();
     add_bits(app);
@@ -54,8 +54,8 @@ class Export : public Verb {
 
   void add_bits(CLI::App& app) {
     add_option(app, "--bits", bits_,
-               "Store weights of linear layers as int8 or int4 with scales of blocks, which "
-               "DequantizeLinear reads; raises the default of --opset to 21")
+               "Store weights of linear layers as int8 or int4 with a scale per block, decoded by "
+               "DequantizeLinear; the default of --opset is then 21")
         .one_of({"int8", "int4"});
   }
 
@@ -65,7 +65,7 @@ class Export : public Verb {
       if (app().get_option("--opset")->count() == 0) options_.opset = onnx::first_quantised_opset;
     }
     if (model_.empty() == checkpoint_.empty())
-      throw UsageError("name the model: --model DIR or --checkpoint DIR");
+      throw UsageError("export needs a model: --model DIR or --checkpoint DIR");
     if (!model_.empty())
       refuse_over_input("--onnx", file_, "--model", model_);
     else
@@ -92,9 +92,9 @@ class Export : public Verb {
     const std::string& name = saved.spec.task.common.name;
     if (workloads::is_multilevel(name))
       throw FileError(fmt::format(
-          "{}: the run's workload, {}, has several models; ebb export takes runs of one",
+          "{}: the run's workload, {}, has several models, but ebb export needs a run with one",
           saved.file.string(), name));
-    // The model for its names and shapes; it gets no bytes.
+    // The model is made for its names and shapes; it gets no bytes.
     const auto task = workloads::make_workload(saved.spec.task.common);
     shrink_as_saved(saved, *task);
     return onnx::export_checkpoint(task->model(), saved.file, file_, options_);

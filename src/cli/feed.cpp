@@ -45,7 +45,7 @@ data::Loader::State loader_state(const std::string& text) {
   std::string more;
   if (!(words >> at.seed >> at.epoch >> at.position >> at.items >> at.batch) || words >> more ||
       at.epoch < 0 || at.position < 0 || at.items < 0 || at.batch < 1)
-    throw ValueError(fmt::format("\"{}\" is no position of data", text));
+    throw ValueError(fmt::format("\"{}\" is not a position in the data", text));
   return at;
 }
 

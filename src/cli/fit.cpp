@@ -37,7 +37,7 @@ class Fit : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    // What is looked for is not what the file says.
+    // The size that is searched for is not taken from the file.
     config_.attach(app, [this](const CLI::App& typed, const std::string& key) {
       return key == given_text(typed, "--vary", vary_);
     });
@@ -45,19 +45,20 @@ class Fit : public Verb {
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     remove_running_options(app);
-    // The least of every step would fit, so this one takes a size alone.
+    // "least" would fit any size, so this verb accepts only a size in bytes.
     remove_option(app, "--budget");
-    add_option(app, "--budget", planning_.budget, "Bytes the step may take, such as 2GiB or 300MB")
+    add_option(app, "--budget", planning_.budget, "Memory limit of the step, such as 2GiB or 300MB")
         .required()
         .check(accepted_by([](const std::string& text) {
           if (text == "least")
-            throw ValueError("fit needs a size, as the least of every step would fit");
+            throw ValueError(
+                "fit needs a size, such as --budget 2GiB: every step fits into its least budget");
           parse_bytes(text);
         }))
         .type_name("SIZE")
         .group("Memory");
     add_flag(app, "--generate", generate_,
-             "How many sequences of the --model fit when it generates, instead of a training step");
+             "Instead of a training step: find how many sequences fit when --model generates text");
     add_option(app, "--max-tokens", max_tokens_,
                "Tokens of each sequence, prompt included; default: the model's context")
         .positive()
@@ -108,7 +109,7 @@ class Fit : public Verb {
         "--most",     "--json",  "--config", "--bits",       "--cache-bits"};
     for (const CLI::Option* option : app().get_options())
       if (option->count() > 0 && !used.contains(option->get_name()))
-        throw UsageError(fmt::format("{} is of training steps: leave it out with --generate",
+        throw UsageError(fmt::format("{} is only for training steps: leave it out with --generate",
                                      option->get_name()));
     if (!named_device(planning_.device))
       throw UsageError(fmt::format("--generate takes --device cpu, cuda or cuda:N, but {} came",
@@ -127,7 +128,7 @@ class Fit : public Verb {
                           json());
   }
 
-  // Budgets as they are typed: of the step and of what is beside it.
+  // Budgets as the user types them: for the step and everything beside it.
   std::vector<CurvePoint> whole(std::vector<CurvePoint> curve) const {
     for (CurvePoint& point : curve) point.budget += beside_.total();
     return curve;
@@ -166,8 +167,8 @@ class Fit : public Verb {
     }
     const std::string option = "--" + vary_;
     if (given(app(), option))
-      throw UsageError(
-          fmt::format("{} is what --vary {} looks for: give one of them", option, vary_));
+      throw UsageError(fmt::format(
+          "{} is the size that --vary {} searches for: leave out one of them", option, vary_));
     if (const auto wrong =
             several() ? workloads::misfit(sized_levels(2)) : workloads::misfit(sized(2)))
       throw UsageError(fmt::format("--vary {}: {} {}", vary_, option, wrong->why));
@@ -199,22 +200,22 @@ class Fit : public Verb {
         return true;
       }
       return try_plan_program(graph_of(size), compile_).plan.has_value();
-    } catch (const ValueError& error) {  // the data or the model has an end before the budget
+    } catch (const ValueError& error) {  // the data or the model limits the size
       ends_ = error.what();
       return false;
-    } catch (const MemoryError&) {  // a level names itself in its error
+    } catch (const MemoryError&) {  // the error of a level names it
       return false;
     }
   }
 
-  // The smallest size that can be: a batch has an item for every micro-batch, a sequence a token to
+  // The smallest possible size: a batch has one item per micro-batch; a sequence has a token to
   // begin with and one to predict.
   std::int64_t smallest() const {
     if (vary_ == "batch" && planning_.accumulate != "auto") return std::stoll(planning_.accumulate);
     return vary_ == "sequence" ? 2 : 1;
   }
 
-  // A batch has no item twice.
+  // A batch contains no item twice.
   std::int64_t items_to_train_on() {
     items_ = several()
                  ? workloads::make_multilevel(resolved(sized_levels(smallest()), planning_, {}))
@@ -230,12 +231,13 @@ class Fit : public Verb {
     if (vary_ == "batch") most_ = std::min(most_, items_to_train_on());
     bad = std::min(bad, most_ + 1);
     if (good > most_)
-      throw UsageError(fmt::format("--most {} is below the smallest {}, {}", most_, vary_, good));
+      throw UsageError(
+          fmt::format("--most {} is less than the smallest {}, which is {}", most_, vary_, good));
     const auto fits = [&](std::int64_t size) {
       waiting.say(fmt::format("{} {}", vary_, size));
       return this->fits(size);
     };
-    if (!fits(good)) {  // the same again, for its error
+    if (!fits(good)) {  // tries once more, to throw its error
       if (several()) plan_levels(sized_levels(good), planning_, rates_, beside_);
       plan_or_explain(sized(good), planning_, graph_of(good), compile_, beside_);
     }
@@ -274,12 +276,12 @@ class Fit : public Verb {
              const std::vector<CurvePoint>& curve) const {
     fmt::print("{}: the largest {} within {} is {}{}\n{}\n", workload_.name, vary_,
                to_string(parse_bytes(*planning_.budget)), largest,
-               largest == items_  ? ", all items there are to train on"
+               largest == items_  ? ", all items of the training data"
                : largest == most_ ? ", the most that was tried"
-               : ends_            ? fmt::format("; what was larger could not be made: {}", *ends_)
+               : ends_            ? fmt::format("; larger ones are not possible: {}", *ends_)
                                   : "",
                plan);
-    fmt::print("at that size, less memory for more time\n{}", to_table(curve));
+    fmt::print("at that size, the time that less memory costs\n{}", to_table(curve));
   }
 
   workloads::Options workload_;
@@ -290,9 +292,9 @@ class Fit : public Verb {
   GenerationBits bits_;
   std::string vary_ = "batch";
   std::int64_t most_ = 65536;
-  std::int64_t items_ = 0;  // to train on, once they are counted
+  std::int64_t items_ = 0;  // for training, once they are counted
   int points_ = 8;
-  std::optional<std::string> ends_;  // why larger sizes cannot be made, whatever the budget
+  std::optional<std::string> ends_;  // why larger sizes are impossible with any budget
   Rates rates_;
   Beside beside_;
   CompileOptions compile_;

@@ -1,4 +1,4 @@
-// What a plan in fp8 says of products: how many are in fp8, and which are not, and why.
+// Reports for a plan in fp8 how many products are in fp8, and which are not and why.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

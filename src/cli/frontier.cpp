@@ -38,7 +38,7 @@ class Frontier : public Verb {
 
  protected:
   void configure(CLI::App& app) override {
-    // In a file these say how `ebb train` prunes, evaluates and starts.
+    // In a file, these keys say how `ebb train` prunes, evaluates and starts.
     config_.attach(app, [](const CLI::App&, const std::string& name) {
       return name == "prune" || name == "eval-batches" || name == "overcommit";
     });
@@ -46,25 +46,26 @@ class Frontier : public Verb {
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
     remove_running_options(app);
-    // Budgets and recomputation are what the curve is made of.
+    // Budgets and recomputation are what the curve varies.
     for (const char* name : {"--whole-process", "--budget", "--recompute"})
       remove_option(app, name);
     add_option(app, "--points", points_,
                "Budgets from the smallest that can be kept to keeping all")
         .between(2, 100)
         .show_default();
-    app.add_option("--prune", prune_.shares,
-                   "Instead: the test loss and bytes of the model without these shares of its "
-                   "heads, neurons or channels, such as 0.1,0.3,0.5; the model is run, and "
-                   "prune.json is written")
+    app.add_option(
+           "--prune", prune_.shares,
+           "Instead: measure test loss and bytes of the model with these shares of its heads, "
+           "neurons or channels removed, such as 0.1,0.3,0.5; runs the model and writes prune.json")
         ->delimiter(',')
         ->check(FiniteNumber::between(0.0, 1.0))
         ->type_name("SHARES");
     add_option(app, "--recover", prune_.recover,
-               "With --prune: steps of training after parts have gone")
+               "With --prune: training steps after parts are removed")
         .positive()
         .needs("--prune");
-    add_option(app, "--eval-batches", prune_.eval_batches, "With --prune: test batches of the loss")
+    add_option(app, "--eval-batches", prune_.eval_batches,
+               "With --prune: number of test batches for the loss")
         .positive()
         .needs("--prune")
         .show_default();
@@ -104,8 +105,7 @@ class Frontier : public Verb {
     make_folder(out_);
     write_file(out_ / "frontier.json", json_text(page.study(), 1) + "\n");
     write_file(out_ / "frontier.svg",
-               to_svg(curve, fmt::format("{}, batch {}: less memory for more time", workload_.name,
-                                         batch_)));
+               to_svg(curve, fmt::format("{}, batch {}: memory and time", workload_.name, batch_)));
     write_file(out_ / "report.html", page.html(fmt::format("ebb: frontier of {}", workload_.name)));
     if (json())
       std::cout << json_text(page.study()) << "\n";
@@ -125,16 +125,17 @@ class Frontier : public Verb {
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
     if (app().get_option("--points")->count() > 0)
-      throw UsageError("--points is for budgets, but --prune names its own points");
+      throw UsageError("--points is for budgets: with --prune, each share is a point");
     if (!workload_.model && prune_.recover == 0)
       throw UsageError(
-          "--prune measures a loss: name a trained model by --model DIR, or train a new one for "
+          "--prune measures a loss: give a trained model with --model DIR, or train a new one with "
           "--recover N steps");
     if (device_of(planning_).kind != Device::Kind::cpu)
       throw UsageError("--prune runs models on the CPU only");
     for (const char* name : {"--disk-budget", "--host-budget", "--offload", "--offload-folder"})
       if (app().get_option(name)->count() > 0)
-        throw UsageError(fmt::format("{} is for budgets, which --prune does not plan for", name));
+        throw UsageError(
+            fmt::format("{} is for budgets, which --prune does not use: leave it out", name));
     const std::vector<PrunePoint> points =
         prune_curve(workload_, planning_, rates_for(planning_), prune_);
     nlohmann::ordered_json study = run_facts("cpu");

@@ -62,18 +62,19 @@ class Generate : public Verb {
         .type_name("IDS")
         .excludes("--prompt");
     add_option(app, "--batch", batch_,
-               "A file of prompts: one per line, or if it ends with .jsonl {\"prompt\": TEXT} or "
-               "{\"ids\": [5, 17]} per line; sequences join and leave within the planned memory")
+               "File of prompts, one per line; in .jsonl files {\"prompt\": TEXT} or {\"ids\": [5, "
+               "17]} per line. Sequences join and leave within the planned memory")
         .existing_file()
         .excludes("--prompt")
         .excludes("--prompt-ids");
-    add_option(app, "--max-tokens", max_tokens_, "Tokens to generate for each prompt, at most")
+    add_option(app, "--max-tokens", max_tokens_, "Most tokens to generate for each prompt")
         .required()
         .positive();
     const char* sampling = "Sampling";
     add_flag(app, "--greedy", greedy_, "Take the most likely token; the default").group(sampling);
     add_option(app, "--temperature", temperature_,
-               "Draw tokens, with logits divided by this; default with the next three: 1")
+               "Draw tokens, with logits divided by this; default: 1 if --top-k, --top-p or --seed "
+               "is given, otherwise --greedy")
         .check(FiniteNumber::positive())
         .excludes("--greedy")
         .group(sampling);
@@ -93,19 +94,18 @@ class Generate : public Verb {
         .check(seed_problem)
         .excludes("--greedy")
         .group(sampling);
-    add_option(app, "--stop", stop_, "End a text before this one appears in it").type_name("TEXT");
+    add_option(app, "--stop", stop_, "End a text before this text appears in it").type_name("TEXT");
     add_flag(app, "--ignore-end", ignore_end_,
-             "Go on after the model's token that ends a text (eos_token_id)");
+             "Continue after the token that ends a text (eos_token_id)");
     add_option(app, "--budget", budget_text_,
-               "Bytes that weights, keys and values and workspace may take, such as 2GiB")
+               "Memory limit for weights, keys, values and workspace, such as 2GiB")
         .check(accepted_by([](const std::string& text) { parse_bytes(text); }))
         .type_name("SIZE");
-    add_option(
-        app, "--sequences", sequences_,
-        "Sequences of --batch that run at a time, at most; fewer where the budget asks for it")
+    add_option(app, "--sequences", sequences_,
+               "Most sequences of --batch that run at a time; fewer if the budget requires it")
         .positive()
         .needs("--batch");
-    add_option(app, "--precision", precision_, "Of weights, keys and values")
+    add_option(app, "--precision", precision_, "Dtype of weights, keys and values")
         .one_of({"fp32", "bf16", "fp16"})
         .show_default();
     bits_.add_options(app);
@@ -127,7 +127,7 @@ class Generate : public Verb {
     const generate::Options options = choose_options(open.model, requests, device);
     generate::Generator generator(*open.model.module, *open.model.lm, options);
     require_memory(generator.footprint().peak, device, overcommit_,
-                   "fewer --sequences or --max-tokens take less");
+                   "smaller --sequences or --max-tokens take less memory");
     open.load();
     generator.allocate();
     tell_unused_settings(options.sampling.temperature > 0.0);
@@ -161,10 +161,10 @@ class Generate : public Verb {
   }
 
   [[noreturn]] void fail_without_tokenizer() const {
-    throw UsageError(fmt::format(
-        "{} has no tokenizer.json, so text cannot be used: give --prompt-ids, or --batch with "
-        "{{\"ids\": [...]}} lines in a .jsonl file, and no --stop",
-        model_.string()));
+    throw UsageError(
+        fmt::format("{} has no tokenizer.json, so text cannot be used: use --prompt-ids, or "
+                    "--batch with {{\"ids\": [...]}} lines in a .jsonl file, and no --stop",
+                    model_.string()));
   }
 
   Ids ids_of(const data::Prompt& prompt) const {
@@ -190,8 +190,8 @@ class Generate : public Verb {
                                        requests.size() + 1, id, lm.vocabulary()));
       if (static_cast<std::int64_t>(prompt.size()) >= lm.context())
         throw ValueError(
-            fmt::format("prompt {} has {} tokens, but the model's context of {} must "
-                        "hold it and what is generated",
+            fmt::format("prompt {} has {} tokens, but the model's context of {} must hold the "
+                        "prompt and the generated tokens",
                         requests.size() + 1, prompt.size(), lm.context()));
       requests.push_back({std::move(prompt), max_tokens_});
     }
@@ -219,7 +219,7 @@ class Generate : public Verb {
       options.budget = parse_bytes(*budget_text_);
       const std::int64_t fit = generate::sequences_that_fit(*model.module, *model.lm, options,
                                                             *options.budget, options.sequences);
-      options.sequences = std::max<std::int64_t>(fit, 1);  // none: an error of the generator
+      options.sequences = std::max<std::int64_t>(fit, 1);  // none: the generator throws
     }
     return options;
   }
@@ -234,7 +234,7 @@ class Generate : public Verb {
         print_pending(stop_ ? stop_->size() - 1 : 0);
       }
       if (!stop_) return generate::Continue::yes;
-      // Tokens before these cannot be part of a stop text that ends now.
+      // Earlier tokens cannot be part of a stop text that ends now.
       const std::size_t count = std::min(ids.size(), stop_->size() + 16);
       const std::string text = tokenizer_->decode(ids.last(count));
       if (text.find(*stop_) == std::string::npos) return generate::Continue::yes;
@@ -243,19 +243,19 @@ class Generate : public Verb {
     };
   }
 
-  // The folder's own settings of generation are not applied; those that would matter are named.
+  // The folder's own settings of generation are not applied; names those that would have an effect.
   void tell_unused_settings(bool draws) const {
     std::vector<std::string> names = io::unused_generation_settings(model_);
     if (draws) std::erase(names, "do_sample");
     if (!names.empty())
       std::cerr << fmt::format(
-                       "ebb: warning: {} sets {}, which ebb generate does not apply; tokens are "
-                       "chosen as the command says",
+                       "ebb: warning: {} sets {}, which ebb generate does not apply; only the "
+                       "options of the command decide how tokens are chosen",
                        model_.string(), fmt::join(names, ", "))
                 << std::endl;
   }
 
-  // The exit code. What was generated has been printed, also where something went wrong.
+  // The exit code. All generated text has been printed, even if an error occurred.
   static int outcome(const std::vector<generate::Result>& results, int signal) {
     std::int64_t done = 0;
     std::string wrong;  // prompts by number
@@ -275,7 +275,7 @@ class Generate : public Verb {
     return signal != 0 ? 128 + signal : wrong.empty() ? success : failure;
   }
 
-  // Holds back the last `kept` bytes, which may begin a stop text.
+  // Prints all but the last `kept` bytes, which may begin a stop text.
   void print_pending(std::size_t kept) {
     if (stop_)
       if (const std::size_t at = pending_.find(*stop_); at != std::string::npos) {
@@ -285,7 +285,7 @@ class Generate : public Verb {
       }
     if (pending_.size() <= kept) return;
     std::size_t count = pending_.size() - kept;
-    while (count > 0 && (pending_[count] & 0xC0) == 0x80) --count;  // whole characters
+    while (count > 0 && (pending_[count] & 0xC0) == 0x80) --count;  // only whole characters
     fmt::print("{}", pending_.substr(0, count));
     std::fflush(stdout);
     pending_.erase(0, count);

@@ -14,7 +14,7 @@
 namespace ebb::cli {
 namespace {
 
-// The most tokens of one sequence that fit, for a budget that is too small for what was asked.
+// The most tokens of one sequence that fit into a budget too small for the request.
 std::int64_t tokens_that_fit(nn::ModuleBase& module, models::CausalLm& lm,
                              const GenerationQuestion& question, std::int64_t asked) {
   const auto fits = [&](std::int64_t tokens) {

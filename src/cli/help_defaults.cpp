@@ -39,7 +39,7 @@ void add_lines(const CLI::App& verb, const Json& fields, const std::string& pref
     if (name == "optimizer.rule" && value.is_string() && !shown(value).empty())
       text += fmt::format("  {:<24} {}\n", "--" + prefix + "optimizer", shown(value));
     const CLI::Option* option = verb.get_option_no_throw("--" + prefix + name);
-    // Options with a default of their own show it in their lines.
+    // Options with a default of their own already show it in their lines.
     if (!option || value.is_null() || !option->get_default_str().empty() || value.is_boolean() ||
         value.is_array() || value.is_object() || name == "workload" || name == "clip-by")
       continue;
@@ -62,7 +62,7 @@ std::string defaults_text(const CLI::App& verb, const std::string& workload) {
   add_lines(verb, fields, "", text);
   for (const auto& [level, own] : fields["levels"].items()) add_lines(verb, own, level + ".", text);
   if (workload.empty())
-    text += fmt::format("`ebb help {} --workload NAME` tells those of {}.\n", verb.get_name(),
+    text += fmt::format("`ebb help {} --workload NAME` shows those of {}.\n", verb.get_name(),
                         fmt::join(known, ", "));
   return text;
 }

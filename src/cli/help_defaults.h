@@ -1,4 +1,4 @@
-// The defaults of a workload, for the help of verbs that run one.
+// Lists the defaults of a workload, for the help of verbs that run one.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace ebb::cli {
 
-// What options that are not given are for the workload, or for the default one if it is empty; an
-// empty text for a verb without workloads. A workload that does not exist is a usage error.
+// The values that options have for the workload (the default workload if the name is empty) when
+// they are not given. Empty for a verb without workloads. A workload that does not exist is a usage
+// error.
 std::string defaults_text(const CLI::App& verb, const std::string& workload);
 
 }  // namespace ebb::cli

@@ -1,4 +1,4 @@
-// `ebb info`: what this build is and what it runs on.
+// `ebb info`: this build, and the machine it runs on.
 #include <fmt/core.h>
 
 #include <iostream>

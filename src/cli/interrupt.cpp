@@ -11,7 +11,7 @@
 namespace ebb::cli {
 namespace {
 
-// Signal handlers can reach nothing but globals.
+// Signal handlers can only access globals.
 volatile std::sig_atomic_t signalled = 0;
 
 volatile std::sig_atomic_t on_terminal = 0;
@@ -19,7 +19,7 @@ volatile std::sig_atomic_t on_terminal = 0;
 void note(int signal) {
   signalled = signal;
   if (signal != SIGINT || !on_terminal) return;
-  // A step may take long: without a word, Ctrl-C would seem to do nothing.
+  // A step may take long: without a message, Ctrl-C would seem to have no effect.
   constexpr std::string_view text =
       "\r\x1b[Kebb: ending after this step; Ctrl-C again ends at once\n";
   const int error = errno;
@@ -29,8 +29,8 @@ void note(int signal) {
 
 constexpr std::array signals{SIGINT, SIGTERM, SIGUSR1};
 
-// Handlers are of the process, and ranks that are threads of it each have an Interrupt: the first
-// one sets them, and the last one puts the old ones back.
+// Handlers belong to the process, and each rank that is a thread of it has its own Interrupt: the
+// first one sets the handlers, and the last one restores the old ones.
 std::mutex mutex;
 int alive = 0;
 std::array<struct sigaction, signals.size()> old_actions = {};

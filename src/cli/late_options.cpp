@@ -15,14 +15,15 @@ std::vector<std::string> late_options(const workloads::TrainSpec& spec) {
                                spec.steps, before));
     return true;
   };
-  add("--warmup", spec.warmup, "the learning rate has its value");
-  add("--eval-every", spec.eval_every, "the first of these evaluations; it is judged at its end");
+  add("--warmup", spec.warmup, "the learning rate reaches its value");
+  add("--eval-every", spec.eval_every,
+      "the first of these evaluations; it is evaluated at its end");
   const workloads::SparsityOptions& sparsity = spec.planning.sparsity;
   (void)(add("--sparsity-from", sparsity.from, "any weight becomes zero") ||
-         add("--sparsity-until", sparsity.until, "as many weights are zero as is asked for"));
+         add("--sparsity-until", sparsity.until, "the requested share of weights is zero"));
   const workloads::PruneOptions& prune = spec.planning.prune;
-  (void)(add("--prune-from", prune.from, "any part goes") ||
-         add("--prune-until", prune.until, "the share that is asked for is gone"));
+  (void)(add("--prune-from", prune.from, "any part is removed") ||
+         add("--prune-until", prune.until, "the requested share is removed"));
   for (const auto& [name, level] : spec.task.levels)
     add(fmt::format("--{}.warmup", name), level.warmup, "the levels above begin");
   return late;

@@ -1,4 +1,4 @@
-// Options that name a step which a run does not come to.
+// Finds options that name a step which the run does not reach.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ebb::cli {
 
-// A sentence for each: "--warmup 100: the run ends after 3 steps, before ...". They are no error,
-// as a resumed run may go on to that step.
+// A sentence for each: "--warmup 100: the run ends after 3 steps, before ...". They are not errors,
+// because a resumed run may reach that step.
 std::vector<std::string> late_options(const workloads::TrainSpec& spec);
 
 }  // namespace ebb::cli

@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Signal handlers can reach nothing but globals.
+// Signal handlers can only access globals.
 volatile std::sig_atomic_t passed_on = 0;
 void pass_on(int signal) { passed_on = signal; }
 
@@ -45,7 +45,7 @@ std::vector<std::string> environment_of(int rank, int ranks, Gpus gpus,
   set("WORLD_SIZE", std::to_string(ranks)), set("LOCAL_WORLD_SIZE", std::to_string(ranks));
   set("MASTER_ADDR", "127.0.0.1"), set("MASTER_PORT", std::to_string(listener.port));
   set("EBB_LAUNCH_TOKEN", token);
-  // NCCL lets ranks use one GPU if it takes them for processes of different machines.
+  // NCCL lets ranks share a GPU if it believes that they are processes of different machines.
   if (gpus == Gpus::shared) set("NCCL_HOSTID", fmt::format("{}-{}", token, rank));
   if (rank == 0) set("EBB_LAUNCH_LISTENER", std::to_string(listener.descriptor));
   return all;
@@ -76,8 +76,8 @@ class Ranks {
         throw Error(fmt::format("rank {} cannot be started: {}", r, std::strerror(errno)));
       }
       if (child == 0) {
-        // No rank outlives the process that started it. Ctrl-C reaches that one alone, which passes
-        // it on: a second signal would end a rank at once.
+        // No rank outlives the process that started it. Ctrl-C reaches only that process, which
+        // forwards it; a second signal would end a rank at once.
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         setpgid(0, 0);
         if (getppid() != parent) _exit(failure);
@@ -96,14 +96,14 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  // The first exit code that is not 0. After a failure the others have time to notice it and to
-  // tell which rank was lost; then they are ended.
+  // The first exit code that is not 0. After a failure the other ranks get time to notice it and to
+  // report which rank was lost; then they are ended.
   int wait() {
     bool passed = false;
     while (!running_.empty()) {
       await(std::chrono::milliseconds(100));
       if (passed_on != 0 && !std::exchange(passed, true)) end(passed_on);
-      // A rank that is done and only took more memory than it was given fails no other.
+      // A rank that has finished and only exceeded its memory budget does not make the others fail.
       if (code_ != 0 && code_ != over_budget && !failed_at_) failed_at_ = Clock::now();
       if (!failed_at_) continue;
       const auto since = Clock::now() - *failed_at_;
@@ -120,7 +120,7 @@ class Ranks {
     for (const pid_t child : running_) kill(child, signal);
   }
 
-  // Takes note of ranks that have ended, for at most so long; whether one has.
+  // Collects ranks that have ended, waiting at most this long. Returns whether one has.
   bool await(std::chrono::milliseconds most) {
     const auto until = Clock::now() + most;
     do {
@@ -179,17 +179,16 @@ class Launch : public Verb {
         ->check(WholeNumber(1, 1024))
         ->type_name("N");
     app.add_option("--restarts", restarts_,
-                   "Times to start again from the last checkpoint after a failure; the command "
-                   "needs --checkpoint")
+                   "Number of restarts from the last checkpoint after failures; the command needs "
+                   "--checkpoint")
         ->check(WholeNumber(0, 1000000))
         ->capture_default_str()
         ->type_name("N");
     app.add_flag("--in-process", in_process_,
-                 "Let ranks be threads of one process: on the CPU, without --restarts");
-    app.add_flag(
-        "--share-gpu", share_gpu_,
-        "Let ranks share a GPU where there are fewer GPUs than ranks. For tests: it is slow, "
-        "as bytes between ranks go through the host");
+                 "Make ranks threads of one process: on the CPU, without --restarts");
+    app.add_flag("--share-gpu", share_gpu_,
+                 "Let ranks share a GPU if there are fewer GPUs than ranks. For tests only: it is "
+                 "slow, because bytes between ranks go through the host");
     app.add_option("command", command_, "The verb and its options, after --")
         ->required()
         ->type_name("VERB ...");
@@ -225,7 +224,7 @@ class Launch : public Verb {
           left == 0)
         return code;
       std::cerr << fmt::format(
-                       "ebb: the run has failed (exit code {}); it starts again, {} restarts left",
+                       "ebb: the run has failed (exit code {}); restarting it, {} restarts left",
                        code, left - 1)
                 << std::endl;
     }
@@ -238,7 +237,7 @@ class Launch : public Verb {
     });
   }
 
-  // What the command gives for an option; empty where it does not give it.
+  // The value that the command gives for an option; empty if it does not give one.
   std::string value_of(const std::string& option) const {
     for (std::size_t i = 0; i < command_.size(); ++i) {
       if (command_[i].starts_with(option + "=")) return command_[i].substr(option.size() + 1);
@@ -250,7 +249,8 @@ class Launch : public Verb {
   void prepare_restarts() {
     if (has("--resume")) return;
     if (!has("--checkpoint"))
-      throw UsageError("--restarts goes on from a checkpoint; the command needs --checkpoint DIR");
+      throw UsageError(
+          "--restarts continues from a checkpoint: the command needs --checkpoint DIR");
     command_.emplace_back("--resume"), command_.emplace_back("auto");
   }
 

@@ -14,8 +14,8 @@ namespace {
 struct Refusal {
   std::string_view option, why;
 };
-constexpr std::string_view masks_of_one_level = "levels have no masks of weights";
-constexpr std::string_view parts_of_one_level = "models of levels keep their size";
+constexpr std::string_view masks_of_one_level = "levels do not support masks of weights";
+constexpr std::string_view parts_of_one_level = "levels do not support pruning";
 constexpr Refusal refusals[] = {
     {"--optimizer", "say --LEVEL.optimizer"},
     {"--accumulate", "say --LEVEL.accumulate"},
@@ -25,10 +25,10 @@ constexpr Refusal refusals[] = {
     {"--clip-by", "a level's gradients are clipped by the norm of its own step"},
     {"--warmup", "the rates of levels are constant"},
     {"--schedule", "the rates of levels are constant"},
-    {"--loss-walks", "it is of a fused loss, which no level has"},
+    {"--loss-walks", "it is for the fused loss, which no level has"},
     {"--shard",
-     "hypergradients read the whole weights and optimizer state of the levels below, so that the "
-     "ranks share batches alone"},
+     "hypergradients read the whole weights and optimizer state of the levels below, so ranks can "
+     "only divide batches"},
     {"--sparsity", masks_of_one_level},
     {"--sparsity-pattern", masks_of_one_level},
     {"--sparsity-method", masks_of_one_level},
@@ -82,14 +82,13 @@ void refuse_single_level_options(const std::string& workload, const PlanningOpti
   refuse_where(planning.clip_by != PlanningOptions{}.clip_by, "--clip-by", workload);
   refuse_where(planning.loss_walks.has_value(), "--loss-walks", workload);
   if (std::ranges::find(planning.offload, "activations") != planning.offload.end())
-    throw UsageError(
-        fmt::format("--offload activations is for workloads of one level: of {}, weights and state "
-                    "are moved",
-                    workload));
+    throw UsageError(fmt::format(
+        "--offload activations is for workloads of one level: for {}, use --offload state,weights",
+        workload));
   if (planning.leaves && (planning.host_budget || planning.disk_budget))
-    throw UsageError(fmt::format("{}: the levels of {} on ranks keep their tensors on their device",
-                                 planning.disk_budget ? "--disk-budget" : "--host-budget",
-                                 workload));
+    throw UsageError(fmt::format(
+        "{}: on several ranks, the levels of {} keep all tensors on their device: leave it out",
+        planning.disk_budget ? "--disk-budget" : "--host-budget", workload));
   refuse_where(planning.shard != "0", "--shard", workload);
   refuse_where(planning.precision == "fp8", "--precision fp8", workload);
   const workloads::SparsityOptions& sparsity = planning.sparsity;
@@ -110,9 +109,10 @@ void refuse_single_level_options(const std::string& workload, const PlanningOpti
   refuse_where(!prune.structure.empty(), "--prune-structure", workload);
   refuse_where(prune.multiple.has_value(), "--prune-multiple", workload);
   if (planning.on_nan == "skip")
-    throw UsageError(fmt::format(
-        "--on-nan skip is for workloads of one level, but {} has several: say stop or ignore",
-        workload));
+    throw UsageError(
+        fmt::format("--on-nan skip is for workloads of one level, but {} has several: use --on-nan "
+                    "stop or ignore",
+                    workload));
 }
 
 void refuse_single_level_options(const TrainCommand& command) {
@@ -152,7 +152,7 @@ void check_forms(const PlanningOptions& planning, const std::vector<Precision>& 
     std::vector<std::string_view> names, takers;
     for (const Precision precision : precisions) names.push_back(name(precision));
     for (const Precision precision : wanted) takers.push_back(name(precision));
-    throw UsageError(fmt::format("{} is of {}, but the precision is {}", option,
+    throw UsageError(fmt::format("{} is for --precision {}, but the precision is {}", option,
                                  fmt::join(takers, " and "), fmt::join(names, " and ")));
   };
   need(planning.rounding.has_value(), "--rounding", {Precision::pure_bf16});

@@ -1,4 +1,4 @@
-// Which options apply to workloads of several levels, which to workloads of one.
+// Which options apply to workloads of several levels, and which to workloads of one.
 #pragma once
 
 #include <string>
@@ -15,24 +15,24 @@ namespace ebb::cli {
 inline constexpr std::string_view several_group = "Several levels", level_group = "Level ";
 bool is_for_several_levels(const CLI::Option& option);
 
-// A usage error where any of them is given for a workload of one level.
+// A usage error if any of them is given for a workload of one level.
 void refuse_multilevel_options(const CLI::App& app, const std::string& workload);
 
-// Whether an option for the whole, such as "--lr", has a meaning for several levels.
+// Whether an option without a level's name, such as "--lr", has a meaning for several levels.
 bool is_for_whole_of_several(std::string_view option);
 
-// A usage error, with the reason, where an option without one is given.
+// A usage error, with the reason, if an option is given that has no meaning for several levels.
 void refuse_single_level_options(const std::string& workload, const PlanningOptions& planning);
 void refuse_single_level_options(const TrainCommand& command);
 
-// Whether the option --LEVEL.NAME can have an effect: levels above the highest would use it, and
-// there are none.
+// Whether the option --LEVEL.NAME can have an effect. Some options act only through the levels
+// above; the highest level has none.
 bool applies_to_level(const std::string& workload, const std::string& level,
                       const std::string& name);
 
-// How the parameters of a level are kept in its precision, by --rounding and --master-bits.
+// How the parameters of a level are stored in its precision, by --rounding and --master-bits.
 std::optional<ParameterForm> form_of(const PlanningOptions& planning, Precision precision);
-// A usage error where one of the two is given and nothing is in the precision it is of.
+// A usage error if one of the two is given and no level has the precision that it is for.
 void check_forms(const PlanningOptions& planning, const std::vector<Precision>& precisions);
 
 }  // namespace ebb::cli

@@ -27,7 +27,7 @@ LinkTraffic link_traffic(const Plan& plan, const Rates& rates) {
     kind.calls += 1.0, kind.sent += static_cast<double>(one.use.sent.count);
     kind.predicted_ms += one.link_ms, kind.exposed_ms += one.exposed_ms;
     if (one.exposed_ms <= 0.0) continue;
-    // Where nothing waits, the path is that of the collective.
+    // If nothing waits, the path is that of the collective.
     const Instruction& named = plan.instructions[one.waiter ? one.waiter : one.instruction];
     kind.waiters[one.waiter ? std::string(named.op->name()) : ""].add(
         {1.0, one.exposed_ms, one.exposed_ms, named.path});
@@ -39,7 +39,7 @@ namespace {
 
 using Waiters = std::vector<std::pair<std::string, LinkTraffic::Waiter>>;
 
-// Those that wait longest first.
+// Sorted by waiting time, longest first.
 Waiters by_time(const LinkTraffic::Kind& kind) {
   Waiters all(kind.waiters.begin(), kind.waiters.end());
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {

@@ -1,4 +1,5 @@
-// What the ranks of a run send each other in a step, by its plan, and what waits for it.
+// What the ranks of a run exchange in a step according to its plan, and which instructions wait for
+// it.
 #pragma once
 
 #include <map>
@@ -15,16 +16,16 @@ namespace ebb::cli {
 struct LinkTraffic {
   Bytes sent;
   std::int64_t collectives = 0, exchanges = 0;
-  double predicted_ms = 0.0, exposed_ms = 0.0;  // on the link; of that, not hidden by computation
+  double predicted_ms = 0.0, exposed_ms = 0.0;  // on the link; not hidden by computation
 
   // Instructions of one op that wait for collectives of one kind.
   struct Waiter {
     double calls = 0.0, exposed_ms = 0.0;
-    double longest_ms = 0.0;  // of one of them
-    std::string longest_at;   // its path
+    double longest_ms = 0.0;  // of the longest wait
+    std::string longest_at;   // the path of the instruction that waits
     void add(const Waiter& other, double times = 1.0);
   };
-  // The same for each kind of collective.
+  // The same for one kind of collective.
   struct Kind {
     double calls = 0.0, sent = 0.0, predicted_ms = 0.0, exposed_ms = 0.0;
     std::map<std::string, Waiter> waiters = {};  // by op; "": the next step

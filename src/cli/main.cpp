@@ -42,14 +42,14 @@ class CommandLine {
     app_.set_version_flag("--version", fmt::format("ebb {}", version()));
     app_.require_subcommand(0, 1);
     app_.footer(
-        "`ebb help VERB` tells more about a verb.\nExit codes: 0 success, 1 failure, 2 wrong "
-        "usage, "
-        "3 a run took more memory than its budget.");
+        "`ebb help VERB` describes a verb and its options.\nExit codes: 0 success, 1 failure, 2 "
+        "wrong usage, 3 a run took more memory than its budget.");
     app_.get_formatter()->column_width(34);
     app_.get_formatter()->label("SUBCOMMAND", "VERB");
-    CLI::App& help = *app_.add_subcommand("help", "Show what ebb, or one of its verbs, can do");
+    CLI::App& help =
+        *app_.add_subcommand("help", "Describe ebb, or one of its verbs with its options");
     help.add_option("verb", topic_, "The verb to explain")->type_name("VERB");
-    help.add_option("--workload", workload_, "Also tell the defaults of this workload")
+    help.add_option("--workload", workload_, "Also show the defaults of this workload")
         ->type_name("NAME");
     help.group("Verbs");
     help_ = &help;
@@ -57,7 +57,7 @@ class CommandLine {
   }
 
   int run(int argc, char** argv) {
-    if (argc > 1 && argv[1][0] != '-') find(argv[1]);  // a better message than the parser's
+    if (argc > 1 && argv[1][0] != '-') find(argv[1]);  // for a better message than the parser's
     try {
       app_.parse(argc, argv);
     } catch (const CLI::Success& wanted) {            // --help, --version
@@ -70,7 +70,7 @@ class CommandLine {
     } catch (const CLI::ExtrasError&) {
       throw UsageError(unexpected());
     } catch (const CLI::RequiredError& e) {
-      // A mistyped option is told before the one that is then missing.
+      // A mistyped option is reported before the required one that is then missing.
       throw UsageError(app_.remaining(true).empty() ? located(required(e.what())) : unexpected());
     } catch (const CLI::ArgumentMismatch& e) {
       throw UsageError(located(missing_value(e.what())));
@@ -79,7 +79,7 @@ class CommandLine {
     }
     for (std::size_t i = 0; i < verbs_.size(); ++i)
       if (verb_apps_[i]->parsed()) return verbs_[i]->start();
-    // Asked for the program's help, CLI11 would give that of the verb that was parsed: `help`.
+    // For the whole program's help, CLI11 would print that of the parsed verb, `help`.
     const std::string defaults = topic_.empty() ? "" : defaults_text(*find(topic_), workload_);
     if (topic_.empty())
       std::cout << app_.get_formatter()->make_help(&app_, app_.get_name(),
@@ -90,7 +90,7 @@ class CommandLine {
   }
 
  private:
-  // Of the verb that was typed.
+  // A message about the verb that was typed.
   std::string located(const std::string& message) const {
     for (std::size_t i = 0; i < verbs_.size(); ++i)
       if (verb_apps_[i]->parsed()) return verbs_[i]->located(message);
@@ -103,7 +103,7 @@ class CommandLine {
     return nullptr;
   }
 
-  // Help ends parsing before the options have their values.
+  // Parsing ends at --help, before the options have their values.
   static std::string typed_workload(int argc, char** argv) {
     const std::string option = "--workload";
     for (int i = 2; i < argc; ++i) {
@@ -114,7 +114,7 @@ class CommandLine {
     return {};
   }
 
-  // "runs is required" in the parser's words.
+  // Rewrites the parser's "runs is required".
   std::string required(const std::string& message) const {
     const std::string name = message.substr(0, message.find(' '));
     const CLI::App& verb = parsed_verb();
@@ -125,8 +125,8 @@ class CommandLine {
                        option->get_description());
   }
 
-  // An option at the end of the command, or before another: "--workload: 1 required TEXT:{...}
-  // missing" in the parser's words. Or one that was given twice.
+  // Rewrites the parser's "--workload: 1 required TEXT:{...} missing", for an option at the end of
+  // the command or before another option; or its message for an option that was given twice.
   std::string missing_value(const std::string& message) const {
     const std::string name = message.substr(0, message.find(':'));
     const CLI::Option* option = parsed_verb().get_option_no_throw(name);
@@ -143,7 +143,7 @@ class CommandLine {
     return fmt::format("{} needs a value, one of {}", name, values);
   }
 
-  // The verb that was typed, or the program.
+  // The verb that was typed; without one, the program.
   const CLI::App& parsed_verb() const {
     if (help_->parsed()) return *help_;
     for (const CLI::App* app : verb_apps_)
@@ -151,15 +151,16 @@ class CommandLine {
     return app_;
   }
 
-  // What was typed and is no option or argument of the verb.
+  // The typed word that is not an option or argument of the verb.
   std::string unexpected() const {
     const CLI::App* verb = &parsed_verb();
     const std::vector<std::string> words = app_.remaining(true);
     if (words.empty()) return "the command has words that no option takes";
     const std::string word = words.front(), name = word.substr(0, word.find('='));
     if (!word.starts_with('-'))
-      return fmt::format("\"{}\" is no option of {}, and no option before it takes it", word,
-                         verb == &app_ ? "ebb" : "ebb " + verb->get_name());
+      return fmt::format(
+          "\"{}\" is not an option of {}, and no option before it takes it as a value", word,
+          verb == &app_ ? "ebb" : "ebb " + verb->get_name());
     std::vector<std::string> known;
     for (const CLI::Option* option : verb->get_options())
       for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
@@ -193,7 +194,7 @@ int run(int argc, char** argv) {
       return report("cannot write to standard output", failure);
     return code;
   } catch (const UsageError& e) {
-    // All ranks of `ebb launch` were given the same command: one says what is wrong with it.
+    // All ranks of `ebb launch` get the same command, so only one of them reports a mistake in it.
     const char *launched = std::getenv("EBB_LAUNCH_TOKEN"), *rank = std::getenv("RANK");
     if (launched && rank && std::string_view(rank) != "0") return wrong_usage;
     if (ThreadRank::here() && ThreadRank::here()->rank() != 0) return wrong_usage;
@@ -201,8 +202,8 @@ int run(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return report("out of memory", failure);
   } catch (const RankError& e) {
-    // At once: a thread may still be in a library that waits for the lost rank, and the others
-    // count on this process to end. Ranks that are threads are told by each other.
+    // Ends at once: a thread may still be in a library that waits for the lost rank, and the other
+    // ranks rely on the end of this process. Ranks that are threads inform each other.
     report(e.what(), failure);
     if (ThreadRank::here()) return failure;
     std::cout.flush(), std::fflush(stdout);
@@ -214,8 +215,8 @@ int run(int argc, char** argv) {
   } catch (const std::system_error& e) {
     return report(e.code().message(), failure);
   } catch (const std::exception& e) {
-    // Readers name the file and the field of what they cannot read; what comes here is a mistake in
-    // ebb, and the texts of the standard library's exceptions say nothing to a user.
+    // Readers of files report errors that name the file and the field. Any other exception is a
+    // mistake in ebb, and the texts of the standard library's exceptions do not help a user.
     return report(fmt::format("a defect in ebb ended the command ({}); please report it, with the "
                               "command and its files",
                               typeid(e).name()),
@@ -236,7 +237,7 @@ int run_command(std::vector<std::string> words) {
 }  // namespace ebb::cli
 
 int main(int argc, char** argv) {
-  // A file that grows past a limit (ulimit -f) is then an error of the write, as a full disk is.
+  // A file that exceeds a limit (ulimit -f) is then an error of the write, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
   ebb::cli::restart_with_short_waits(argv);
   return ebb::cli::run(argc, argv);

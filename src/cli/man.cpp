@@ -10,7 +10,7 @@
 namespace ebb::cli {
 namespace {
 
-// Text for roff: no line is a command by accident, and dashes are those of options.
+// Text for roff: no line becomes a command by accident, and dashes are option dashes.
 std::string roff(const std::string& text) {
   std::string result;
   bool line_start = true;

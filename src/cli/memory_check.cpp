@@ -39,14 +39,14 @@ void warn_if_too_large(Bytes planned, const PlanningOptions& planning, const Rat
 
 void add_overcommit_option(CLI::App& app, bool& overcommit) {
   add_flag(app, "--overcommit", overcommit,
-           "Start even if the plan is larger than the memory that is available");
+           "Start even if the plan is larger than the available memory");
 }
 
 void require_memory(Bytes planned, Device device, bool overcommit, std::string_view remedy) {
   const auto why = too_large(planned, available_memory(device));
   if (!why) return;
   if (!overcommit)
-    throw MemoryError(fmt::format("{}; {}, --overcommit starts all the same", *why, remedy));
+    throw MemoryError(fmt::format("{}; {}, --overcommit starts anyway", *why, remedy));
   std::cerr << "ebb: warning: " << *why << std::endl;
 }
 

@@ -1,5 +1,5 @@
-// A limit on the address space (ulimit -v) that OpenBLAS cannot live in: it would try again and
-// again to get its buffers, for ever, some of them before `main`.
+// Detects a limit on the address space (ulimit -v) in which OpenBLAS cannot work: it would retry
+// forever to allocate its buffers, some of them before `main`.
 #pragma once
 
 #include <cstdint>

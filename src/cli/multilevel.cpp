@@ -103,7 +103,8 @@ class SeveralLevels : public Trainee {
   std::int64_t step() const override { return step_; }
   bool intact() const override { return engine_->intact(); }
 
-  // Updates are those of the lowest level, with what follows above.
+  // Updates are counted at the lowest level; each includes the updates of higher levels that follow
+  // it.
   StepTaken advance(Outputs& outputs) override {
     const Stopwatch watch;
     engine_->train_step();
@@ -173,20 +174,20 @@ class SeveralLevels : public Trainee {
 
   const TrainCommand& command_;
   const std::optional<Bytes> budget_;  // of steps and evaluation
-  const Bytes beside_, fixed_;         // kept by evaluation alone; of the process
+  const Bytes beside_, fixed_;         // kept by evaluation only; of the process
   const Rates rates_;
   mlo::EngineConfig config_;
   const std::unique_ptr<workloads::MultilevelWorkload> task_;
   std::unique_ptr<mlo::Engine> engine_;
   mlo::Engine::WholePlan plan_;
-  std::int64_t step_ = 0;  // the last whole one
+  std::int64_t step_ = 0;  // of the last complete step
 };
 
 }  // namespace
 
 workloads::TrainSpec multilevel_spec(const TrainCommand& command) {
   refuse_single_level_options(command);
-  device_options(command.planning, {});  // what it refuses is refused here
+  device_options(command.planning, {});  // refuses invalid combinations early
   const auto task = workloads::make_multilevel(resolved(command.task, command.planning, {}));
   workloads::TrainSpec spec = spec_of(command);
   fill_in(spec, *task);

@@ -1,4 +1,4 @@
-// What `ebb train` and `ebb plan` do with workloads of several levels.
+// `ebb train` and `ebb plan` for workloads of several levels.
 #pragma once
 
 #include <optional>

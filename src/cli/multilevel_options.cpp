@@ -15,8 +15,8 @@
 namespace ebb::cli {
 namespace {
 
-// An option whose text the library reads; what it cannot read is a wrong command. `known` are the
-// names it may have been meant to be.
+// An option whose text the library parses; text that it cannot parse is a wrong command. `known`
+// are the names for suggestions.
 template <class Read>
 CLI::Option* add_read(CLI::App& app, const std::string& name, const std::string& help,
                       const Read& read, std::vector<std::string> known = {}) {
@@ -45,7 +45,7 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
                          std::int64_t least, std::int64_t most) {
     app.add_option(prefix + name, value, help)->check(WholeNumber(least, most))->group(group);
   };
-  constexpr std::int64_t most = 999999;  // of what a step is made of, each with nodes of its own
+  constexpr std::int64_t most = 999999;  // these numbers decide how many nodes a step has
   const auto number = [&](const char* name, std::optional<double>& value, const char* help) {
     app.add_option(prefix + name, value, help)->check(FiniteNumber::not_negative())->group(group);
   };
@@ -56,12 +56,14 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
       texts(mlo::method_names()))
       ->type_name("METHOD")
       ->group(group);
-  count("unroll", o.unroll, "Updates for each step of the levels above", 1, most);
-  count("warmup", o.warmup, "Steps before the levels above begin", 0, WholeNumber::no_limit);
-  count("iterations", o.iterations, "Of neumann and cg", 0, most);
-  number("alpha", o.alpha, "Of the method");
+  count("unroll", o.unroll, "Updates per step of the levels above", 1, most);
+  count("warmup", o.warmup, "Local steps before the levels above begin", 0, WholeNumber::no_limit);
+  count("iterations", o.iterations, "Iterations of the methods neumann and cg", 0, most);
+  number("alpha", o.alpha,
+         "Width of the difference in parameters, or step size of the series, of the method");
   number("lr", o.rate, "Learning rate");
-  app.add_option(prefix + "clip", o.clip, "Scale gradients down to this norm")
+  app.add_option(prefix + "clip", o.clip,
+                 "Scale gradients down to this global norm; default: no clipping")
       ->check(FiniteNumber::positive())
       ->group(group);
   add_read(
@@ -82,7 +84,8 @@ void add_level_options(CLI::App& app, const std::string& level, workloads::Level
       [&o](const std::string& text) { o.recompute = Recompute::parse(text); }, recompute_names())
       ->type_name("RULE")
       ->group(group);
-  add_read(app, prefix + "budget", "Bytes for everything while this level runs",
+  add_read(app, prefix + "budget",
+           "Memory limit for everything while this level runs; default: --budget",
            [&o](const std::string& text) { o.budget = parse_bytes(text); })
       ->type_name("SIZE")
       ->group(group);
@@ -94,19 +97,19 @@ void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options
                             LevelSettings settings) {
   const std::string group(several_group);
   app.add_option("--classifier", options.classifier,
-                 fmt::format("What is trained on weighted data: {}",
+                 fmt::format("The classifier that is trained on weighted data: {}",
                              fmt::join(workloads::classifier_names(), ", ")))
       ->check(member_of(workloads::classifier_names()))
       ->group(group);
   app.add_option("--imbalance", options.imbalance,
-                 "How many times fewer items the rarest class has; a folder of image files is "
-                 "taken as it is without this option")
+                 "How many times fewer items the rarest class gets than the most frequent one; "
+                 "without this option a folder of image files is used as it is")
       ->check(FiniteNumber::between(1.0, 1e6))
       ->default_str(fmt::format("{}", workloads::usual_imbalance))
       ->group(group);
   app.add_option("--meta", options.meta,
-                 "Items of the balanced set; of a folder of image files, by default a tenth of "
-                 "the rarest class's for each class")
+                 "Items of the balanced set; for a folder of image files the default is, per "
+                 "class, a tenth of the rarest class's items")
       ->check(WholeNumber(1))
       ->default_str(fmt::format("{}", workloads::usual_meta))
       ->group(group);

@@ -8,12 +8,12 @@ namespace ebb::cli {
 
 using workloads::is_multilevel;
 
-// What of a level can be set: the problem it is, or also how it takes memory, which a study decides
-// by itself.
+// Which settings of a level can be given: only those of the problem, or also those that decide its
+// memory. A study sets the latter itself.
 enum class LevelSettings : bool { problem, all };
 
 // Adds --classifier, --method, --imbalance, --meta and the options of each level, such as
-// --classifier.lr and, of all settings, --classifier.accumulate.
+// --classifier.lr and, with LevelSettings::all, --classifier.accumulate.
 void add_multilevel_options(CLI::App& app, workloads::MultilevelOptions& options,
                             LevelSettings settings = LevelSettings::all);
 

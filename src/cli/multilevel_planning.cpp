@@ -36,7 +36,7 @@ workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
     precisions.push_back(level.precision.value_or(Precision::fp32));
     level.form = form_of(planning, precisions.back());
     if (planning.budget && planning.budget != "least" && !level.budget) {
-      // With nothing left for the levels, planning says which budget could be kept.
+      // If nothing is left for the levels, planning reports which budget could be kept.
       level.budget = std::max(Bytes{}, parse_bytes(*planning.budget) - beside);
     }
     if (level.recompute)
@@ -45,8 +45,7 @@ workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
   }
   check_forms(planning, precisions);
   if (!options.common.layout &&
-      uses(options, workloads::Setting::layout)) {  // as suits the lowest level, where the
-                                                    // classifier is trained
+      uses(options, workloads::Setting::layout)) {  // the lowest level trains the classifier
     const std::string lowest = workloads::level_names(options.common.name).front();
     options.common.layout =
         fastest_layout(options.common.device,
@@ -71,9 +70,10 @@ void settle_budget(workloads::MultilevelOptions& options, const PlanningOptions&
   if (planning.budget != "least") return;
   for (const auto& [name, level] : options.levels)
     if (level.recompute && level.recompute->mode != Recompute::Mode::automatic && !level.budget)
-      throw UsageError(fmt::format(
-          "--budget least is the least that --recompute auto reaches, but the level {} has {}",
-          name, to_string(*level.recompute)));
+      throw UsageError(
+          fmt::format("--budget least is the smallest budget of --recompute auto, but the level {} "
+                      "has {}: leave out one of them",
+                      name, to_string(*level.recompute)));
   const auto task = workloads::make_multilevel(options);
   mlo::Engine engine(task->problems(), task->dependencies(),
                      engine_config(planning, options.common.seed, rates));
@@ -88,8 +88,8 @@ void explain_whole(const mlo::LevelBudgetError& error, workloads::MultilevelOpti
                    const PlanningOptions& planning, const Rates& rates, const Beside& beside) {
   if (!planning.budget || planning.budget == "least" ||
       error.budget != std::max(Bytes{}, parse_bytes(*planning.budget) - beside.total()))
-    throw;  // of a level's own budget
-  // The error is of the first level that does not keep it: another may need more.
+    throw;  // about a level's own budget
+  // The error is of the first level that does not keep the budget; another level may need more.
   for (auto& [name, level] : options.levels) level.budget.reset();
   const auto task = workloads::make_multilevel(options);
   mlo::Engine engine(task->problems(), task->dependencies(),
@@ -105,7 +105,7 @@ void require_recomputation(const PlanningOptions& planning,
                            const workloads::MultilevelOptions& given,
                            const mlo::Engine::WholePlan& plan) {
   const std::string& workload = given.common.name;
-  std::vector<const Plan*> others;  // of levels for which --recompute is said
+  std::vector<const Plan*> others;  // of levels that use --recompute
   for (const auto& [name, own] : given.levels) {
     std::vector<const Plan*> plans;
     for (const auto& level : plan.levels)

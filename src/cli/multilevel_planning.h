@@ -1,5 +1,5 @@
 // How the levels of a workload are planned: the options of each level, their budgets, and how the
-// plan is told.
+// plan is reported.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,26 +16,28 @@
 
 namespace ebb::cli {
 
-// What is said for the whole goes to every level that says nothing itself. `beside` bytes of a
-// budget for the whole are not for the levels.
+// The options of all levels, with settings for the whole given to every level that has none of its
+// own. The levels' share of a budget for the whole is smaller by `beside` bytes.
 workloads::MultilevelOptions resolved(workloads::MultilevelOptions options,
                                       const PlanningOptions& planning, Bytes beside);
 
 mlo::EngineConfig engine_config(const PlanningOptions& planning, std::uint64_t seed,
                                 const Rates& rates);
 
-// Where the least budget is asked for, finds it and gives it to every level without one of its own.
+// If the least budget is asked for, finds it and gives it to every level without a budget of its
+// own.
 void settle_budget(workloads::MultilevelOptions& options, const PlanningOptions& planning,
                    const Rates& rates);
 
-// Inside a catch block: throws the error of a level about its share of the budget for the whole as
-// one about that budget, with the smallest that all levels keep.
+// For use inside a catch block: rethrows a level's error about its share of the whole budget as an
+// error about the whole budget, with the smallest that all levels can keep.
 [[noreturn]] void explain_whole(const mlo::LevelBudgetError& error,
                                 workloads::MultilevelOptions options,
                                 const PlanningOptions& planning, const Rates& rates,
                                 const Beside& beside);
 
-// Calls `make` with budgets explained so. `options` are those of all levels, resolved.
+// Calls `make`, with errors about budgets explained that way. `options` are those of all levels,
+// resolved.
 template <class Make>
 decltype(auto) within_whole(const workloads::MultilevelOptions& options,
                             const PlanningOptions& planning, const Rates& rates,
@@ -47,17 +49,19 @@ decltype(auto) within_whole(const workloads::MultilevelOptions& options,
   }
 }
 
-// Refuses --recompute, and that of a level, where it has no effect. `given`: as the user gave them.
+// Refuses --recompute, for the whole or for a level, if it has no effect. `given` are the options
+// as typed.
 void require_recomputation(const PlanningOptions& planning,
                            const workloads::MultilevelOptions& given,
                            const mlo::Engine::WholePlan& plan);
 
-// The fixed cost of the process, with the data in memory and batches of all levels ahead. 0 unless
-// the budget is for the whole process.
+// The fixed cost of the process, including the data in memory and prefetched batches of all levels.
+// 0 unless the budget is for the whole process.
 Bytes fixed_cost(const workloads::MultilevelOptions& options, const PlanningOptions& planning);
 
-// What the whole may take, once all levels have budgets: that of the level with the largest. A
-// budget of one level alone promises nothing for the others.
+// The limit for the whole run once all levels have budgets: the largest of these, plus
+// `evaluation`. No value without --budget, because a budget of one level promises nothing for the
+// others.
 std::optional<Bytes> whole_budget(const workloads::MultilevelOptions& options,
                                   const PlanningOptions& planning, Bytes evaluation);
 
@@ -69,7 +73,7 @@ Bytes kept_by_evaluation(const workloads::MultilevelOptions& options,
 report::SourceLines sources_of(workloads::MultilevelWorkload& task);
 std::int64_t parameters_of(workloads::MultilevelWorkload& task);  // of all levels
 
-// Of a step of the engine: higher levels run less often.
+// Per step of the engine: higher levels run less often.
 LinkTraffic link_traffic(const mlo::Engine::WholePlan& plan, const Rates& rates);
 
 nlohmann::ordered_json plan_fields(const mlo::Engine::WholePlan& plan);

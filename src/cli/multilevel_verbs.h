@@ -1,4 +1,4 @@
-// What `ebb fit`, `ebb frontier` and `ebb profile` do for workloads of several levels.
+// `ebb fit`, `ebb frontier` and `ebb profile` for workloads of several levels.
 #pragma once
 
 #include <filesystem>
@@ -13,25 +13,25 @@
 
 namespace ebb::cli {
 
-// The levels of a workload as one thing to plan: a budget is for every level, and so for the whole.
-// What the planning options say of budget and recomputation does not count.
+// The levels of a workload as one thing to plan: a budget applies to every level, and so to the
+// whole. Budget and recomputation in the planning options are ignored.
 Plannable plannable_levels(const workloads::MultilevelOptions& options,
                            const PlanningOptions& planning, const Rates& rates);
 
-// The plan of all levels; a MemoryError where one of them cannot keep its budget.
+// The plan of all levels. A MemoryError if one of them cannot keep its budget.
 mlo::Engine::WholePlan plan_levels(const workloads::MultilevelOptions& options,
                                    const PlanningOptions& planning, const Rates& rates,
                                    const Beside& beside);
 
-// Steps of all levels, timed and measured. The page's times of kernels are predictions: an engine
-// runs the programs of its levels as wholes.
+// Steps of all levels, timed and measured. Times of single kernels on the page are predictions,
+// because an engine runs each level's program as a whole.
 struct LevelsProfile {
   mlo::Engine::WholePlan plan;
   std::vector<double> step_ms;
   Bytes measured, transient;
   CategoryBytes staying;
   std::optional<Bytes> budget;  // of all levels together
-  Bytes fixed;                  // of the process, where the budget that was typed is for that too
+  Bytes fixed;                  // of the process, if the budget covers the whole process
   std::int64_t parameters = 0, batch = 0;
   report::SourceLines sources;
 };

@@ -11,7 +11,7 @@
 
 namespace ebb::cli {
 
-// What was typed, as an error quotes it: not more than a reader wants to see of it.
+// What was typed, shortened for error messages.
 inline std::string shortened(const std::string& text) {
   constexpr std::size_t most = 40;
   if (text.size() <= most) return text;
@@ -47,7 +47,7 @@ class WholeNumber {
 };
 
 // For CLI::Option::check: a finite number that is at least, or more than, `least` and at most
-// `most`. Steps compute with it in float32, which must neither overflow nor become 0.
+// `most`. Steps use it in float32, where it must neither overflow nor become 0.
 class FiniteNumber {
  public:
   static FiniteNumber positive() { return {0.0, false}; }
@@ -81,8 +81,8 @@ class FiniteNumber {
   double most_;
 };
 
-// For CLI::Option::check: a seed. The parser alone would take larger numbers for the largest one
-// there is, and negative ones for what they are in 64 bits without a sign.
+// For CLI::Option::check: a seed. CLI11's parser alone would turn larger numbers into the largest
+// seed, and negative ones into their 64 bits read without a sign.
 inline std::string seed_problem(const std::string& text) {
   std::uint64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);

@@ -15,7 +15,7 @@
 namespace ebb::cli {
 namespace {
 
-// What the process takes before and beside the walk.
+// Memory of the process before and beside the walk.
 Bytes fixed_cost(Bytes budget) {
   PlanningOptions planning;
   planning.budget = std::to_string(budget.count), planning.whole_process = true;
@@ -64,10 +64,8 @@ int OneShot::run(const std::vector<Batch>& batches, const std::vector<TensorType
     }
   } catch (const MemoryError& error) {
     if (budget) throw;
-    throw MemoryError(
-        fmt::format("the memory that is available is too small: {}; --overcommit "
-                    "starts all the same",
-                    error.what()));
+    throw MemoryError(fmt::format(
+        "the available memory is too small: {}; --overcommit starts anyway", error.what()));
   }
   writer.commit();
   if (report.loss_before)

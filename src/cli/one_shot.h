@@ -24,8 +24,8 @@ struct OneShot {
   std::optional<Bytes> budget = {};  // of the process
   bool overcommit = false;
 
-  // Writes the folder and adds what was done to `result`. Gives the exit code: of a budget that was
-  // not kept, `over_budget`.
+  // Writes the folder and adds the results to `result`. Returns the exit code: `over_budget` if the
+  // budget was exceeded.
   int run(const std::vector<Batch>& batches, const std::vector<TensorType>& types,
           nlohmann::ordered_json& result) const;
 };

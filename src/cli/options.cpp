@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A path that cannot be looked at, such as one with too long a name, is not there either.
+// A path that cannot be examined, such as one with too long a name, counts as missing.
 bool exists(const std::string& path) {
   std::error_code error;
   return fs::exists(path, error);

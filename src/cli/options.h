@@ -1,5 +1,5 @@
-// Options of verbs, declared without CLI11's headers: those take the compiler longer than the rest
-// of a verb does. Sources that need more of CLI11 than this include them.
+// Options of verbs, declared without CLI11's headers, which take longer to compile than the rest of
+// a verb. Sources that need more of CLI11 than this include them.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ class Option;
 
 namespace ebb::cli {
 
-// An option that has been added. Each member narrows what it takes or says more about it in the
-// help, and gives the option back.
+// An option that has been added. Each member restricts its values or extends its help, and returns
+// the option.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
@@ -30,20 +30,20 @@ class Option {
   Option& existing_file();
   Option& existing_folder();
   Option& existing_path();
-  // `problem` gives an empty text for what the option takes, and otherwise tells what is wrong.
+  // `problem` returns an empty text for a valid value, and otherwise says what is wrong.
   Option& check(std::function<std::string(const std::string&)> problem);
-  // Replaces what was typed, before it is checked.
+  // Replaces the typed text before it is checked.
   Option& transform(std::function<std::string(std::string)> replace);
 
   Option& type_name(const std::string& name);
   Option& group(const std::string& name);
-  Option& show_default();  // the value's, as it is now
+  Option& show_default();  // the current value of the variable
 
  private:
   CLI::Option* option_;
 };
 
-// The types of values: those that options.cpp instantiates.
+// The types of values that options.cpp instantiates.
 template <class T>
 Option add_option(CLI::App& app, const std::string& name, T& value, const std::string& help);
 Option add_option(CLI::App& app, const std::string& name,

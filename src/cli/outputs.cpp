@@ -41,12 +41,12 @@ void try_folder(const fs::path& folder) {
 
 namespace {
 
-// Whether a file of that name can be put into the folder, which is there.
+// Checks that a file of that name can be put into the existing folder.
 void try_file(const fs::path& file) {
   if (const io::WriteTarget target = io::write_target(file); !target.is_regular())
-    throw FileError(
-        fmt::format("{}: a file is to be written, but this is a pipe or a device", file.string()));
-  const io::AtomicFile beside(file);  // gone again, as it is not committed
+    throw FileError(fmt::format("{}: a file must be written here, but this is a pipe or a device",
+                                file.string()));
+  const io::AtomicFile beside(file);  // removed again, because it is not committed
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ void refuse_over_input(std::string_view output_option, const fs::path& output,
   std::error_code error;
   const bool same = fs::equivalent(output, input, error);
   if (same)
-    throw UsageError(fmt::format("{} {} is what {} reads: name another", output_option,
+    throw UsageError(fmt::format("{} {} is the input of {}: choose another path", output_option,
                                  output.string(), input_option));
   const fs::path folder = output.has_parent_path() ? output.parent_path() : fs::path(".");
   const std::string name = output.filename().string();
@@ -71,8 +71,9 @@ void refuse_over_input(std::string_view output_option, const fs::path& output,
   const bool stored = name.ends_with(".safetensors") || name.ends_with(".bin") ||
                       std::find(std::begin(known), std::end(known), name) != std::end(known);
   if (stored && fs::is_regular_file(output, error) && fs::equivalent(folder, input, error))
-    throw UsageError(fmt::format("{} {} would replace a file of what {} reads: name another",
-                                 output_option, output.string(), input_option));
+    throw UsageError(
+        fmt::format("{} {} would replace a file of the input of {}: choose another path",
+                    output_option, output.string(), input_option));
 }
 
 TriedFolder::TriedFolder(fs::path folder) : folder_(std::move(folder)) {
@@ -87,7 +88,7 @@ TriedFolder::~TriedFolder() { remove_new(); }
 
 void TriedFolder::remove_new() const {
   std::error_code ignored;
-  for (const fs::path& folder : new_) fs::remove(folder, ignored);  // unless something is in it
+  for (const fs::path& folder : new_) fs::remove(folder, ignored);  // unless it has contents
 }
 
 std::optional<std::string> PersistentLog::begin(std::int64_t step, std::string_view run) {
@@ -152,7 +153,7 @@ Outputs::Outputs(const TrainCommand& command)
 void Outputs::note(std::string_view what, const std::string& failure) {
   if (std::find(failed_.begin(), failed_.end(), what) != failed_.end()) return;
   failed_.emplace_back(what);
-  say(fmt::format("ebb: {} failed, training goes on: {}", what, failure));
+  say(fmt::format("ebb: {} failed, training continues: {}", what, failure));
 }
 
 void Outputs::say(const std::string& line) const {
@@ -206,7 +207,7 @@ bool Outputs::keep(std::int64_t step) {
 }
 
 void Outputs::write(std::int64_t step, double loss, const io::Notes& notes) {
-  if (!leads_) return write_({}, notes);  // it gives the first rank what it has
+  if (!leads_) return write_({}, notes);  // sends the first rank its part
   folder_->keep(step, loss, [&](const fs::path& file) { write_(file, notes); });
 }
 
@@ -225,7 +226,7 @@ bool Outputs::close() {
   for (PersistentLog& log : logs_)
     if (const auto failure = log.close()) note("a log", *failure);
   if (failed_.empty()) return true;
-  say(fmt::format("ebb: error: the run is over, but {} could not be written in full",
+  say(fmt::format("ebb: error: the run is complete, but {} could not be written completely",
                   fmt::join(failed_, " and ")));
   return false;
 }
@@ -233,10 +234,11 @@ bool Outputs::close() {
 namespace {
 
 std::string what_is_kept(const Outputs& outputs) {
-  if (!outputs.keeps_checkpoints()) return "nothing is kept, as there was no --checkpoint";
+  if (!outputs.keeps_checkpoints()) return "nothing is kept, because --checkpoint was not given";
   if (!outputs.kept()) return "no checkpoint could be kept";
-  return fmt::format("the checkpoint of step {} is in {}; go on with --resume {}", *outputs.kept(),
-                     outputs.checkpoint_path().string(), outputs.checkpoint_path().string());
+  return fmt::format("the checkpoint of step {} is in {}; continue with --resume {}",
+                     *outputs.kept(), outputs.checkpoint_path().string(),
+                     outputs.checkpoint_path().string());
 }
 
 }  // namespace
@@ -244,12 +246,12 @@ std::string what_is_kept(const Outputs& outputs) {
 void keep_last_whole_step(Outputs& outputs, std::int64_t step, bool intact) {
   try {
     if (intact && step > 0) outputs.keep(step);
-  } catch (const Error& error) {  // the one that ends the run is told last
+  } catch (const Error& error) {  // the error that ends the run is reported last
     outputs.say(fmt::format("ebb: no checkpoint of step {}: {}", step, error.what()));
   }
   if (outputs.keeps_checkpoints())
-    outputs.say(fmt::format("ebb: training ends after {} whole steps{}; {}", step,
-                            intact ? "" : ", and the next had begun to change the weights",
+    outputs.say(fmt::format("ebb: training ends after {} complete steps{}; {}", step,
+                            intact ? "" : ", and the next step had begun to change the weights",
                             what_is_kept(outputs)));
   outputs.close();
 }
@@ -265,7 +267,7 @@ void tell_not_finite(Outputs& outputs) {
 
 void tell_lost_rank(Outputs& outputs, std::int64_t step) {
   outputs.say(
-      fmt::format("ebb: training ends after {} whole steps; {}", step, what_is_kept(outputs)));
+      fmt::format("ebb: training ends after {} complete steps; {}", step, what_is_kept(outputs)));
   outputs.close();
 }
 

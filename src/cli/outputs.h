@@ -1,5 +1,5 @@
-// What a run leaves behind: logs and checkpoints. They are tried before the first step. What fails
-// later does not end the run: it is said once, tried again at the next occasion, and told by the
+// What a run leaves behind: logs and checkpoints. They are tried before the first step. A later
+// failure does not end the run: it is reported once, retried at the next occasion, and shown by the
 // exit code.
 #pragma once
 
@@ -20,16 +20,16 @@
 
 namespace ebb::cli {
 
-// Makes the folder and writes a file into it: nothing else shows whether it can be written to.
+// Makes the folder and writes a file into it, because only this shows whether it can be written to.
 void try_folder(const std::filesystem::path& folder);
 
-// A usage error where `output`, a folder or a file that is to be written, is the input itself, or a
-// file in the input's folder that models, runs and checkpoints are stored in.
+// A usage error if `output`, a folder or file to be written, is the input itself, or a file in the
+// input's folder that holds a model, a run or a checkpoint.
 void refuse_over_input(std::string_view output_option, const std::filesystem::path& output,
                        std::string_view input_option, const std::filesystem::path& input);
 
-// A folder for results, tried before the work that leads to them. If it was not there, it is not
-// there during the work either, nor afterwards if nothing was written to it.
+// A folder for results, tried before the work that produces them. A folder that did not exist
+// before does not exist during the work either, nor afterwards if nothing was written to it.
 class TriedFolder {
  public:
   explicit TriedFolder(std::filesystem::path folder);
@@ -41,16 +41,16 @@ class TriedFolder {
   void remove_new() const;
 
   const std::filesystem::path folder_;
-  std::vector<std::filesystem::path> new_;  // and its parents that were not there, innermost first
+  std::vector<std::filesystem::path> new_;  // made here: the folder, then its missing parents
 };
 
-// A log that is opened again after it failed: at the next step, then after 2 more, 4 more, ...
+// A log that is reopened after a failure: at the next step, then after 2 more, 4 more, ...
 class PersistentLog {
  public:
   using Open = std::function<std::unique_ptr<report::RunLog>()>;
   explicit PersistentLog(Open open) : open_(std::move(open)), log_(open_()) {}
 
-  // What failed, if anything did.
+  // Each returns the failure, if there was one.
   std::optional<std::string> begin(std::int64_t step, std::string_view run);
   std::optional<std::string> scalar(std::string_view tag, std::int64_t step, double value);
   std::optional<std::string> close();
@@ -67,44 +67,45 @@ class Outputs {
   explicit Outputs(const TrainCommand& command);
 
   void log(std::string_view tag, std::int64_t step, double value);
-  // Writes to the log that this run goes on from a step: what is there of later steps is of a run
-  // that was given up. `run` names this one.
+  // Writes to the log that this run continues from a step: records of later steps belong to a run
+  // that was given up. `run` names this run.
   void begin_log(std::int64_t step);
   const std::string& run() const { return run_; }
 
-  // Writes a checkpoint of the last whole step, with these notes beside its own.
+  // Writes a checkpoint of the last complete step, with these notes in addition to its own.
   using Write = std::function<void(const std::filesystem::path&, const io::Notes&)>;
-  // Says how checkpoints are written; an error if there is no room for them.
+  // Sets how checkpoints are written. An error if there is no room for them.
   void keep_by(Write write, io::Notes notes, Bytes size, std::int64_t first_step);
-  // After every step: writes a checkpoint if one is due. The last step's is the caller's to keep.
+  // To be called after every step: writes a checkpoint if one is due. The caller writes the last
+  // step's.
   void after_step(std::int64_t step, double loss);
-  // Writes one now; does nothing if the newest is of this step, or none are kept. Gives whether the
+  // Writes one now, unless the newest is already of this step or none are kept. Returns whether the
   // newest checkpoint is of this step.
   bool keep(std::int64_t step);
   // Writes the checkpoint of this step as the best; does nothing if none are kept.
   void keep_best(std::int64_t step, double test_loss);
-  // Also a note of every checkpoint that is written from now on.
+  // Adds a note to every checkpoint that is written from now on.
   void add_note(const std::string& name, std::string text) { notes_[name] = std::move(text); }
-  // The step of the newest checkpoint that this run has written or began from.
+  // The step of the newest checkpoint that this run has written or started from.
   std::optional<std::int64_t> kept() const { return kept_; }
   const std::filesystem::path& checkpoint_path() const { return folder_->path(); }
-  // Writes to standard error, on the rank that speaks.
+  // Writes to standard error, on the leading rank only.
   void say(const std::string& line) const;
   bool keeps_checkpoints() const { return folder_.has_value(); }
 
-  // Closes the logs. False: something could not be written since the first step.
+  // Closes the logs. Returns false if anything could not be written since the first step.
   bool close();
 
-  // Says once that an output of this kind failed; the exit code tells it too.
+  // Reports once that an output of this kind failed; the exit code shows it too.
   void note(std::string_view what, const std::string& failure);
 
  private:
   void write(std::int64_t step, double loss, const io::Notes& notes);
 
-  bool leads_;                       // of several ranks only the first writes and speaks
-  std::int64_t steps_, every_;       // every_: 0: none on the way
+  bool leads_;                       // of several ranks only the first writes and reports
+  std::int64_t steps_, every_;       // every_: 0 for none during the run
   std::vector<PersistentLog> logs_;  // the first is log.jsonl
-  std::string run_;                  // as no other run is called; empty if no log says it
+  std::string run_;                  // unique to this run; empty if no log records it
   std::optional<CheckpointFolder> folder_;
   Write write_;
   io::Notes notes_;
@@ -114,20 +115,20 @@ class Outputs {
   std::vector<std::string> failed_;  // kinds of outputs that have failed
 };
 
-// For a run that ends by an error after `step` whole steps: keeps a checkpoint if `intact` says
-// that weights and state are still those of that step, and tells which one there is.
+// For a run that ends by an error after `step` complete steps: keeps a checkpoint if `intact` says
+// that weights and state are still those of that step, and reports which checkpoint there is.
 void keep_last_whole_step(Outputs& outputs, std::int64_t step, bool intact);
-// Training that must not go on, as its numbers are not finite. The last checkpoint stays.
+// Ends a training run whose numbers are not finite. The last checkpoint stays.
 class NotFinite : public Error {
  public:
   using Error::Error;
 };
 std::string text_of_non_finite(double value);  // "inf", "-inf" or "nan"
-// For a run that ends by it.
+// Each reports how a run ended and which checkpoint there is: by NotFinite,
 void tell_not_finite(Outputs& outputs);
-// For a run that has lost a rank.
+// by the loss of a rank,
 void tell_lost_rank(Outputs& outputs, std::int64_t step);
-// For a run that is asked to stop.
+// by a request to stop.
 void tell_interruption(Outputs& outputs, std::int64_t step, std::int64_t steps);
 
 }  // namespace ebb::cli

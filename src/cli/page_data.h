@@ -1,4 +1,4 @@
-// What the page is given (src/report/page/data.js says what it expects), and the files of a result.
+// The data of the page (src/report/page/data.js describes it), and the files of a result.
 #pragma once
 
 #include <filesystem>
@@ -29,7 +29,7 @@ class PageData {
   std::string timelines_;  // members of an object
 };
 
-// The fields of a row that its plan gives.
+// The fields of a row that come from its plan.
 nlohmann::ordered_json planned_fields(const std::string& name, const Plan& plan);
 nlohmann::ordered_json by_category(const CategoryBytes& bytes);
 

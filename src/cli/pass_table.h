@@ -1,4 +1,4 @@
-// `ebb plan --passes`: what turns a model into the graph that is planned, in order.
+// `ebb plan --passes`: lists what turns a model into the graph that is planned, in order.
 #pragma once
 
 #include <nlohmann/json.hpp>

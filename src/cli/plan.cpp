@@ -1,4 +1,4 @@
-// `ebb plan`: what a training step will take, before anything runs.
+// `ebb plan`: predicts the memory and time of a training step, before anything runs.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ namespace {
 class PlanVerb : public Verb {
  public:
   PlanVerb()
-      : Verb("plan", "Tell the peak and the time of a training step without running it",
+      : Verb("plan", "Predict the peak memory and the time of a training step without running it",
              "ebb plan --workload gpt2 --batch 16 --budget 4GiB") {}
 
  protected:
@@ -50,10 +50,10 @@ class PlanVerb : public Verb {
     add_option(app, "--profile", profile_,
                "Write every buffer and instruction to this file, as JSON")
         .type_name("FILE");
-    add_option(app, "--save", save_, "Write the plan to this file, to be run by ebb train --plan")
+    add_option(app, "--save", save_, "Write the plan to this file, which ebb train --plan can run")
         .type_name("FILE");
     add_flag(app, "--passes", passes_,
-             "List the passes over the step's graph, and what each does to it");
+             "List the passes over the step's graph, and the effect of each");
   }
 
   int run() override {
@@ -64,8 +64,8 @@ class PlanVerb : public Verb {
                                           {save_.has_value(), "--save"},
                                           {passes_, "--passes"}})
         if (given)
-          throw UsageError(
-              fmt::format("{} is of one program, but {} has several", option, workload_.name));
+          throw UsageError(fmt::format("{} is for workloads with one program, but {} has several",
+                                       option, workload_.name));
       multilevel_.common = workload_;
       check_workload_options(multilevel_);
       refuse_single_level_options(workload_.name, planning_);
@@ -78,7 +78,9 @@ class PlanVerb : public Verb {
     refuse_fast_alone(planning_);
     settle_ranks(planning_);
     if (save_ && planning_.ranks > 1)
-      throw UsageError("--save: ranks plan for themselves, each the same; a file is of one rank");
+      throw UsageError(
+          "--save writes the plan of one rank, but there are several: leave it out, as each rank "
+          "makes the same plan itself");
     const Rates rates = rates_for(planning_);
     std::optional<Waiting> waiting(std::in_place, "planning");
     const Bytes fixed = planning_.whole_process ? fixed_cost_of(workload_, planning_) : Bytes{};

@@ -39,7 +39,8 @@ void check_whole_process(const PlanningOptions& options) {
   if (!options.whole_process) return;
   if (!options.budget) throw UsageError("--whole-process needs --budget SIZE");
   if (options.budget == "least")
-    throw UsageError("--whole-process needs a size: --budget least is of the step alone");
+    throw UsageError(
+        "--whole-process needs a size, such as --budget 2GiB: --budget least is only for the step");
 }
 
 }  // namespace
@@ -76,7 +77,8 @@ CLI::Option* add_without_option(CLI::App& app, PlanningOptions& options) {
 void add_planning_options(CLI::App& app, PlanningOptions& options) {
   const char* group = "Memory";
   app.add_option("--budget", options.budget,
-                 "Bytes the step may take, such as 2GiB or 300MB, or least: the fewest it can")
+                 "Memory limit of the step, such as 2GiB or 300MB, or least: the smallest that can "
+                 "be kept; default: none")
       ->check(accepted_by(
           [](const std::string& text) {
             if (text != "least") parse_bytes(text);
@@ -85,12 +87,13 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->type_name("SIZE")
       ->group(group);
   app.add_flag("--whole-process", options.whole_process,
-               "The budget is for the whole process: its fixed cost is measured and taken off")
+               "The budget is for the whole process: its fixed cost is measured and subtracted")
       ->group(group);
   add_tier_options(app, options);
-  app.add_option("--recompute", options.recompute,
-                 "What is computed again instead of kept: none, marked, blocks, sqrt, segment=N, "
-                 "segment=all, selective, greedy or auto; with a budget auto is the default")
+  app.add_option(
+         "--recompute", options.recompute,
+         "Activations to recompute instead of keeping them: none, marked, blocks, sqrt, segment=N, "
+         "segment=all, selective, greedy or auto; default: auto with a budget, otherwise marked")
       ->check(
           accepted_by([](const std::string& text) { Recompute::parse(text); }, recompute_names()))
       ->group(group);
@@ -99,7 +102,8 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->check(accepted_by([](const std::string& text) { optim::by_name(text); }, optim::names()))
       ->group(group);
   app.add_option("--accumulate", options.accumulate,
-                 "Micro-batches a step is cut into, or auto: the fastest that keeps the budget")
+                 "Number of micro-batches that a step is divided into, or auto: the fastest number "
+                 "that keeps the budget")
       ->check([](const std::string& text) -> std::string {
         const bool number = !text.empty() && text.size() < 7 && text[0] != '0' &&
                             text.find_first_not_of("0123456789") == std::string::npos;
@@ -112,50 +116,52 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       })
       ->capture_default_str()
       ->group(group);
-  app.add_option("--precision", options.precision,
-                 "fp32, fp16 or bf16 with weights in float32, pure-bf16, or split-bf16: weights in "
-                 "bfloat16 and the bits that complete them; fp8: the same with 8-bit factors of "
-                 "products inside blocks")
+  app.add_option(
+         "--precision", options.precision,
+         "fp32; fp16 or bf16: half precision with weights in float32; pure-bf16: weights in "
+         "bfloat16 too; split-bf16: weights in bfloat16 and, separately, the bits that complete "
+         "them to float32; fp8: the same with 8-bit factors of products inside blocks")
       ->check(
           accepted_by([](const std::string& text) { precision_by_name(text); }, precision_names()))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--tf32", options.tf32,
-               "On a GPU: products of float32 by tensor cores, their factors rounded to TF32")
+               "On a GPU: compute float32 products on tensor cores, with factors rounded to TF32")
       ->group(group);
-  app.add_option(
-         "--lanes", options.lanes,
-         "On a GPU, 2: updates and what they alone read run beside the rest; 1: they do not; "
-         "default: 2")
+  app.add_option("--lanes", options.lanes,
+                 "On a GPU, 2: run updates, and sums that only updates read, on a second stream; "
+                 "1: one stream; default: 2")
       ->check(member_of({"1", "2"}))
       ->group(group);
   app.add_option("--loss-walks", options.loss_walks,
-                 "On a GPU: times the logits of a fused loss are made; 1 is faster, 2 takes less "
-                 "memory, auto, the default, is the fastest that keeps the budget")
+                 "On a GPU: how often the fused loss computes its logits. 1 is faster, 2 takes "
+                 "less memory; auto, the default, is the fastest that keeps the budget")
       ->check(member_of({"auto", "1", "2"}))
       ->group(group);
   add_without_option(app, options)->group(group);
   app.add_option("--rounding", options.rounding,
-                 "How weights in pure-bf16 are rounded: stochastic, kahan or nearest")
+                 "How weights in pure-bf16 are rounded; default: stochastic")
       ->check(member_of({"stochastic", "kahan", "nearest"}))
       ->group(group);
   app.add_option("--master-bits", options.master_bits,
-                 "Bits kept beside each weight in split-bf16 and fp8: 16 or 8")
+                 "Bits that complete each weight in split-bf16 and fp8; default: 16")
       ->check(member_of({"8", "16"}))
       ->group(group);
-  app.add_option("--clip", options.clip, "Scale gradients down to this norm")
+  app.add_option("--clip", options.clip,
+                 "Scale gradients down to this global norm; default: no clipping")
       ->check(FiniteNumber::positive())
       ->group(group);
   app.add_option("--clip-by", options.clip_by,
-                 "Whose norm: this-norm (gradients wait for it), two-backwards (backward is run "
-                 "once more for it) or last-norm (of the step before)")
+                 "Which norm --clip uses. this-norm, the default: that of this step, for which all "
+                 "gradients are kept; two-backwards: the same, from an additional backward pass; "
+                 "last-norm: that of the previous step")
       ->check(member_of({"this-norm", "two-backwards", "last-norm"}))
       ->needs("--clip")
       ->group(group);
   app.add_option("--on-nan", options.on_nan,
-                 "When a loss is infinite or NaN: stop, with the module where that begins and the "
-                 "weights as they were; skip the step, also for its gradients, which then wait for "
-                 "each other; or ignore it")
+                 "If a loss is infinite or NaN. stop: end with unchanged weights, and name the "
+                 "module where it begins; skip: skip the step, also if only gradients are not "
+                 "finite, for which all gradients are kept; ignore: continue")
       ->check(member_of({"stop", "skip", "ignore"}))
       ->capture_default_str()
       ->group(group);
@@ -171,10 +177,13 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
       ->capture_default_str()
       ->group(group);
   add_sparsity_options(app, options.sparsity);
-  app.add_flag("--huge-pages", options.machine.huge_pages, "Ask for pages of 2 MiB")->group(group);
-  app.add_flag("--lock-memory", options.machine.lock_memory, "Ask that memory is never paged out")
+  app.add_flag("--huge-pages", options.machine.huge_pages, "Request pages of 2 MiB; default: no")
       ->group(group);
-  app.add_flag("--pin-threads", options.machine.pin_threads, "Ask for a core for every thread")
+  app.add_flag("--lock-memory", options.machine.lock_memory,
+               "Request that memory is never paged out; default: no")
+      ->group(group);
+  app.add_flag("--pin-threads", options.machine.pin_threads,
+               "Request a core for every thread; default: no")
       ->group(group);
 }
 
@@ -201,7 +210,7 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
         throw UsageError(
             fmt::format("{} is for a GPU, but the device is {}", option, options.device));
   if (options.only_plans && rates.kind == Device::Kind::cuda && !cuda::built())
-    std::cerr << "ebb: this build has no CUDA; plans are of the CPU's kernels" << std::endl;
+    std::cerr << "ebb: this build has no CUDA; plans use the CPU's kernels" << std::endl;
   for (const Pass& pass : all_passes())
     if (pass.only_on && *pass.only_on != device_of(options).kind &&
         std::ranges::find(options.without, pass.name) != options.without.end())
@@ -236,20 +245,22 @@ workloads::Options placed(const workloads::Options& options, const PlanningOptio
   if (!result.layout && uses(result, workloads::Setting::layout))
     result.layout = fastest_layout(result.device, precision, planning.tf32);
   if (precision == Precision::fp8 && result.base)
-    throw UsageError(fmt::format(
-        "--precision fp8 is of products with bfloat16 weights, but --base {} packs them into fewer "
-        "bits: say --precision split-bf16",
-        *result.base));
+    throw UsageError(
+        fmt::format("--precision fp8 is for products with bfloat16 weights, but --base {} packs "
+                    "them into fewer bits: use --precision split-bf16",
+                    *result.base));
   if (planning.sparsity.any() && (result.lora || result.adapter))
-    throw UsageError(fmt::format(
-        "--sparsity is of weights that are trained, but {} trains small matrices beside them",
-        result.lora ? "--lora" : "--adapter"));
+    throw UsageError(
+        fmt::format("--sparsity is for trained weights, but {} trains adapters beside frozen "
+                    "weights: leave out one of them",
+                    result.lora ? "--lora" : "--adapter"));
   if (planning.prune.share && (result.lora || result.adapter || result.base))
     throw UsageError(
-        "--prune removes weights that are trained, but adapters leave the weights as they are");
+        "--prune removes trained weights, but adapters do not train the model's weights: leave out "
+        "one of them");
   if (planning.loss_walks && !uses(result, workloads::Setting::fused_loss))
     throw UsageError(
-        fmt::format("--loss-walks is of a fused loss, which {} does not have; it is for {}",
+        fmt::format("--loss-walks is for the fused loss, which {} does not have; it is for {}",
                     result.name, fmt::join(users_of(workloads::Setting::fused_loss), ", ")));
   return result;
 }
@@ -278,7 +289,7 @@ optim::Optimizer optimizer_of(const workloads::Workload& task, const PlanningOpt
   const bool pure = precision_by_name(options.precision) == Precision::pure_bf16;
   const optim::Optimizer own = rate ? task.optimizer().with_rate(*rate) : task.optimizer();
   const std::string_view rule = own.rule().name();
-  // In pure bfloat16 moments are too; momentum, which SGD adds up, stays in float32.
+  // In pure bfloat16, moments are bfloat16 too; SGD's momentum, which is a sum, stays in float32.
   if (!options.optimizer && !(pure && (rule == "adam" || rule == "adamw"))) return own;
   const std::optional<double> given = options.optimizer ? rate : own.rate();
   return optim::by_name(options.optimizer.value_or(std::string(rule)), given, pure ? bf16 : f32)
@@ -299,7 +310,7 @@ CompileOptions compile_options(const PlanningOptions& options, std::uint64_t see
     check_recompute("--recompute", compile.plan.recompute,
                     options.budget.has_value() || options.tries_budgets);
   }
-  // With nothing left for the step, planning says which budget could be kept.
+  // If nothing is left for the step, planning reports which budget could be kept.
   if (options.budget && *options.budget != "least")
     compile.plan.budget = std::max(Bytes{}, parse_bytes(*options.budget) - evaluation -
                                                 (options.whole_process ? fixed : Bytes{}));
@@ -319,9 +330,8 @@ Bytes measure_fixed_cost(const PlanningOptions& planning, Bytes still_to_come) {
   const Bytes budget = parse_bytes(*planning.budget);
   if (const Bytes taken = process_peak(); taken > budget)
     throw MemoryError(
-        fmt::format("a budget of {} for the whole process cannot be kept: its fixed cost alone is "
-                    "{}, with what "
-                    "reading the data took",
+        fmt::format("a budget of {} for the whole process cannot be kept: its fixed cost alone, "
+                    "including reading the data, is {}",
                     to_string(budget), to_string(taken)));
   constexpr Bytes code = 24_MiB;  // of kernels that have not run yet
   return process_resident() + code + still_to_come;
@@ -338,7 +348,7 @@ Bytes fixed_cost_of(const workloads::Options& options, const PlanningOptions& pl
 Bytes loader_bytes(const data::Dataset& dataset, const data::LoaderOptions& options) {
   Bytes batch;
   for (const TensorType& type : dataset.types(options.batch)) batch += type.bytes();
-  // A batch that is being made is there twice: as it is gathered and as tensors.
+  // A batch in preparation exists twice: as it is gathered and as tensors.
   const std::int64_t batches = options.prefetch + 1 + 2 * options.workers;
   const Bytes orders{
       options.shuffle ? 2 * dataset.size() * static_cast<std::int64_t>(sizeof(std::int64_t)) : 0};
@@ -352,8 +362,8 @@ void settle_budget(const PlanningOptions& options, const Graph& graph, CompileOp
 void check_accumulation(std::int64_t parts, std::int64_t batch) {
   if (parts > batch)
     throw UsageError(
-        fmt::format("--accumulate {} is more than the batch has items: a batch of {} is cut into "
-                    "at most {} micro-batches",
+        fmt::format("--accumulate {} is more than the batch has items: a batch of {} can be "
+                    "divided into at most {} micro-batches",
                     parts, batch, batch));
 }
 

@@ -29,7 +29,7 @@ std::string toml_of(const std::string& key, const Json& value) {
   if (value.is_array()) {
     std::string texts;
     for (const Json& one : value) {
-      if (!one.is_string()) refuse_bytes(key);  // those of a path
+      if (!one.is_string()) refuse_bytes(key);  // of a path
       texts += (texts.empty() ? "" : ", ") + toml::quoted(one.get<std::string>());
     }
     return '[' + texts + ']';
@@ -71,7 +71,7 @@ class Printer {
   static Json json_of(const std::optional<std::filesystem::path>& path) {
     return path ? Json(std::filesystem::absolute(*path).lexically_normal().string()) : Json();
   }
-  static Json json_of(const std::optional<std::int64_t>&) { return {}; }  // epochs: told as steps
+  static Json json_of(const std::optional<std::int64_t>&) { return {}; }  // epochs become steps
   static Json json_of(const std::optional<std::string>& text) {
     return text ? Json(*text) : Json();
   }

@@ -1,4 +1,4 @@
-// `ebb probe`: how fast this machine is, as the planner sees it.
+// `ebb probe`: measures the rates of this machine that the planner uses.
 #include "ebb/probe.h"
 
 #include <fmt/core.h>
@@ -35,11 +35,11 @@ class Probe : public Verb {
         })
         .show_default();
     add_option(app, "--save", save_,
-               "Write the description here, for --device; and beside it what is known of a GPU's "
-               "libraries")
+               "Write the description to this file, for --device, and a GPU's tuning beside it")
         .type_name("FILE");
-    add_option(app, "--offload-folder", folder_,
-               "Also tell how fast this folder's disk is written and read; --save does not keep it")
+    add_option(
+        app, "--offload-folder", folder_,
+        "Also measure how fast this folder's disk is written and read; --save does not store it")
         .type_name("DIR")
         .existing_folder();
   }
@@ -85,7 +85,8 @@ class Probe : public Verb {
   }
 
  private:
-  // With what is known of the device's libraries: all that plans made elsewhere depend on.
+  // Includes what is known of the device's libraries: with it, plans made elsewhere depend on
+  // nothing else.
   void save(const Rates& rates, Device device) const {
     io::save_device(rates, *save_);
     if (!backend_of(device).can_be_tuned(device)) return;

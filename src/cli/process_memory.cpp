@@ -25,7 +25,7 @@ std::optional<Bytes> number_after(const fs::path& path, const std::string& key, 
   return {};
 }
 
-// A file with one number of bytes; "max" and what cannot be read are no number.
+// A file with one number of bytes. "max", and a file that cannot be read, give no number.
 std::optional<Bytes> number_in(const fs::path& path) {
   std::ifstream file(path);
   std::int64_t bytes = 0;
@@ -60,7 +60,7 @@ std::optional<Bytes> control_group_room(const fs::path& root, const std::string&
       const auto most = number_in(folder / limit), now = number_in(folder / used);
       if (most && now) {
         Bytes left = std::max(*most - *now, Bytes{});
-        for (const char* cache : {"inactive_file", "active_file"})  // given up when asked for
+        for (const char* cache : {"inactive_file", "active_file"})  // freed when memory is needed
           left += number_after(folder / "memory.stat", cache, 1_B).value_or(Bytes{});
         room = room ? std::min(*room, left) : left;
       }

@@ -1,5 +1,5 @@
-// `ebb profile`: one step in full: memory over its instructions, planned and measured, and the time
-// of every kernel.
+// `ebb profile`: one step in detail: memory over its instructions, planned and measured, and the
+// time of every kernel.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// On the heap beside the arena: the step, and the report with all that it tells of an instruction.
+// Heap memory beside the arena: the step, and the report with the data of every instruction.
 Bytes bytes_of_profile(std::size_t instructions) {
   constexpr Bytes page = 1_MiB, instruction = 4_KiB;
   return bytes_of_bound_step(instructions) + page +
@@ -60,7 +60,8 @@ class Profile : public Verb {
     add_workload_options(app, workload_, Levels::several);
     add_multilevel_options(app, multilevel_);
     add_planning_options(app, planning_);
-    add_option(app, "--steps", steps_, "Steps to take medians over, after two to warm up")
+    add_option(app, "--steps", steps_,
+               "Timed steps, whose median is shown; two more steps warm up before")
         .between(1, 10000)
         .show_default();
     add_overcommit_option(app, overcommit_);
@@ -72,7 +73,8 @@ class Profile : public Verb {
   int run() override {
     if (!named_device(planning_.device))
       throw UsageError(
-          "a profile runs the step: --device is cpu or cuda, not a file (see ebb plan)");
+          "ebb profile runs the step, so --device must be cpu or cuda, not a file; ebb plan takes "
+          "a file");
     const TriedFolder tried(out_);
     std::optional<PinnedThreads> pinned;
     if (planning_.machine.pin_threads) pinned.emplace();
@@ -100,8 +102,8 @@ class Profile : public Verb {
     train.accumulate = accumulation(workload_, planning_, train.compile);
     const TracedWorkload traced = trace_workload(workload_, planning_, train.accumulate);
     settle_budget(planning_, traced.graph, train.compile);
-    // Both refuse before anything is allocated: a budget that cannot be kept, and a plan larger
-    // than the machine.
+    // Both errors come before anything is allocated: a budget that cannot be kept, and a plan
+    // larger than the machine.
     const auto make_plan = [&] {
       return plan_or_explain(workload_, planning_, traced.graph, train.compile,
                              {.evaluation = {}, .fixed = fixed_, .resident = resident});
@@ -141,7 +143,7 @@ class Profile : public Verb {
   }
 
  private:
-  // The steps of all levels. Kernels are not timed one by one.
+  // Profiles the steps of all levels. Kernels are not timed one by one.
   int run_levels() {
     multilevel_.common = workload_;
     check_workload_options(multilevel_);
@@ -177,7 +179,7 @@ class Profile : public Verb {
     return kept_budget(planning_, levels.budget, levels.measured).report();
   }
 
-  // `steps`: what the steps may take.
+  // `steps` is the budget of the steps.
   void add_budget(nlohmann::ordered_json& row, std::optional<Bytes> steps) const {
     if (!steps) return;
     row["budget_bytes"] = (*steps + fixed_).count;
@@ -201,7 +203,7 @@ class Profile : public Verb {
     write_file(out_ / "report.html", page.html(fmt::format("ebb: profile of {}", workload_.name)));
   }
 
-  // Whole steps, then as many with a clock around every kernel.
+  // Times whole steps, then as many steps with a clock around every kernel.
   void time_steps(TrainStep& step, data::Loader& loader) {
     std::vector<std::vector<double>> kernels;
     for (int i = 0; i < first_steps + steps_; ++i) {

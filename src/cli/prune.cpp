@@ -33,25 +33,26 @@ using Json = nlohmann::ordered_json;
 template <class Model>
 using Open = io::OpenFolder<Model> (*)(const fs::path&, Device, DType);
 
-// A folder's model, without values, in the dtype that its weights are stored in. Where they differ,
-// in float32, so that none loses digits.
+// A folder's model, without values, in the dtype of its weights or, if they differ, in float32, so
+// that none loses digits.
 template <class Model>
 io::OpenFolder<Model> open_as_stored(Open<Model> open, const fs::path& folder) {
   const io::OpenFolder<Model> shapes = open(folder, device::cpu, f32);
   if (const auto& missing = shapes.model->origin().initialised; !missing.empty())
-    throw FileError(fmt::format(
-        "{}: it has no {}, which would start from random numbers; train the model and prune what "
-        "is saved",
-        folder.string(), fmt::join(missing, ", ")));
+    throw FileError(
+        fmt::format("{}: the folder has no {}, which would start from random numbers: train the "
+                    "model first and prune the saved folder",
+                    folder.string(), fmt::join(missing, ", ")));
   if (nn::has_packed_weights(*shapes.model))
-    throw FileError(fmt::format("{}: its weights are in few bits already; prune first, then pack",
-                                folder.string()));
-  if (nn::has_pairs(*shapes.model))
     throw FileError(fmt::format(
-        "{}: its weights are stored without the zeros of their pattern 2:4 already; prune the "
-        "folder that it was made from",
+        "{}: its weights are already in few bits: prune the folder that it was made from",
         folder.string()));
-  if (shapes.weights.absent()) shapes.weights.load(*shapes.model);  // tells what is missing
+  if (nn::has_pairs(*shapes.model))
+    throw FileError(
+        fmt::format("{}: its weights are already stored without the zeros of their pattern 2:4: "
+                    "prune the folder that it was made from",
+                    folder.string()));
+  if (shapes.weights.absent()) shapes.weights.load(*shapes.model);  // throws what is missing
   std::set<DType> stored;
   for (const nn::NamedVariable& p : shapes.model->parameters())
     stored.insert(shapes.weights.stored_dtype(p.path));
@@ -63,7 +64,7 @@ template <class Model>
 LossFunction loss_of(Model& model) {
   if constexpr (std::is_base_of_v<models::CausalLm, Model>)
     return [&model](const Batch& b) { return model.loss(b.x(), b.y()); };
-  else  // whatever the labels mean, groups and memory are the same
+  else  // groups and memory do not depend on the meaning of labels
     return [&model](const Batch& b) { return mean(model(b.x())); };
 }
 
@@ -80,41 +81,41 @@ class Prune : public Verb {
         .existing_folder();
     add_option(app, "--save", save_, "The folder to write").required().type_name("DIR");
     add_option(app, "--keep", keep_text_,
-               "Share of heads, neurons or blocks that stays, in every layer; the rest is removed")
+               "Share of heads, neurons or blocks to keep, in every layer; the rest is removed")
         .type_name("SHARE");
     add_option(app, "--score", score_,
-               "What goes first: magnitude, taylor or activation; the last two need --data "
-               "(default: magnitude)")
+               "Score by which parts are removed, lowest first: magnitude, taylor or activation; "
+               "the last two need --data (default: magnitude)")
         .type_name("NAME");
     add_option(app, "--structure", structure_,
-               "What is removed, with commas: heads, neurons, blocks (default: heads,neurons; for "
-               "BERT neurons)")
+               "Parts to remove, joined by commas: heads, neurons, blocks (default: heads,neurons; "
+               "for encoders and GPT-NeoX neurons)")
         .type_name("LIST");
     add_option(app, "--multiple", structured_.multiple,
-               "The number of neurons that stay is a multiple of this; GPUs like 64")
+               "Keep a multiple of this number of neurons; 64 is fast on GPUs")
         .positive()
         .show_default();
     add_option(app, "--sparsity", sparsity_text_,
-               "Instead of --keep: share of the weights of each matrix that becomes zero")
+               "Instead of --keep: set this share of the weights of each matrix to zero")
         .type_name("SHARE");
     add_option(app, "--pattern", pattern_text_,
-               "Instead of --keep: N:M keeps N of every M neighbouring weights, such as 2:4")
+               "Instead of --keep: keep N of every M neighbouring weights, such as 2:4, and set "
+               "the others to zero")
         .type_name("N:M");
     add_option(app, "--bits", bits_text_,
-               "Instead of --keep: stores the linear layers in int8, int4 or nf4, rounded by GPTQ "
+               "Instead of --keep: store the linear layers in int8, int4 or nf4, rounded by GPTQ "
                "on --data")
         .type_name("NAME");
-    add_flag(
-        app, "--packed", packed_,
-        "With --pattern 2:4: store the matrices without their zeros, in 9/16 of their bytes in "
-        "bfloat16; only ebb reads the folder");
+    add_flag(app, "--packed", packed_,
+             "With --pattern 2:4: store the matrices without their zeros, in 9/16 of their bytes "
+             "in bfloat16; only ebb can read the folder");
     add_option(app, "--method", method_text_,
                "For --sparsity and --pattern: magnitude, wanda or sparsegpt; the last two need "
                "--data (default: magnitude)")
         .type_name("NAME");
     add_option(app, "--data", data_,
-               "Text for the model's tokenizer.json, or int32 tokens as FILE.bin; the loss before "
-               "and after is of the same windows")
+               "Text for the model's tokenizer.json, or int32 tokens as FILE.bin; also used to "
+               "measure the loss before and after")
         .existing_file();
     add_option(app, "--samples", windows_.samples, "Windows of the data, evenly spread")
         .positive()
@@ -123,11 +124,10 @@ class Prune : public Verb {
                "Tokens of a window (default: the model's context)")
         .positive();
     add_option(app, "--batch", windows_.batch, "Windows at a time").positive().show_default();
-    add_option(
-        app, "--budget", budget_text_,
-        "Bytes that the process may take for --sparsity, --pattern and --bits, such as 2GiB: "
-        "one block's weights are in memory at a time, and the values between blocks are in "
-        "a file if they must")
+    add_option(app, "--budget", budget_text_,
+               "Memory limit of the process for --sparsity, --pattern and --bits, such as 2GiB: "
+               "one block's weights are in memory at a time, and the values between blocks go to a "
+               "file if necessary")
         .type_name("SIZE");
     add_overcommit_option(app, overcommit_);
   }
@@ -169,8 +169,7 @@ class Prune : public Verb {
   void read_options() {
     const int ways = !keep_text_.empty() + !sparsity_text_.empty() + !pattern_text_.empty() +
                      !bits_text_.empty();
-    if (ways != 1)
-      throw UsageError("say how much goes by one of --keep, --sparsity, --pattern and --bits");
+    if (ways != 1) throw UsageError("give exactly one of --keep, --sparsity, --pattern and --bits");
     if (packed_ && pattern_text_ != "2:4")
       throw UsageError(fmt::format("--packed stores the pattern 2:4 and needs --pattern 2:4{}",
                                    pattern_text_.empty() ? "" : ", but it is " + pattern_text_));
@@ -180,27 +179,29 @@ class Prune : public Verb {
     if (data_.empty())
       for (const char* option : {"--samples", "--batch"})
         if (given(app(), option))
-          throw UsageError(
-              fmt::format("{} is of the windows of --data, which is not given", option));
+          throw UsageError(fmt::format(
+              "{} is for the windows of --data, which is not given: add --data FILE", option));
     try {
       if (budget_text_) budget_ = parse_bytes(*budget_text_);
       if (budget_ && overcommit_)
-        throw UsageError("--budget and --overcommit: a budget is kept in any case");
+        throw UsageError(
+            "--overcommit has no effect with --budget, which is always kept: leave out one of "
+            "them");
       keep_text_.empty() ? read_sparse() : read_structured();
     } catch (const ValueError& error) {
       throw UsageError(error.what());
     }
   }
 
-  // Whether weights are written otherwise than they are read.
+  // Whether weights are written in another form than they are read.
   bool packs() const { return bits_ || packed_; }
 
   void read_structured() {
     structured_.keep = share("--keep", keep_text_, true);
     if (budget_)
       throw UsageError(
-          "--budget is for --sparsity, --pattern and --bits; structures are chosen with the whole "
-          "model in memory");
+          "--budget is for --sparsity, --pattern and --bits; --keep needs the whole model in "
+          "memory");
     if (!method_text_.empty())
       throw UsageError("--method is for --sparsity and --pattern; for --keep, give --score");
     if (!score_.empty()) chosen_score_ = prune::score_named(score_);
@@ -214,7 +215,7 @@ class Prune : public Verb {
     const bool sized = structure_.empty() || structured_.kinds.contains(prune::Kind::neurons) ||
                        structured_.kinds.contains(prune::Kind::channels);
     if (given(app(), "--multiple") && !sized)
-      throw UsageError("--multiple is of neurons and channels, which --structure does not name");
+      throw UsageError("--multiple is for neurons and channels, which --structure does not name");
   }
 
   void add_structure(const std::string& name) {
@@ -228,19 +229,20 @@ class Prune : public Verb {
         return;
       }
     throw UsageError(fmt::format(
-        "--structure takes heads, neurons, channels and blocks, with commas, but \"{}\" came",
+        "--structure takes heads, neurons, channels and blocks, joined by commas, but \"{}\" came",
         name));
   }
 
   void read_sparse() {
     for (const auto& [option, text] : {std::pair("--score", score_), {"--structure", structure_}})
       if (!text.empty())
-        throw UsageError(fmt::format("{} is for --keep; for weights, give --method", option));
+        throw UsageError(fmt::format("{} is for --keep; for single weights, use --method", option));
     if (given(app(), "--multiple"))
       throw UsageError(
-          "--multiple is of neurons that --keep removes; weights are set to zero here");
+          "--multiple is for neurons that --keep removes; here single weights are set to zero");
     if (data_.empty() && given(app(), "--sequence"))
-      throw UsageError("--sequence is of the windows of --data, which is not given");
+      throw UsageError(
+          "--sequence is for the windows of --data, which is not given: add --data FILE");
     if (!bits_text_.empty()) {
       bits_ = low_bits_by_name(bits_text_);
       if (!method_text_.empty())
@@ -322,9 +324,9 @@ class Prune : public Verb {
     add_transformers(model.config(), result);
     if (packs()) {
       result["loads_in_transformers"] = false;
-      result["why_not"] = bits_ ? "weights in few bits are in a form of ebb's own"
-                                : "weights without the zeros of their pattern are in a form of "
-                                  "ebb's own";
+      result["why_not"] =
+          bits_ ? "weights in few bits have a format of ebb's own"
+                : "weights without the zeros of their pattern have a format of ebb's own";
     }
     OneShot one_shot{*folder.model, folder.weights, form ? *form : model, loss_of(*folder.model)};
     one_shot.method = method_, one_shot.sparsity = sparsity_, one_shot.bits = bits_;
@@ -395,7 +397,7 @@ class Prune : public Verb {
     const LossFunction loss = loss_of(model);
     EvalStep step(model, [&](const Batch& b) { return std::vector{loss(b)}; });
     require_memory(step.plan(batches.front().types()).arena(), device::cpu, overcommit_,
-                   "a smaller --batch or --sequence takes less");
+                   "a smaller --batch or --sequence takes less memory");
     double total = 0.0;
     for (const Batch& batch : batches) total += step(batch).front();
     return total / static_cast<double>(batches.size());
@@ -421,10 +423,10 @@ class Prune : public Verb {
     for (const std::size_t b : removal.blocks)
       removed.push_back({{"path", structure.blocks[b].path}, {"kind", "blocks"}});
     if (removed.empty() && options.keep < 1.0)
-      throw UsageError(fmt::format(
-          "--keep {} removes nothing: in no layer is the rest a whole part, in multiples of "
-          "--multiple {}",
-          keep_text_, options.multiple));
+      throw UsageError(
+          fmt::format("--keep {} removes nothing: in no layer does the removed share amount to a "
+                      "whole part, in multiples of --multiple {}",
+                      keep_text_, options.multiple));
     result["score"] = prune::name(chosen_score_);
     result["keep"] = options.keep;
     result["removed"] = removed;
@@ -438,7 +440,7 @@ class Prune : public Verb {
     return data.scores();
   }
 
-  // A training step of AdamW in float32, by plan alone: the model gets no bytes.
+  // Plans a training step of AdamW in float32; the model gets no bytes.
   template <class Model, class Config>
   static Json planned(const Config& config, const std::vector<TensorType>& types) {
     const nn::MakeScope scope(device::cpu, f32);

@@ -1,5 +1,5 @@
-// `ebb frontier --prune`: loss against bytes, for several shares of heads, neurons or channels
-// that go.
+// `ebb frontier --prune`: loss against bytes for several shares of removed heads, neurons or
+// channels.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -27,7 +27,7 @@ struct PrunePoint {
 };
 
 // The dense model first, then one point for each share, from the smallest. Every point starts from
-// the same weights; those of the smallest magnitude go.
+// the same weights; groups of the smallest magnitude are removed.
 std::vector<PrunePoint> prune_curve(const workloads::Options& workload,
                                     const PlanningOptions& planning, const Rates& rates,
                                     const PruneCurveOptions& options);

@@ -36,30 +36,30 @@ void refuse_others(const PlanningOptions& planning) {
     if (given) throw UsageError(fmt::format("--prune and {}: {}", option, why));
   };
   refuse(planning.sparsity.any(), "--sparsity",
-         "masks of single weights are not cut; prune first, then train with masks");
+         "masks of single weights cannot be cut: prune first, then train with masks");
   refuse(planning.ranks > 1 || planning.leaves.has_value(), "--leaves",
-         "a model that loses parts is trained by one rank, without leaves");
+         "pruning during training needs one rank, without --leaves");
   refuse(planning.host_budget || planning.disk_budget || !planning.offload.empty(), "offloading",
-         "state in other tiers of memory is not cut");
+         "state in other tiers of memory cannot be cut");
   refuse(device_of(planning).kind != Device::Kind::cpu, "a GPU",
-         "models lose parts on the CPU only; prune the folder with ebb prune instead");
+         "pruning during training runs on the CPU only: prune the folder with ebb prune instead");
 }
 
 }  // namespace
 
 void add_prune_options(CLI::App& app, PruneOptions& o) {
   app.add_option("--prune", o.share,
-                 "Share of heads, neurons or channels of every layer that training removes: the "
-                 "model gets smaller on the way, and the step is planned anew each time")
+                 "Remove this share of heads, neurons or channels of every layer during training: "
+                 "the model becomes smaller, and the step is planned anew each time; default: none")
       ->check(FiniteNumber::between(0.0, 1.0))
       ->type_name("SHARE")
       ->group(group);
   app.add_option("--prune-schedule", o.schedule,
-                 "cubic: more and more until --prune-until (the default); constant: all at once "
-                 "after --prune-from steps")
+                 "cubic, the default: gradually until --prune-until; constant: all at once after "
+                 "--prune-from steps")
       ->check(member_of({"cubic", "constant"}))
       ->group(group);
-  app.add_option("--prune-from", o.from, "Steps before the first part goes; default: 0")
+  app.add_option("--prune-from", o.from, "Steps before the first part is removed; default: 0")
       ->check(WholeNumber(0))
       ->type_name("N")
       ->group(group);
@@ -72,14 +72,14 @@ void add_prune_options(CLI::App& app, PruneOptions& o) {
       ->type_name("N")
       ->group(group);
   app.add_option("--prune-structure", o.structure,
-                 "What goes: heads, neurons, channels; default: all that the family's config can "
-                 "express")
+                 "Parts to remove: heads, neurons, channels; default: all that the family's config "
+                 "can express")
       ->delimiter(',')
       ->check(member_of({"heads", "neurons", "channels"}))
       ->type_name("LIST")
       ->group(group);
   app.add_option("--prune-multiple", o.multiple,
-                 "Numbers of neurons and channels that stay are multiples of this; default: 1")
+                 "Keep multiples of this number of neurons and channels; default: 1")
       ->check(WholeNumber(1))
       ->type_name("N")
       ->group(group);

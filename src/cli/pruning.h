@@ -1,4 +1,4 @@
-// Options of structured pruning during training (ebb/prune/gradual.h), and the run's part of it.
+// Options of structured pruning during training (ebb/prune/gradual.h), and its part of a run.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -17,30 +17,30 @@ namespace ebb::cli {
 // --prune-multiple.
 void add_prune_options(CLI::App& app, workloads::PruneOptions& options);
 
-// What the options ask for; empty if they ask for nothing. A usage error where they contradict each
+// The requested pruning; empty if none is requested. A usage error if the options contradict each
 // other or other options of the run.
 std::optional<prune::GradualPruning> gradual_pruning(const PlanningOptions& planning);
 
-// The note of checkpoints that tells the share that is gone, and its value; 0 without the note.
+// The note in checkpoints that holds the removed share, and its value; 0 without the note.
 inline constexpr const char* pruned_note = "pruned";
 double pruned_share(const SavedRun& saved);
 
 // Gives the model of a saved run's workload the shapes that it has in the checkpoint.
 void shrink_as_saved(const SavedRun& saved, workloads::Workload& task);
 
-// A model that loses parts during a run.
+// Removes parts of a model during a run.
 class Pruner {
  public:
-  // `share`: what is gone already, of a run that is resumed; the workload's model then gets the
-  // shapes that remain, and no values.
+  // `share` is already removed, in a resumed run; the workload's model then gets the remaining
+  // shapes, and no values.
   Pruner(const prune::GradualPruning& pruning, const workloads::PruneOptions& options,
          workloads::Workload& task, std::vector<TensorType> types, double share);
 
-  // After so many steps: the share that is gone from then on; empty if nothing goes then.
+  // The total share that is removed after this many steps; empty if nothing is removed then.
   std::optional<double> due(std::int64_t steps) const { return pruning_.share_after(steps); }
   double share() const { return share_; }
 
-  // What goes next. Empty where rounding leaves all numbers as they are.
+  // What is removed next. Empty if rounding leaves all numbers as they are.
   struct Cut {
     prune::Structure structure;
     prune::Removal removal;

@@ -42,18 +42,16 @@ void add_rank_options(CLI::App& app, PlanningOptions& options) {
       ->check(WholeNumber(1, 1000000))
       ->type_name("N")
       ->group(group);
-  app.add_option(
-         "--shard", options.shard,
-         "What several ranks divide among themselves. 0: nothing; 1: the optimizer's state, "
-         "and the work of updates; 2: also gradients that wait; 3: also weights; auto: "
-         "what is fastest within the budget")
+  app.add_option("--shard", options.shard,
+                 "What is divided among the ranks. 0: nothing; 1: optimizer state, and the work of "
+                 "updates; 2: also gradients; 3: also weights; auto: the fastest of these within "
+                 "the budget")
       ->check(member_of({"0", "1", "2", "3", "auto"}))
       ->capture_default_str()
       ->group(group);
-  add_option(
-      app, "--reduce", options.reduce,
-      "Who orders the sums over ranks. exact: one tree, so that the number of ranks changes no "
-      "bit; fast: NCCL, on GPUs alone")
+  add_option(app, "--reduce", options.reduce,
+             "Order of sums over ranks. exact: one tree, so that the number of ranks changes no "
+             "bit; fast: NCCL's own order, only on GPUs")
       .one_of({"exact", "fast"})
       .show_default()
       .group(group);
@@ -106,7 +104,8 @@ void keep_to_own_cores(const PlanningOptions& options) {
         "--pin-threads is for the threads of one rank, but these ranks are threads of one process");
   const dist::RankCores own = dist::cores_of_a_rank(*options.communicator);
   if (own.processors.empty())
-    throw UsageError("--pin-threads: there are more ranks on this host than cores");
+    throw UsageError(
+        "--pin-threads: this host has more ranks than cores: leave it out, or start fewer ranks");
   keep_to(own.processors);
 }
 
@@ -117,39 +116,45 @@ void refuse_ranks(const PlanningOptions& options, const std::string& why) {
 void settle_ranks(PlanningOptions& options) {
   if (options.shard == "auto" && options.ranks == 1) options.shard = "0";
   if (options.shard != "0" && options.ranks == 1)
-    throw UsageError("--shard divides among ranks, but there is one rank");
+    throw UsageError(
+        "--shard divides state among ranks, but there is one rank: leave it out, or start several "
+        "with ebb launch");
   if (options.ranks > 1 && !options.leaves) options.leaves = options.ranks;
   if (!options.leaves) return;
   if (options.ranks > *options.leaves)
-    throw UsageError(fmt::format("--leaves {}: there are {} ranks, and each needs a leaf",
-                                 *options.leaves, options.ranks));
-  if (options.accumulate != "1")
     throw UsageError(fmt::format(
-        "--accumulate {}: leaves divide the batch already; --leaves {} says into how many parts",
-        options.accumulate, *options.leaves));
+        "--leaves {}: there are {} ranks, and each needs at least one leaf: use a larger number",
+        *options.leaves, options.ranks));
+  if (options.accumulate != "1")
+    throw UsageError(
+        fmt::format("--accumulate {}: --leaves already divides the batch, into {} parts: leave out "
+                    "--accumulate",
+                    options.accumulate, *options.leaves));
   if (options.ranks == 1) return;
   if (options.whole_process)
     throw UsageError(
-        "--whole-process is of one process; with several ranks the budget is each plan's");
+        "--whole-process is for one process: with several ranks the budget is for each rank's "
+        "plan");
   if (device_of(options).kind == Device::Kind::cuda) {
     if (in_one_process(options))
       throw UsageError(
           "--in-process: ranks that are threads of one process run on the CPU alone; without it "
           "each rank is a process with a GPU of its own");
     if (options.device.starts_with("cuda:"))
-      throw UsageError(fmt::format(
-          "--device {} names one GPU, but there are {} ranks: --device cuda gives each its own",
-          options.device, options.ranks));
+      throw UsageError(
+          fmt::format("--device {} names one GPU, but there are {} ranks: use --device cuda, which "
+                      "gives each rank its own",
+                      options.device, options.ranks));
     if (!options.only_plans) cuda::require_nccl();
   } else if (options.reduce == "fast") {
     throw UsageError(
-        "--reduce fast: NCCL orders sums between GPUs; ranks on the CPU have --reduce exact alone");
+        "--reduce fast uses NCCL, which needs GPUs: ranks on the CPU support only --reduce exact");
   }
 }
 
 void refuse_fast_alone(const PlanningOptions& options) {
   if (options.ranks == 1 && options.reduce == "fast")
-    throw UsageError("--reduce fast is of sums over ranks, but there is one rank");
+    throw UsageError("--reduce fast is for sums over ranks, but there is one rank: leave it out");
 }
 
 bool leads(const PlanningOptions& options) { return options.rank == 0; }
@@ -177,7 +182,7 @@ std::string fastest_shard(const PlanningOptions& options,
     try {
       const std::optional<double> found = ms(tried);
       if (best.empty() || (found && (!best_ms || *found < *best_ms))) best = stage, best_ms = found;
-      // Where no stage keeps the budget, the error is that of the one that takes least.
+      // If no stage keeps the budget, the stage that takes least throws the error.
       if (!best_ms) best = stage;
     } catch (const ValueError&) {
       if (best.empty()) throw;
@@ -234,7 +239,7 @@ void plan_with_shared_tuning(
 
 namespace {
 
-// How a text differs from that of rank 0: of JSON objects, the first field that does.
+// The difference between a text and rank 0's: for JSON objects, the first field that differs.
 std::string difference(const std::string& own, const std::string& first) {
   if (own.starts_with('{') && first.starts_with('{')) {
     const nlohmann::json a = parse_json(own), b = parse_json(first);
@@ -264,7 +269,7 @@ void require_agreement(const PlanningOptions& options, const std::vector<Agreed>
 void require_agreement(const PlanningOptions& options, const Trainee& trainee,
                        const std::string& plan) {
   if (!options.communicator) return;
-  // GPUs of another kind would compute other bits.
+  // GPUs of another model would compute other bits.
   const Device device = trainee.memory().plan.device;
   const bool gpu = device.kind == Device::Kind::cuda;
   require_agreement(options, {{"version", std::string(version())},

@@ -9,15 +9,14 @@ namespace ebb::cli {
 void check_recompute(const std::string& option, const Recompute& recompute, bool budget) {
   using Mode = Recompute::Mode;
   if (!budget && (recompute.mode == Mode::automatic || recompute.mode == Mode::greedy))
-    throw UsageError(
-        fmt::format("{} {} frees as much as a budget asks for, and there is none: say --budget "
-                    "SIZE too",
-                    option, to_string(recompute)));
-  if (budget && recompute.mode == Mode::marked)
     throw UsageError(fmt::format(
-        "{} marked is for steps without a budget: leave it out, so that what the budget asks for "
-        "is computed again",
-        option));
+        "{} {} frees as much as a budget requires, but there is no budget: add --budget SIZE",
+        option, to_string(recompute)));
+  if (budget && recompute.mode == Mode::marked)
+    throw UsageError(
+        fmt::format("{} marked is for steps without a budget: leave it out, and the planner "
+                    "recomputes what the budget requires",
+                    option));
 }
 
 void require_effect(const std::string& option, const Recompute& recompute, const std::string& model,
@@ -34,13 +33,12 @@ void require_effect(const std::string& option, const Recompute& recompute, const
     }
   }
   throw UsageError(fmt::format(
-      "{} {} frees nothing: {}; leave it out, or say --budget SIZE, with which the planner chooses "
-      "what is computed again",
+      "{} {} frees nothing: {}; leave it out, or use --budget SIZE, with which the planner chooses "
+      "what to recompute",
       option, to_string(recompute),
-      mode == Mode::blocks && !blocks ? model + " has no blocks"
-      : mode == Mode::marked && !marks
-          ? "the code of " + model + " marks nothing"
-          : "it finds no result of forward in " + model + " to compute again"));
+      mode == Mode::blocks && !blocks  ? model + " has no blocks"
+      : mode == Mode::marked && !marks ? "the code of " + model + " marks nothing"
+                                       : "it finds no activation in " + model + " to recompute"));
 }
 
 void require_recomputation(const workloads::PlanningOptions& planning, const std::string& workload,

@@ -1,4 +1,4 @@
-// Refuses a way to recompute that would have no effect, with what has one.
+// Refuses a form of recomputation that would have no effect, and names one that has.
 #pragma once
 
 #include <span>
@@ -9,12 +9,12 @@
 
 namespace ebb::cli {
 
-// For an option that was given with or without a budget: auto and greedy recompute what one asks
-// for, and the planner takes "marked" with a budget for auto.
+// Checks an option that was given, with or without a budget: auto and greedy need a budget, and
+// with a budget the planner would treat "marked" as auto.
 void check_recompute(const std::string& option, const Recompute& recompute, bool budget);
 
-// For an option that was given, and the plans made with it: rules other than "none", and without a
-// budget, must recompute something. `model` is a name for the error.
+// Checks the plans made with an option that was given: without a budget, rules other than "none"
+// must recompute something. `model` is a name for the error.
 void require_effect(const std::string& option, const Recompute& recompute, const std::string& model,
                     std::span<const Plan* const> plans);
 

@@ -31,7 +31,7 @@ void check_change_names(const TrainCommand& command) {
       throw UsageError(fmt::format("--change {}: it can name {}", name, fmt::join(known, ", ")));
 }
 
-// The folder to go on from, if there is anything in it.
+// The folder to resume from, if it contains anything.
 std::optional<fs::path> folder_to_resume(const TrainCommand& command) {
   if (!command.resume) return {};
   if (*command.resume != "auto") {
@@ -40,12 +40,14 @@ std::optional<fs::path> folder_to_resume(const TrainCommand& command) {
     if (command.checkpoint &&
         fs::weakly_canonical(*command.checkpoint) != fs::weakly_canonical(*command.resume))
       throw UsageError(
-          fmt::format("--resume {} keeps its checkpoint there; --checkpoint {} says otherwise",
+          fmt::format("--resume {} writes its checkpoints to the same folder, but --checkpoint {} "
+                      "names another one: leave out --checkpoint",
                       *command.resume, command.checkpoint->string()));
     return *command.resume;
   }
   if (!command.checkpoint)
-    throw UsageError("--resume auto goes on in the folder that --checkpoint names; it is missing");
+    throw UsageError(
+        "--resume auto continues in the folder that --checkpoint names: add --checkpoint DIR");
   if (CheckpointFolder(*command.checkpoint, 1).holds_a_run()) return *command.checkpoint;
   return {};
 }
@@ -80,7 +82,7 @@ std::vector<Difference> data_differences(const workloads::DataFingerprint& befor
   return found;
 }
 
-// Ends the run if it differs from the saved one.
+// Throws if the run differs from the saved one.
 void refuse(const SavedRun& saved, const std::vector<Difference>& differences) {
   if (differences.empty()) return;
   std::string told;
@@ -89,21 +91,21 @@ void refuse(const SavedRun& saved, const std::vector<Difference>& differences) {
     told += fmt::format("{}{} was {} and is now {}{}", told.empty() ? "" : "; ", d.option, d.saved,
                         d.given,
                         d.on_resume == OnResume::never ? ", which makes it another run"
-                        : d.option == "steps"          ? ", which moves the whole schedule"
-                                                       : "");
+                        : d.option == "steps" ? ", which changes the whole learning-rate schedule"
+                                              : "");
     if (d.on_resume == OnResume::by_name && !contains(to_name, d.option))
       to_name.push_back(d.option);
   }
   throw UsageError(fmt::format(
-      "{}: the run differs from the one that was saved: {}; {}", saved.file.string(), told,
-      to_name.empty() ? "leave it out to go on as saved"
-                      : fmt::format("leave out what is to stay as saved, or ask for the change: "
-                                    "--change {}",
-                                    fmt::join(to_name, ","))));
+      "{}: the run differs from the saved one: {}; {}", saved.file.string(), told,
+      to_name.empty()
+          ? "leave it out to continue as saved"
+          : fmt::format("leave out what shall stay as saved, or permit the change: --change {}",
+                        fmt::join(to_name, ","))));
 }
 
-// Other files are told before anything is made of them: a size that the checkpoint remembers may
-// not even apply to them.
+// Reports changed files before anything is made from them, because a size in the checkpoint may not
+// even apply to them.
 void check_files(const SavedRun& saved, const TrainCommand& command) {
   const std::optional<fs::path>& source = command.workload().data;
   if (source && !fs::exists(*source)) return;
@@ -121,7 +123,7 @@ SavedRun read_run(const fs::path& file) {
   io::CheckpointSummary summary = io::read_summary(file);
   const auto text = summary.notes.find("spec");
   if (text == summary.notes.end())
-    throw FileError(fmt::format("{}: it does not tell what run it is of", file.string()));
+    throw FileError(fmt::format("{}: it contains no specification of its run", file.string()));
   try {
     return {file, summary.step, workloads::train_spec_from_json(text->second),
             std::move(summary.notes)};
@@ -136,8 +138,8 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
     check_change_names(command);
     if (command.checkpoint && CheckpointFolder(*command.checkpoint, 1).holds_a_run())
       throw UsageError(fmt::format(
-          "--checkpoint {0}: the folder holds another run's checkpoint; go on with it (--resume "
-          "{0}, or --resume auto with --checkpoint {0}), or name another folder",
+          "--checkpoint {0}: the folder contains another run's checkpoint; continue that run "
+          "(--resume {0}, or --resume auto with --checkpoint {0}), or choose another folder",
           command.checkpoint->string()));
     if (command.checkpoint_every && !command.checkpoint)
       throw UsageError("--checkpoint-every needs --checkpoint DIR or --resume DIR");
@@ -149,14 +151,16 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
   SavedRun saved = read_run(CheckpointFolder(*folder, 1).newest());
   const std::string of = saved.spec.task.common.name;
   if (typed(app, "workload") && command.workload().name != of)
-    throw UsageError(fmt::format("{}: it is of the workload {}, not {}", saved.file.string(), of,
-                                 command.workload().name));
+    throw UsageError(fmt::format("{}: the checkpoint is of the workload {}, not {}",
+                                 saved.file.string(), of, command.workload().name));
   if (typed(app, "model") && of != workloads::folder_workload)
-    throw UsageError(fmt::format("{}: it is of the workload {}, not of a folder's model",
-                                 saved.file.string(), of));
+    throw UsageError(
+        fmt::format("{}: the checkpoint is of the workload {}, not of a folder's model",
+                    saved.file.string(), of));
   command.workload().name = of;
   const auto wanted = [&](const std::string& field) {
-    // The number that auto found then is as good now, and no other gives the same bits.
+    // The number that auto found for the saved run is still valid, and no other gives the same
+    // bits.
     if (field == "accumulate" && command.planning.accumulate == "auto") return false;
     return typed(app, field);
   };
@@ -168,8 +172,9 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
   settle_epochs(command);
   check_evaluation_options(command);
   if (command.steps <= saved.step)
-    throw UsageError(fmt::format("the checkpoint is at step {}; --steps {} leaves nothing to do",
-                                 saved.step, command.steps));
+    throw UsageError(fmt::format(
+        "the checkpoint is at step {}: --steps {} leaves nothing to do, use a larger number",
+        saved.step, command.steps));
   return saved;
 }
 

@@ -1,4 +1,4 @@
-// Going on with a run that a checkpoint holds: what is taken from it, and what must agree with it.
+// Continues a run from a checkpoint: what is taken from it, and what must agree with it.
 #pragma once
 
 #include <optional>
@@ -19,23 +19,24 @@ struct SavedRun {
   io::Notes notes;
 };
 
-// What a checkpoint tells of its run.
+// Reads what a checkpoint records about its run.
 SavedRun read_run(const std::filesystem::path& file);
 
-// The run that the command resumes; the command then has the run's values wherever nothing was
-// typed, and keeps its checkpoint there. Without one, the folder for checkpoints must not hold any.
+// The run that the command resumes. The command then takes the run's values for everything that was
+// not typed, and keeps its checkpoints there. If it resumes none, the folder for checkpoints must
+// not contain any.
 std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command);
 
-// What every checkpoint's notes hold.
+// The notes that every checkpoint has.
 io::Notes notes_of(const workloads::TrainSpec& spec, const workloads::DataFingerprint& data);
 
-// An error that tells each difference between the saved run and this one, unless the command asks
-// for that change by name. Gives the options that were changed so.
+// Throws an error with each difference between the saved run and this one, except changes that the
+// command asks for by name. Returns the options that were changed that way.
 std::vector<std::string> require_same(const SavedRun& saved, const TrainCommand& command,
                                       const workloads::TrainSpec& now,
                                       const workloads::DataFingerprint& data);
 
-// What of an optimizer's state can be taken over after these changes, for the whole run or one of
+// How much of an optimizer's state can be loaded after these changes, for the whole run or one of
 // its levels.
 io::SavedState saved_state(const std::vector<std::string>& changed, const std::string& level = {});
 

@@ -13,7 +13,7 @@
 namespace ebb::cli {
 namespace {
 
-// As a shell would read it back.
+// Quoted so that a shell reads it back.
 std::string quoted(const std::string& word) {
   const bool plain = !word.empty() && word.find_first_not_of(
                                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

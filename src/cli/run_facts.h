@@ -1,4 +1,4 @@
-// What a result needs beside its numbers: when, on what, with which ebb and which command.
+// Facts that a result needs beside its numbers: date, machine, version of ebb and command.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -15,13 +15,13 @@
 namespace ebb::cli {
 namespace {
 
-// The first steps touch memory for the first time.
+// The first steps touch memory for the first time and are left out.
 double usual(const std::vector<double>& times) {
   const std::size_t warm = std::min<std::size_t>(times.size() - 1, 3);
   return median({times.begin() + static_cast<std::ptrdiff_t>(warm), times.end()});
 }
 
-// Judges the state after a step, and keeps it if it is the best.
+// Evaluates the state after a step, and keeps it if it is the best.
 void judge(Judging& judging, Trainee& trainee, Outputs& outputs, report::Progress& progress,
            LoopResult& result) {
   const std::int64_t step = trainee.step();
@@ -36,8 +36,9 @@ void judge(Judging& judging, Trainee& trainee, Outputs& outputs, report::Progres
   result.stopped_early = judging.stopping.stops();
 }
 
-// Judges the last state too, which --eval-every may pass over: it can be the best. Where it is not,
-// it does not count, so that a run that goes on later counts only every so many steps.
+// Also evaluates the last state if --eval-every does not cover it, because it may be the best.
+// Otherwise it does not count towards the patience, so that a resumed run counts only regular
+// evaluations.
 void judge_last(Judging& judging, Trainee& trainee, Outputs& outputs, report::Progress& progress,
                 LoopResult& result) {
   const EarlyStopping before = judging.stopping;
@@ -69,7 +70,7 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
   std::vector<double> times, processor_times;
   double ms = 0.0, processor_ms = 0.0;  // since the last update
   const Interrupt interrupt;
-  int asked = 0;  // a signal that some rank received
+  int asked = 0;  // the signal that some rank received
   const std::shared_ptr<Communicator>& ranks = command.planning.communicator;
   Pulse pulse;
   const auto ask = [&](std::int64_t step) {
@@ -124,7 +125,8 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
     return result;
   }
   if (result.losses.empty())
-    throw UsageError(fmt::format("--steps {} ends before the first update", steps));
+    throw UsageError(
+        fmt::format("--steps {} ends before the first update: use a larger number", steps));
   result.step_times = times;
   result.step_ms = usual(times), result.processor_ms = usual(processor_times);
   return result;

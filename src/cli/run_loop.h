@@ -1,4 +1,5 @@
-// The steps of a run: progress, checkpoints on the way, and every way in which a run can end early.
+// The steps of a run: progress, checkpoints during the run, and every way in which a run can end
+// early.
 #pragma once
 
 #include <chrono>
@@ -25,24 +26,25 @@ class Stopwatch {
 
 struct LoopResult {
   std::vector<double> losses;                // of each update
-  double step_ms = 0.0, processor_ms = 0.0;  // of an update, in the median
-  int signal = 0;                            // that ended the run before its last step, or 0
-  std::vector<double> step_times;            // ms of each update
-  std::vector<Judged> judged;                // evaluations on the way
-  bool stopped_early = false;                // by EarlyStopping
+  double step_ms = 0.0, processor_ms = 0.0;  // the median over updates
+  int signal = 0;                  // the signal that ended the run before its last step, or 0
+  std::vector<double> step_times;  // ms of each update
+  std::vector<Judged> judged;      // evaluations during the run
+  bool stopped_early = false;      // by EarlyStopping
 };
 
-// Evaluation on the way. `evaluate` is asked every `every` steps; 0: never.
+// Evaluation during the run. `evaluate` is called every `every` steps; 0: never.
 struct Judging {
   std::int64_t every = 0;
   bool keeps_best = false;
   std::function<std::vector<double>()> evaluate = {};
   EarlyStopping stopping = EarlyStopping();
-  Bytes peak = {};  // of training and evaluation
+  Bytes peak = {};  // of training and evaluation together
 };
 
-// Takes steps until there are as many as the command says, evaluation sees no progress, or a signal
-// asks any rank to stop. An error ends it after the last whole step has been kept, if it can be.
+// Takes steps until the command's number of steps is reached, early stopping ends the run, or a
+// signal asks any rank to stop. On an error it first keeps a checkpoint of the last complete step,
+// if possible.
 LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outputs,
                     Judging& judging);
 

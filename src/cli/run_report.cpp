@@ -25,7 +25,7 @@ std::vector<std::optional<double>> by_class(const std::vector<double>& metrics) 
   return classes;
 }
 
-// Of --eval-batches, or of whole batches, where that is not all.
+// The tested part, with --eval-batches or whole batches, if that is not everything.
 std::string tested_part(const RunResult& result) {
   if (!result.evaluation || result.evaluation->items() == result.evaluation->of_items()) return {};
   return fmt::format(", over the first {} of {} items", result.evaluation->items(),
@@ -51,9 +51,9 @@ void print_run(const TrainCommand& command, const Trainee& trainee, const RunRes
                result.steps, command.steps, result.stopping.waited());
   if (const auto best = result.stopping.best_step())
     fmt::print("lowest test loss {:.6g}, after step {}{}\n", result.stopping.best_loss(), *best,
-               command.keep_best
-                   ? fmt::format("; best.safetensors in {} is of it", command.checkpoint->string())
-                   : "");
+               command.keep_best ? fmt::format("; best.safetensors in {} has its weights",
+                                               command.checkpoint->string())
+                                 : "");
   if (!metrics.empty())
     fmt::print("test loss {:.6g}{}{}\n", metrics[0],
                metrics.size() > 1 ? fmt::format(", accuracy {:.2f}%", 100.0 * metrics[1]) : "",
@@ -63,7 +63,7 @@ void print_run(const TrainCommand& command, const Trainee& trainee, const RunRes
     for (std::size_t c = 0; c < classes.size(); ++c)
       text += classes[c] ? fmt::format("  {}: {:.1f}%", c, 100.0 * *classes[c])
                          : fmt::format("  {}: not tested", c);
-    // Sets that ebb makes long-tailed have their rarest class last.
+    // In sets that ebb makes long-tailed, the rarest class is the last one.
     fmt::print("accuracy by class, {}:{}\n",
                trainee.spec().task.imbalance ? "the most frequent in training first"
                                              : "in the order of their names",
@@ -85,7 +85,7 @@ void print_run(const TrainCommand& command, const Trainee& trainee, const RunRes
           "rank {}: {} resident, {:.1f} ms a step in the median{}\n", rank["rank"].get<int>(),
           to_string(Bytes{rank["measured_peak_bytes"].get<std::int64_t>()}),
           rank["step_ms"].get<double>(),
-          rank.contains("waited_ms")  // a GPU's steps contain their exchanges
+          rank.contains("waited_ms")  // on a GPU, step times include exchanges
               ? fmt::format(", {:.1f} ms in exchanges on average", rank["waited_ms"].get<double>())
               : "");
   const MachineOptions& asked = command.planning.machine;

@@ -1,4 +1,4 @@
-// What `ebb train` tells of a finished run: text for people, or fields of a JSON document.
+// The report of a finished run of `ebb train`: text for people, or fields of a JSON document.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

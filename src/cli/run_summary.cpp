@@ -55,7 +55,7 @@ LoggedSummary read_summary(const fs::path& folder) {
   }
   if (!summary.fields.is_object())
     throw FileError(fmt::format("{}: the fields of a run are expected", facts.string()));
-  // Of a run whose log was in this folder before.
+  // Removes the results of an earlier run in the same folder.
   if (const auto run = summary.fields.find("log"); run != summary.fields.end() && *run != begun)
     summary.fields = Json::object();
   return summary;

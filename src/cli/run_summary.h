@@ -1,4 +1,4 @@
-// The summary of a training run in its log folder, and what `ebb compare` reads of it.
+// The summary of a training run in its log folder, which `ebb compare` reads.
 //
 //   log.jsonl      numbers by step (report/log_reader.h)
 //   run.json       what `ebb train --json` prints, with the command, the date and all options
@@ -16,14 +16,14 @@
 
 namespace ebb::cli {
 
-// A run as its log folder tells it.
+// A run as its log folder records it.
 struct LoggedSummary {
   std::string name;               // the folder's
   report::LoggedRun log;          // may be empty of a run that has not begun
   nlohmann::ordered_json fields;  // an empty object of a run that is not over
 
   const std::vector<report::LoggedValue>* find(const std::string& tag) const;
-  // The losses: "loss", or of several levels those of the lowest; the learning rates likewise.
+  // The losses: "loss", or those of the lowest of several levels; the learning rates likewise.
   const std::vector<report::LoggedValue>* losses() const;
   const std::vector<report::LoggedValue>* rates() const;
 };
@@ -31,21 +31,21 @@ struct LoggedSummary {
 // The level whose losses and rates stand for a run of several.
 inline const std::string lowest_level = "classifier";
 
-// A folder with log.jsonl, and run.json if the run is over; a FileError for anything else.
+// Reads a folder with log.jsonl, and run.json if the run has ended. A FileError for anything else.
 LoggedSummary read_summary(const std::filesystem::path& folder);
 
 // Writes run.json, with the fields of the run and its options as workloads::to_json gives them, and
-// summary.html. What fails is told, and does not end the run.
+// summary.html. A failure is reported, and does not end the run.
 void write_summary(const std::filesystem::path& folder, const nlohmann::ordered_json& fields,
                    const std::string& options, Outputs& outputs);
 // summary.html alone, of a run that was interrupted.
 void write_summary_page(const std::filesystem::path& folder, Outputs& outputs);
 
-// What is told of runs side by side: the name of a row, and its text for each run.
+// Facts of several runs side by side: the name of a row, and its text for each run.
 using SummaryRows = std::vector<std::pair<std::string, std::vector<std::string>>>;
 SummaryRows summary_rows(const std::vector<LoggedSummary>& runs);
 
-// One page with the curves of one run or of several over each other, and a table.
+// One page with the curves of one run, or of several on top of each other, and a table.
 std::string summary_page(const std::string& title, const std::vector<LoggedSummary>& runs);
 
 }  // namespace ebb::cli

@@ -40,8 +40,9 @@ std::unique_ptr<workloads::Workload> make_task(const TrainCommand& command) {
   if (command.planning.accumulate != "auto")
     check_accumulation(std::stoll(command.planning.accumulate), task->batch_size);
   if (command.save && !task->saves)
-    throw UsageError(
-        fmt::format("--save: the workload {} has no Hugging Face form", command.workload().name));
+    throw UsageError(fmt::format(
+        "--save: the workload {} cannot be written as a Hugging Face folder: use --checkpoint DIR",
+        command.workload().name));
   if (command.save) task->check_save();
   return task;
 }
@@ -52,11 +53,12 @@ class SingleLevel : public Trainee {
       : command_(command), rates_(rates), task_(make_task(command)) {
     const auto pruning = gradual_pruning(planning_);
     if (pruning && command.plan)
-      throw UsageError("--prune and --plan: the plan in a file is of one shape of the model");
+      throw UsageError(
+          "--plan cannot be used with --prune: the plan in a file is for one size of the model");
     if (pruning && command.keep_best && command.save)
       throw UsageError(
           "--prune, --keep-best and --save: the best weights may have the shapes of an earlier "
-          "step; leave one of them out");
+          "step: leave out one of them");
     if (pruning)
       pruner_.emplace(*pruning, planning_.prune, *task_, types_,
                       saved ? pruned_share(*saved) : 0.0);
@@ -133,7 +135,7 @@ class SingleLevel : public Trainee {
     place_in_tiers();
     const io::Notes notes =
         io::load_checkpoint(saved.file, task_->model(), *step_, saved_state(changed));
-    load_ = false;  // the checkpoint has all the weights
+    load_ = false;  // the checkpoint contains all weights
     load_masks_ =
         planning_.sparsity.masks && std::ranges::find(changed, "sparsity-masks") != changed.end();
     const auto position = notes.find("loader");
@@ -194,7 +196,7 @@ class SingleLevel : public Trainee {
     outputs.log("rate", step.step(), result.rate);
     if (planning_.clip) outputs.log("gradient_norm", step.step(), result.gradient_norm);
     result.skipped ? ++skipped_, ++in_a_row_ : in_a_row_ = 0;
-    // Skipping helps as long as the weights are finite. They are looked at after 1, 2, 4, ...
+    // Skipping helps as long as the weights are finite. They are checked after 1, 2, 4, ... skipped
     // steps.
     if (planning_.on_nan == "skip" && std::has_single_bit(in_a_row_)) require_finite_weights();
     loss_scale_ = result.loss_scale;
@@ -218,7 +220,7 @@ class SingleLevel : public Trainee {
     if (scales_losses())
       return fmt::format("{} of the steps skipped, loss scale {} at last\n", skipped_, loss_scale_);
     if (skipped_ == 0) return {};
-    return fmt::format("{} of the steps skipped, as they were not finite\n", skipped_);
+    return fmt::format("{} of the steps skipped, because they were not finite\n", skipped_);
   }
   std::string plan_text() const override {
     const std::string tiers =
@@ -253,17 +255,17 @@ class SingleLevel : public Trainee {
     return fields;
   }
   std::string on_nan_hint() const override {
-    return "--on-nan skip leaves out steps whose gradients are not finite, --on-nan ignore goes on";
+    return "--on-nan skip skips steps whose gradients are not finite, --on-nan ignore continues";
   }
 
  private:
-  // Whether the adapters alone are saved.
+  // Whether only the adapters are saved.
   bool saves_adapters() const {
     const workloads::Options& options = command_.workload();
     return options.model && !options.merge && (options.lora || options.adapter);
   }
-  // Variables that the plan has in other tiers move there before they are loaded: all of them may
-  // be more than memory holds.
+  // Moves variables to the tiers that the plan gives them before they are loaded, because all of
+  // them together may exceed memory.
   void place_in_tiers() {
     if (plan_->held[Tier::host] + plan_->held[Tier::disk] > Bytes{}) (void)step_->leaves(types_);
   }
@@ -275,14 +277,14 @@ class SingleLevel : public Trainee {
                norm = planning_.clip && !scales_losses() && !std::isfinite(result.gradient_norm);
     if (!loss && !norm) return;
     const std::optional<NonFinite> found = step_->find_non_finite(batch);
-    throw NotFinite(fmt::format(
-        "step {}: the {} is {}; what is not finite first is {}; --on-nan skip leaves such steps "
-        "out, --on-nan ignore goes on",
-        step(), loss ? "loss" : "norm of the gradients",
-        text_of_non_finite(loss ? result.loss : result.gradient_norm),
-        found                 ? to_string(*found)
-        : planning_.ranks > 1 ? "not looked for with several ranks"
-                              : "not found: computed again, all values are finite"));
+    throw NotFinite(
+        fmt::format("step {}: the {} is {}; the first value that is not finite is {}; --on-nan "
+                    "skip skips such steps, --on-nan ignore continues",
+                    step(), loss ? "loss" : "norm of the gradients",
+                    text_of_non_finite(loss ? result.loss : result.gradient_norm),
+                    found                 ? to_string(*found)
+                    : planning_.ranks > 1 ? "not looked for with several ranks"
+                                          : "not found: computed again, all values are finite"));
   }
 
   void require_finite_weights() const {
@@ -292,10 +294,10 @@ class SingleLevel : public Trainee {
            planning_.communicator->all_gather(weight, "the search for values that are not finite"))
         if (weight.empty()) weight = other;
     if (!weight.empty())
-      throw NotFinite(fmt::format(
-          "step {}: {} is not finite, so that every later step would be skipped too; --lr, here "
-          "{}, may be too large",
-          step(), weight, step_->optimizer().rate()));
+      throw NotFinite(
+          fmt::format("step {}: {} is not finite, so every later step would be skipped too; --lr, "
+                      "here {}, may be too large",
+                      step(), weight, step_->optimizer().rate()));
   }
 
   std::string mask_text() const {
@@ -309,7 +311,7 @@ class SingleLevel : public Trainee {
 
   // --- Pruning
 
-  // State that cannot be cut is refused before the first step.
+  // Refuses state that cannot be cut before the first step.
   void begin_pruning() {
     pruner_->sizes.push_back(size_now());
     std::map<std::string, Shape> weights;
@@ -338,8 +340,8 @@ class SingleLevel : public Trainee {
             .peak = plan_->peak};
   }
 
-  // The dense step and its arena go before anything of the smaller one is allocated, so that memory
-  // stays below the dense step's.
+  // Frees the dense step and its arena before anything of the smaller step is allocated, so that
+  // memory stays below the dense step's.
   void cut(double share, Outputs& outputs) {
     std::optional<Pruner::Cut> cut = pruner_->next(share);
     if (!cut) return;
@@ -362,7 +364,7 @@ class SingleLevel : public Trainee {
 
   // --- Planning
 
-  // `program`: what binding the plan's kernels will take on the heap.
+  // `program` is the heap memory that binding the plan's kernels will take.
   Bytes fixed_cost(Bytes program) {
     const Bytes cost =
         measure_fixed_cost(planning_, loader_bytes(*task_->train, loading_) + program);
@@ -381,7 +383,7 @@ class SingleLevel : public Trainee {
     options.schedule =
         command_.warmup > 0 ? optim::linear_warmup(command_.warmup, schedule) : schedule;
     PlanningOptions planning = planning_;
-    if (command_.plan) planning.offload_folder.reset();  // of the plan's file, below
+    if (command_.plan) planning.offload_folder.reset();  // of the step's plan, from the file, below
     options.compile = compile_options(planning, command_.workload().seed, rates_, fixed_, beside_);
     if (tuning_) options.compile.plan.tuning = tuning_;
     if (command_.plan) {
@@ -399,9 +401,9 @@ class SingleLevel : public Trainee {
         [this](const Batch& b) { return task_->loss(b); }, options);
   }
 
-  // The step with its plan, which is made once, with two exceptions: the least budget is found
-  // before it can be planned with, and planning itself may take memory that a budget for the whole
-  // process has no room for.
+  // The step with its plan. The plan is made once, with two exceptions: the least budget must be
+  // found before it can be planned with, and planning itself may take memory that a budget for the
+  // whole process no longer has room for.
   std::unique_ptr<TrainStep> planned_step() {
     TrainOptions options = train_options();
     std::unique_ptr<TrainStep> step = chosen_step(options);
@@ -422,7 +424,7 @@ class SingleLevel : public Trainee {
         options.accumulate = parts;
         return (tried[parts] = make_step(options))->plan(types_).predicted_ms;
       });
-      plan(*tried.at(options.accumulate));  // made already, unless no number keeps the budget
+      plan(*tried.at(options.accumulate));  // already made, unless no number keeps the budget
       return std::move(tried.at(options.accumulate));
     }
     options.accumulate = accumulation(*task_, planning_, options.compile);
@@ -435,7 +437,7 @@ class SingleLevel : public Trainee {
     return step;
   }
 
-  // An error tells what would help.
+  // Plans the step; the error says what would help.
   void plan(TrainStep& step) const {
     try {
       step.plan(types_);
@@ -476,7 +478,7 @@ class SingleLevel : public Trainee {
 
 workloads::TrainSpec single_level_spec(const TrainCommand& command) {
   const auto task = make_task(command);
-  // What these refuse is refused here.
+  // Refuses invalid combinations early.
   device_options(command.planning, {}), step_options(command.planning);
   gradual_pruning(command.planning);
   if (command.planning.recompute)

@@ -12,7 +12,7 @@ namespace ebb::cli {
 // The whole run, with the defaults of the workload.
 workloads::TrainSpec single_level_spec(const TrainCommand& command);
 
-// The workload is placed already (planning.h).
+// The workload must have been placed (planning.h).
 int train_single_level(const TrainCommand& command, const std::optional<SavedRun>& saved,
                        Output output);
 

@@ -18,7 +18,7 @@ constexpr const char* sparsity_group = "Pruning";
 
 using workloads::SparsityOptions;
 
-// A usage error where one of them is given.
+// A usage error if any of them is given.
 void refuse_all(const std::string& why, std::initializer_list<std::pair<bool, const char*>> given) {
   for (const auto& [is_given, option] : given)
     if (is_given) throw UsageError(fmt::format("{} {}", option, why));
@@ -28,13 +28,14 @@ void refuse_all(const std::string& why, std::initializer_list<std::pair<bool, co
 
 void add_sparsity_options(CLI::App& app, SparsityOptions& options) {
   app.add_option("--sparsity", options.share,
-                 "Share of zeros in every weight of a product or convolution, learned by masks of "
-                 "one bit a weight; embeddings and the output layer of language models stay dense")
+                 "Share of zeros in every weight of a product or convolution, with masks of one "
+                 "bit a weight that are learned; embeddings and the output layer of language "
+                 "models stay dense; default: none")
       ->check(FiniteNumber::between(0.0, 1.0))
       ->type_name("SHARE")
       ->group(sparsity_group);
   app.add_option("--sparsity-pattern", options.pattern,
-                 "Instead of --sparsity: N:M, which keeps N of every M weights along the inputs")
+                 "Instead of --sparsity: keep N of every M weights along the inputs")
       ->check(accepted_by([](const std::string& text) { pattern_named(text); }))
       ->type_name("N:M")
       ->excludes("--sparsity")
@@ -46,7 +47,7 @@ void add_sparsity_options(CLI::App& app, SparsityOptions& options) {
       ->check(member_of({"magnitude", "movement", "rigl"}))
       ->group(sparsity_group);
   app.add_option("--sparsity-schedule", options.schedule,
-                 "cubic: more and more until --sparsity-until (the default, except for rigl); "
+                 "cubic: gradually until --sparsity-until (the default, except for rigl); "
                  "constant: all at once after --sparsity-from steps")
       ->check(member_of({"cubic", "constant"}))
       ->group(sparsity_group);
@@ -55,7 +56,8 @@ void add_sparsity_options(CLI::App& app, SparsityOptions& options) {
       ->check(WholeNumber(0))
       ->type_name("N")
       ->group(sparsity_group);
-  app.add_option("--sparsity-until", options.until, "Steps after which masks stay as they are")
+  app.add_option("--sparsity-until", options.until,
+                 "Steps after which masks do not change any more")
       ->check(WholeNumber(1))
       ->type_name("N")
       ->group(sparsity_group);
@@ -68,8 +70,8 @@ void add_sparsity_options(CLI::App& app, SparsityOptions& options) {
 
 void add_masks_option(CLI::App& app, SparsityOptions& options) {
   app.add_option("--sparsity-masks", options.masks,
-                 "Take the masks of the checkpoint in this folder and keep them: a lottery ticket, "
-                 "whose weights are this run's own")
+                 "Use the masks of the checkpoint in this folder and do not change them (a lottery "
+                 "ticket); the weights are this run's own")
       ->type_name("DIR")
       ->check(CLI::ExistingDirectory)
       ->excludes("--sparsity")
@@ -80,7 +82,7 @@ void add_masks_option(CLI::App& app, SparsityOptions& options) {
 std::optional<SparseTraining> sparse_training(const SparsityOptions& o) {
   const bool wanted = o.share || o.pattern;
   if (!wanted)
-    refuse_all(o.masks ? "says how masks change, but --sparsity-masks keeps them"
+    refuse_all(o.masks ? "decides how masks change, but --sparsity-masks keeps them: leave it out"
                        : "needs --sparsity SHARE or --sparsity-pattern N:M",
                {{o.method.has_value(), "--sparsity-method"},
                 {o.schedule.has_value(), "--sparsity-schedule"},
@@ -103,8 +105,8 @@ std::optional<SparseTraining> sparse_training(const SparsityOptions& o) {
   const bool changes = grows || sparse.schedule == MaskSchedule::cubic;
   if (changes && !o.until)
     throw UsageError(
-        fmt::format("--sparsity with {} needs --sparsity-until N: the steps after "
-                    "which masks stay as they are",
+        fmt::format("--sparsity with {} needs --sparsity-until N: the steps after which masks do "
+                    "not change any more",
                     grows ? "rigl" : "a cubic schedule"));
   if (!changes)
     refuse_all(

@@ -17,8 +17,8 @@ void add_sparsity_options(CLI::App& app, workloads::SparsityOptions& options);
 // Adds --sparsity-masks, for a verb that trains.
 void add_masks_option(CLI::App& app, workloads::SparsityOptions& options);
 
-// What the options ask for; empty if they ask for nothing. A usage error where they contradict each
-// other.
+// The requested training with masks; empty if none is requested. A usage error if the options
+// contradict each other.
 std::optional<SparseTraining> sparse_training(const workloads::SparsityOptions& options);
 
 // The names of all these options, without dashes.

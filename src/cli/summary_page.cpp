@@ -1,4 +1,4 @@
-// The page of one run or several: what src/report/page/runs_data.js expects.
+// The page of one or several runs, in the form that src/report/page/runs_data.js expects.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Values = std::vector<report::LoggedValue>;
 
-// The time of all steps until each one that was timed, in seconds.
+// The time in seconds of all steps up to each timed one.
 struct StepTimes {
   std::vector<std::pair<std::int64_t, double>> ends;  // step and seconds, both rising
 
@@ -62,7 +62,7 @@ const Json* number(const Json& fields, const char* name) {
   return found != fields.end() && found->is_number() ? &*found : nullptr;
 }
 
-// The few numbers that are shown first.
+// The figures that are shown first.
 Json figures(const LoggedSummary& run) {
   Json all = Json::array();
   for (const auto& [name, cells] : summary_rows({run}))
@@ -85,7 +85,8 @@ Json run_object(const LoggedSummary& run) {
       if (bytes.is_number()) object["peak_by_category"][name] = bytes;
   if (const auto found = fields.find("eval_accuracy_by_class");
       found != fields.end() && found->is_array()) {
-    // Sets that ebb makes long-tailed have their rarest class last; others are as they are.
+    // In sets that ebb makes long-tailed, the rarest class is the last one; other sets are as they
+    // are.
     const auto options = fields.find("options");
     object["by_frequency"] = options != fields.end() && options->is_object() &&
                              options->contains("imbalance") && (*options)["imbalance"].is_number();
@@ -98,7 +99,7 @@ Json run_object(const LoggedSummary& run) {
   const StepTimes times(run.find("step_ms"));
   for (const auto& [tag, values] : run.log)
     if (!values.empty()) object["curves"][tag] = curve(values, times);
-  // The lowest level's stand for the run.
+  // The values of the lowest level represent the run.
   for (const auto& [name, values] :
        {std::pair{"loss", run.losses()}, std::pair{"rate", run.rates()}})
     if (values && !object["curves"].contains(name)) object["curves"][name] = curve(*values, times);
@@ -111,7 +112,7 @@ Json run_object(const LoggedSummary& run) {
 std::string summary_page(const std::string& title, const std::vector<LoggedSummary>& runs) {
   Json page{{"kind", "runs"}, {"title", title}, {"runs", Json::array()}, {"table", Json::array()}};
   for (const LoggedSummary& run : runs) page["runs"].push_back(run_object(run));
-  // The page has a part of its own for memory, in one unit.
+  // The page shows memory in a part of its own, in one unit.
   for (const auto& [name, cells] : summary_rows(runs))
     if (!name.starts_with("peak, ") && name != "budget") page["table"].push_back({name, cells});
   if (runs.size() == 1)

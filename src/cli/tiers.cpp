@@ -28,12 +28,12 @@ void add_tier_options(CLI::App& app, PlanningOptions& options) {
   const char* group = "Memory";
   const auto size = accepted_by([](const std::string& text) { parse_bytes(text); });
   app.add_option("--host-budget", options.host_budget,
-                 "On a GPU: bytes of the host's memory that tensors may be moved to")
+                 "On a GPU: bytes of the host's memory that tensors may be moved to; default: none")
       ->check(size)
       ->type_name("SIZE")
       ->group(group);
   app.add_option("--disk-budget", options.disk_budget,
-                 "On the CPU: bytes of a file that tensors may be moved to")
+                 "On the CPU: bytes of a file that tensors may be moved to; default: none")
       ->check(size)
       ->type_name("SIZE")
       ->group(group);
@@ -43,8 +43,9 @@ void add_tier_options(CLI::App& app, PlanningOptions& options) {
       ->check(CLI::ExistingDirectory)
       ->type_name("DIR")
       ->group(group);
-  app.add_option("--offload", options.offload,
-                 "What may be moved, joined by commas: state, weights, activations; default: all")
+  app.add_option(
+         "--offload", options.offload,
+         "Tensors that may be moved, joined by commas: state, weights, activations; default: all")
       ->delimiter(',')
       ->check(member_of({"state", "weights", "activations"}))
       ->group(group);
@@ -54,12 +55,11 @@ void use_tiers(const PlanningOptions& options, Device device, CompileOptions& co
   OffloadOptions& offload = compile.plan.offload;
   const bool gpu = backend_of(device).runs_beside_host();
   if (options.host_budget && !gpu)
-    throw UsageError(
-        "--host-budget is for a GPU: on the CPU the host's memory is what --budget limits");
+    throw UsageError("--host-budget is for a GPU: on the CPU, --budget limits the host's memory");
   if (options.disk_budget && gpu)
     throw UsageError(
-        "--disk-budget is for the CPU: a GPU's tensors are moved to the host's memory with "
-        "--host-budget");
+        "--disk-budget is for the CPU: for a GPU, use --host-budget, which moves tensors to the "
+        "host's memory");
   if (options.offload_folder && !options.disk_budget)
     throw UsageError("--offload-folder needs --disk-budget SIZE");
   if (!options.host_budget && !options.disk_budget) {
@@ -82,9 +82,9 @@ void use_tiers(const PlanningOptions& options, Device device, CompileOptions& co
   }
   if (!options.disk_budget) return;
   compile.offload_folder = options.offload_folder.value_or(".");
-  if (!named_device(options.device)) return;  // a described device: its file tells
+  if (!named_device(options.device)) return;  // a described device: its file has the rates
   const DiskRates disk = measure_disk(compile.offload_folder, 256_MiB);
-  // A step fetches and stores at the same time for most of it.
+  // Most of the time a step fetches and stores simultaneously.
   compile.plan.rates.links[Tier::disk] = {std::min(disk.read, disk.each_of_both),
                                           std::min(disk.write, disk.each_of_both)};
 }

@@ -16,11 +16,11 @@ using workloads::PlanningOptions;
 // Adds --host-budget, --disk-budget, --offload-folder and --offload.
 void add_tier_options(CLI::App& app, PlanningOptions& options);
 
-// Lets plans use the tiers that were asked for, and sets the rates of a disk by measuring them. An
-// error where a tier does not exist for the device, or its budget has no use.
+// Allows plans to use the requested tiers, and measures the rates of a disk. An error if a tier
+// does not exist for the device, or if its budget would not be used.
 void use_tiers(const PlanningOptions& options, Device device, CompileOptions& compile);
 
-// What a program holds in each tier, and has moved.
+// What a program holds in each tier, and how much it has moved.
 struct TierUse {
   ByTier<Bytes> held;
   Program::FileTraffic traffic;

@@ -1,4 +1,4 @@
-// `ebb tokenize`: text to a file of tokens.
+// `ebb tokenize`: converts text to a file of tokens.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 class Tokenize : public Verb {
  public:
   Tokenize()
-      : Verb("tokenize", "Turn text into a file of tokens",
+      : Verb("tokenize", "Convert text to a file of tokens",
              "ebb tokenize --tokenizer gpt2/ --data input.txt --out tokens.bin") {}
 
  protected:
@@ -31,8 +31,9 @@ class Tokenize : public Verb {
     add_option(app, "--tokenizer", tokenizer_, "A tokenizer.json, or a folder that has one")
         .required()
         .existing_path();
-    add_option(app, "--data", data_,
-               "Files of UTF-8 text, also compressed (.gz); their tokens follow each other")
+    add_option(
+        app, "--data", data_,
+        "Files of UTF-8 text, also compressed (.gz); their tokens are written one after another")
         .required()
         .type_name("TEXT");
     add_option(app, "--out", out_, "The file of tokens").required().type_name("FILE.bin");

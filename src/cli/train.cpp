@@ -1,4 +1,4 @@
-// `ebb train`: trains a workload and tells what it took.
+// `ebb train`: trains a workload and reports what it took.
 #include <iostream>
 
 #include "cli/level_rules.h"
@@ -30,16 +30,18 @@ class Train : public Verb {
 
   int run() override {
     if (given(app(), "--steps") && given(app(), "--epochs"))
-      throw UsageError("--steps and --epochs both say how long the run is: give one of them");
+      throw UsageError(
+          "--steps and --epochs both set the length of the run: leave out one of them");
     join_ranks(app(), planning_);
-    // A resumed run has the saved options, but the ranks that there are now.
+    // A resumed run has the saved options, but the current ranks.
     const int ranks = planning_.ranks, rank = planning_.rank, gpu = planning_.gpu;
     const auto communicator = planning_.communicator;
     const std::optional<SavedRun> saved = saved_run(app(), command_);
     planning_.ranks = ranks, planning_.rank = rank, planning_.gpu = gpu;
     planning_.communicator = communicator;
     if (saved && ranks == 1 && !typed(app(), "shard")) planning_.shard = "0";
-    if (command_.keep_best) refuse_ranks(planning_, "--keep-best keeps the state of one rank");
+    if (command_.keep_best)
+      refuse_ranks(planning_, "--keep-best is for one rank, but there are several");
     const Output output = json() ? Output::json : Output::text;
     if (command_.several_levels()) {
       if (command_.plan)
@@ -54,7 +56,7 @@ class Train : public Verb {
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
     if (given(app(), "--merge") && !command_.save)
-      throw UsageError("--merge says how --save writes the model, and there is no --save DIR");
+      throw UsageError("--merge decides how --save writes the model: add --save DIR");
     if (command_.save && workload_.model)
       refuse_over_input("--save", *command_.save, "--model", *workload_.model);
     if (command_.save && workload_.adapter)
@@ -70,11 +72,13 @@ class Train : public Verb {
   }
 
  private:
-  // A plan from a file takes the place of what a resumed run's planner was asked for.
+  // A plan from a file replaces the planning options of a resumed run.
   void stand_for_planning() {
-    if (planning_.ranks > 1) throw UsageError("--plan is of one rank, but there are several");
+    if (planning_.ranks > 1) throw UsageError("--plan is for one rank, but there are several");
     if (planning_.accumulate == "auto")
-      throw UsageError("--plan is of one number of micro-batches; --accumulate auto chooses one");
+      throw UsageError(
+          "--plan is for one number of micro-batches, but --accumulate auto chooses it: use "
+          "--accumulate N");
     planning_.budget.reset(), planning_.recompute.reset();
     planning_.whole_process = false;
   }

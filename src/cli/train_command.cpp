@@ -37,35 +37,37 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
   add_prune_options(app, c.planning.prune);
   app.add_option("--steps", c.steps, "Steps in all")->check(WholeNumber(1))->capture_default_str();
   app.add_option("--epochs", c.epochs,
-                 "Steps in all, as times that training reads all of its data; in place of --steps")
+                 "Number of passes over the training data, instead of --steps")
       ->check(WholeNumber(1, 1000000000))
       ->type_name("N");
   app.add_option("--lr", c.rate, "Learning rate; default: the workload's own, 5e-5 with --model")
       ->check(FiniteNumber::not_negative());
-  app.add_option("--warmup", c.warmup, "Steps over which the rate rises from 0")
+  app.add_option("--warmup", c.warmup, "Steps over which the learning rate rises from 0")
       ->check(WholeNumber(0))
       ->capture_default_str();
-  app.add_option("--schedule", c.schedule, "How the rate goes on")
+  app.add_option("--schedule", c.schedule, "The learning rate after the warm-up")
       ->check(member_of({"constant", "cosine", "linear"}))
       ->capture_default_str();
-  app.add_option("--eval-batches", c.eval_batches, "Test batches to judge the result by; 0: none")
+  app.add_option("--eval-batches", c.eval_batches,
+                 "Test batches of an evaluation; 0: no evaluation")
       ->check(WholeNumber(0))
       ->capture_default_str();
   app.add_option("--eval-every", c.eval_every,
-                 "Also judge every so many steps, within the same budget; training is not changed")
+                 "Also evaluate every N steps, within the same budget; training does not change. "
+                 "Default: only at the end")
       ->check(WholeNumber(1))
       ->type_name("N");
-  app.add_option("--patience", c.patience,
-                 "End the run after so many evaluations in a row without a lower test loss")
+  app.add_option(
+         "--patience", c.patience,
+         "End the run after N evaluations in a row without a lower test loss; default: never")
       ->check(WholeNumber(1))
       ->type_name("N");
   add_overcommit_option(app, c.overcommit);
-  CLI::Option* plan =
-      app.add_option("--plan", c.plan,
-                     "Run the plan in this file, which ebb plan --save has written for the same "
-                     "options, instead of making one")
-          ->type_name("FILE")
-          ->check(existing_file_at());
+  CLI::Option* plan = app.add_option("--plan", c.plan,
+                                     "Run the plan in this file, written by ebb plan --save for "
+                                     "the same options, instead of making one")
+                          ->type_name("FILE")
+                          ->check(existing_file_at());
   for (const char* decides :
        {"--budget", "--host-budget", "--disk-budget", "--offload", "--recompute", "--whole-process",
         "--lanes", "--loss-walks", "--without"})
@@ -74,34 +76,32 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
                "Print the run as a TOML file for --config, and do not train");
   const char* outputs = "Outputs";
   app.add_option("--checkpoint", c.checkpoint,
-                 "Folder to keep a checkpoint in, written at the end; it must not hold another "
-                 "run's, unless --resume says so")
+                 "Folder for the checkpoint, which is written at the end; it must not contain "
+                 "another run's, except with --resume. Default: no checkpoint")
       ->type_name("DIR")
       ->group(outputs);
-  app.add_option("--checkpoint-every", c.checkpoint_every, "Also every so many steps")
+  app.add_option("--checkpoint-every", c.checkpoint_every,
+                 "Also write a checkpoint every N steps; default: only at the end")
       ->check(WholeNumber(1))
       ->group(outputs);
-  app.add_option(
-         "--keep", c.keep,
-         "Checkpoints to keep, the newest; from 2 on also the best: that of the lowest mean "
-         "training loss since the checkpoint before it. Evaluation does not count")
+  app.add_option("--keep", c.keep,
+                 "Number of newest checkpoints to keep; from 2 on also the best one, by mean "
+                 "training loss since the previous checkpoint, not by evaluation")
       ->check(WholeNumber(1, 1000000))
       ->capture_default_str()
       ->type_name("N")
       ->group(outputs);
   app.add_flag("--keep-best", c.keep_best,
-               "Keep the checkpoint of the lowest test loss too, as best.safetensors; it is judged "
-               "as --eval-every says, and after the last step")
+               "Also keep the checkpoint with the lowest test loss, as best.safetensors; evaluated "
+               "every --eval-every steps and after the last step")
       ->group(outputs);
   app.add_option("--resume", c.resume,
-                 "Go on from the checkpoint in this folder, and keep it there; options that are "
-                 "not given are the checkpoint's. auto: from the folder of --checkpoint, if it "
-                 "holds one")
+                 "Continue from the checkpoint in this folder, and write new ones there; options "
+                 "that are not given are taken from the checkpoint. auto: from the folder of "
+                 "--checkpoint, if it contains one")
       ->type_name("DIR|auto")
       ->group(outputs);
-  app.add_option("--change", c.change,
-                 "Options, such as lr,batch, in which a resumed run may differ from what its "
-                 "checkpoint says")
+  app.add_option("--change", c.change, "Options, such as lr,batch, that a resumed run may change")
       ->delimiter(',')
       ->type_name("NAMES")
       ->needs("--resume")
@@ -113,7 +113,7 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
       ->group(outputs);
   app.add_option("--log", c.log,
                  "Folder for JSON lines and TensorBoard logs, and for the summary of the run: "
-                 "summary.html, and run.json for ebb compare")
+                 "summary.html, and run.json for ebb compare; default: no log")
       ->type_name("DIR")
       ->group(outputs);
 }
@@ -130,7 +130,7 @@ void settle_epochs(TrainCommand& command) {
     const auto task = workloads::make_workload(command.workload());
     items = task->train->size(), batch = task->batch_size;
   }
-  // The incomplete last batch of an epoch is left out (workloads::training_loader).
+  // The incomplete last batch of an epoch is not used (workloads::training_loader).
   if (__builtin_mul_overflow(*command.epochs, items / batch, &command.steps))
     throw UsageError(fmt::format("--epochs {} of {} batches are more steps than can be counted",
                                  *command.epochs, items / batch));
@@ -138,11 +138,13 @@ void settle_epochs(TrainCommand& command) {
 
 void check_evaluation_options(const TrainCommand& c) {
   if (c.eval_every && c.eval_batches == 0)
-    throw UsageError("--eval-every has no effect: --eval-batches 0 leaves evaluation out");
+    throw UsageError(
+        "--eval-every has no effect with --eval-batches 0, which turns evaluation off: leave out "
+        "one of them");
   if (c.patience && !c.eval_every)
-    throw UsageError("--patience counts evaluations: it needs --eval-every N");
+    throw UsageError("--patience counts evaluations: add --eval-every N");
   if (c.keep_best && !c.eval_every)
-    throw UsageError("--keep-best is of the lowest test loss: it needs --eval-every N");
+    throw UsageError("--keep-best needs evaluations: add --eval-every N");
   for (const auto& [given, option] :
        {std::pair{c.keep_best, "--keep-best"}, {c.keep > 1, "--keep"}})
     if (given && !c.checkpoint)
@@ -176,7 +178,7 @@ void fill_in(workloads::TrainSpec& spec, workloads::MultilevelWorkload& task) {
   for (const mlo::Problem* problem : task.problems()) {
     const std::string& name = problem->name();
     spec.level_rules[name] = problem->optimizer().description();
-    // What the whole has given to the level is the whole's to say.
+    // Values that a level got from an option for the whole belong to that option.
     const auto own = said.task.levels.find(name);
     workloads::LevelOptions& level = spec.task.levels[name];
     level.recompute.reset(), level.budget.reset();
@@ -197,7 +199,7 @@ bool typed(const CLI::App& app, const std::string& field) {
   if (last == "lr" && given(level + "optimizer")) return true;
   if (level.empty()) return false;
   if (last == "alpha" || last == "iterations") return typed(app, level + "method");
-  // Said for the whole, these go to every level.
+  // Options for the whole that apply to every level.
   return (last == "precision" || last == "recompute" || last == "budget") && given(last);
 }
 

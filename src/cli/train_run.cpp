@@ -27,7 +27,7 @@
 namespace ebb::cli {
 namespace {
 
-// Takes over the saved run's state, if there is one. Gives the notes of this run's checkpoints.
+// Loads the saved run's state, if there is one. Returns the notes of this run's checkpoints.
 io::Notes resumed(Trainee& trainee, const TrainCommand& command,
                   const std::optional<SavedRun>& saved) {
   if (!command.checkpoint) return {};
@@ -37,8 +37,8 @@ io::Notes resumed(Trainee& trainee, const TrainCommand& command,
   return notes_of(spec, data);
 }
 
-// Gradients may overflow where losses do not, and with them the weights.
-// Where ranks have ranges of the weights, all must agree.
+// Gradients may overflow although losses do not, and then the weights become infinite or NaN. If
+// ranks have ranges of the weights, all must agree.
 void require_finite_weights(const Trainee& trainee, const PlanningOptions& planning) {
   if (planning.on_nan == "ignore") return;
   std::string weight = trainee.non_finite_weight().value_or("");
@@ -47,8 +47,9 @@ void require_finite_weights(const Trainee& trainee, const PlanningOptions& plann
          planning.communicator->all_gather(weight, "the search for values that are not finite"))
       if (weight.empty()) weight = other;
   if (!weight.empty())
-    throw NotFinite(fmt::format("{} is not finite after the last step, so that it is not saved; {}",
-                                weight, trainee.on_nan_hint()));
+    throw NotFinite(
+        fmt::format("{} is not finite after the last step, so the model is not saved; {}", weight,
+                    trainee.on_nan_hint()));
 }
 
 void save_model(Trainee& trainee, const PlanningOptions& planning) {
@@ -56,22 +57,22 @@ void save_model(Trainee& trainee, const PlanningOptions& planning) {
   trainee.save_model();
 }
 
-// The most that was taken so far.
+// Records the most memory taken so far.
 void measure(RunResult& result, Trainee& trainee, const MemoryMeter& meter, Device device,
              const PlanningOptions& planning) {
   const Measured taken = meter.read(trainee.leaves(), trainee.resident());
-  // On a GPU the driver's figure has what evaluation keeps in it.
+  // On a GPU the driver's figure includes what evaluation keeps.
   const bool counted = device.kind == Device::Kind::cuda;
   result.measured =
       std::max(result.measured, counted ? taken.total : taken.total + trainee.kept_by_evaluation());
   result.fixed = meter.beside(taken);
-  // Other ranks of this process hold as much as this one.
+  // Other ranks of this process hold as much memory as this one.
   if (in_one_process(planning))
     result.fixed = std::max(Bytes{}, result.fixed - (planning.ranks - 1) * taken.total);
 }
 
-// Every rank takes part. Whether rank 0 could write is known to all afterwards, so that all agree
-// on what there is.
+// Every rank takes part. Afterwards all ranks know whether rank 0 could write, so that they agree
+// on which checkpoints exist.
 void save_on_all(Trainee& trainee, const PlanningOptions& planning,
                  const std::filesystem::path& file, const io::Notes& notes) {
   if (!planning.communicator) return trainee.save_checkpoint(file, notes);
@@ -107,8 +108,8 @@ class RankClock {
   std::int64_t sent_ = 0;
 };
 
-// On a GPU a recorded step contains its exchanges: the host cannot time them, and the plan tells
-// what they send.
+// On a GPU a recorded step contains its exchanges: the host cannot time them, and the bytes sent
+// are taken from the plan.
 nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Read& clock,
                                    const PlanningOptions& planning, Trainee& trainee) {
   const Plan& plan = trainee.memory().plan;
@@ -120,7 +121,7 @@ nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Rea
                                 {"planned_peak_bytes", result.peak.count},
                                 {"measured_peak_bytes", result.measured.count},
                                 {"held_bytes", trainee.resident().count}};
-  // Ranks that are threads have these together: the run's own fields tell them.
+  // Ranks that are threads share these figures, which are in the run's own fields.
   if (!in_one_process(planning)) {
     fields["fixed_bytes"] = result.fixed.count;
     fields["process_peak_bytes"] = process_peak().count;
@@ -132,7 +133,7 @@ nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Rea
   return fields;
 }
 
-// Evaluation on the way, from where a saved run left it.
+// Evaluation during the run, continuing from the saved run's state.
 Judging judging_of(const TrainCommand& command, const std::optional<SavedRun>& saved,
                    RunResult& result) {
   Judging judging;
@@ -151,8 +152,8 @@ Judging judging_of(const TrainCommand& command, const std::optional<SavedRun>& s
   return judging;
 }
 
-// Takes back the weights of the lowest test loss, so that they are what --save writes. Gives their
-// step; the last one where no other is better or the checkpoint cannot be read.
+// Restores the weights with the lowest test loss, so that --save writes them. Returns their step,
+// or the last step if no other is better or the checkpoint cannot be read.
 std::int64_t return_to_best(const TrainCommand& command, Trainee& trainee, const Judging& judging,
                             Outputs& outputs) {
   const std::optional<std::int64_t> best = judging.stopping.best_step();
@@ -178,7 +179,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
     const Waiting waiting("planning");
     made = make();
   }
-  give_back_freed_memory();  // of planning, which would count against a budget of the process
+  give_back_freed_memory();  // memory of planning, which would count against the process's budget
   Trainee& trainee = *made;
   io::Notes notes = resumed(trainee, command, saved);
 
@@ -209,9 +210,9 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
       [&](const std::filesystem::path& file, const io::Notes& own) {
         require_finite_weights(trainee, planning);
         if (written && written->first == trainee.step() && planning.communicator) {
-          // A second copy for a file system without links: the other ranks have given theirs.
-          // It is the same step: where it fails, that step is kept all the same, as the other ranks
-          // believe.
+          // A second copy, for a file system without links; the other ranks have already sent their
+          // parts. It is the same step: if the copy fails, that step is kept all the same, as the
+          // other ranks assume.
           std::error_code error;
           std::filesystem::copy_file(written->second, file,
                                      std::filesystem::copy_options::overwrite_existing, error);
@@ -236,13 +237,13 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
     if (command.log && leads(planning)) write_summary_page(*command.log, outputs);
     return 128 + result.loop.signal;
   }
-  // All steps are done: a request to stop must not lose the model that is yet to be saved.
+  // All steps are done: a request to stop must not lose the model before it is saved.
   std::optional<Interrupt> until_saved;
   if (command.save) until_saved.emplace();
   outputs.keep(trainee.step());
   const RankClock::Read waited = clock.read(result.loop.losses.size());
   result.steps = trainee.step(), result.stopping = judging.stopping;
-  // Where weights are ranges, all ranks take part in what reads them.
+  // If weights are ranges, all ranks take part in reading them.
   const bool together = planning.shard == "3" && planning.communicator;
   if (result.evaluation && (leads(planning) || together)) {
     const std::vector<Judged>& judged = result.loop.judged;
@@ -251,7 +252,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
       result.metrics = done ? judged.back().metrics : result.evaluation->run();
     } catch (const RankError&) {
       throw;
-    } catch (const Error&) {  // a fault in the test data takes nothing from the model
+    } catch (const Error&) {  // an error in the test data must not affect the model
       if (command.save && !together) save_model(trainee, planning);
       throw;
     }

@@ -1,5 +1,5 @@
 // A run of `ebb train`, from the plan to the report: resuming, the check of memory, outputs, steps,
-// evaluation and what was measured. It is the same for workloads of one level and of several.
+// evaluation and measurements. It is the same for workloads of one level and of several.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace ebb::cli {
 
 enum class Output : bool { text, json };
 
-// `make` makes the workload and plans its steps. Gives the exit code.
+// `make` makes the workload and plans its steps. Returns the exit code.
 int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved, Output output,
               const std::function<std::unique_ptr<Trainee>()>& make);
 

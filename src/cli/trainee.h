@@ -23,7 +23,7 @@ namespace ebb::cli {
 
 // One step of a run.
 struct StepTaken {
-  std::optional<double> loss = {};  // of the update that the step completes, if it completes one
+  std::optional<double> loss = {};      // of the update that the step completes, if it does
   double ms = 0.0, processor_ms = 0.0;  // of the step alone, without waiting for data
   std::optional<double> rate = {};      // the learning rate of that update
 };
@@ -40,7 +40,7 @@ class Trainee {
   virtual Facts facts() const = 0;
 
   // --- Memory
-  // What steps take, by their plan. Its budget is for steps and evaluation.
+  // Memory of steps, from their plan. Its budget is for steps and evaluation together.
   virtual TrainingMemory memory() const = 0;
   virtual Bytes kept_by_evaluation() const = 0;  // see evaluation_keeps
   virtual Evaluation evaluation(std::int64_t batches) = 0;
@@ -54,19 +54,20 @@ class Trainee {
   // --- Checkpoints
   virtual workloads::TrainSpec spec() const = 0;  // with all defaults
   virtual workloads::DataFingerprint data_fingerprint() const = 0;
-  // `changed`: the options that differ from the saved run's, as its user has asked for.
+  // `changed`: the options that differ from the saved run's, as the user has requested.
   virtual void restore(const SavedRun& saved, const std::vector<std::string>& changed) = 0;
   virtual Bytes checkpoint_bytes() const = 0;
   virtual void save_checkpoint(const std::filesystem::path& file, const io::Notes& notes) = 0;
-  // The first weight that is not finite, as an error calls it.
+  // The first weight that is not finite, as error messages name it.
   virtual std::optional<std::string> non_finite_weight() const = 0;
   // The vocabulary of the data, to be saved with checkpoints; see Workload::tokenizer_json.
   virtual std::string tokenizer_json() const { return {}; }
   // Saves the trained model where the command asks for it.
   virtual void save_model() {}
-  virtual Bytes saved_bytes() const { return {}; }  // of what `save_model` writes, nearly
+  virtual Bytes saved_bytes() const { return {}; }  // approximately what `save_model` writes
 
-  // A step may change the shapes of the model. What holds its programs is told before and after.
+  // A step may change the shapes of the model. Owners of its programs are notified before and
+  // after.
   struct Reshaping {
     std::function<void()> before, after;
   };
@@ -76,7 +77,7 @@ class Trainee {
   virtual std::int64_t step() const = 0;  // steps taken
   // Takes a step and logs its numbers. Throws NotFinite if the run must not go on.
   virtual StepTaken advance(Outputs& outputs) = 0;
-  // After a step that threw: whether weights and state are those of the last whole step.
+  // After a step that threw: whether weights and state are those of the last complete step.
   virtual bool intact() const = 0;
 
   // --- Report, in addition to what all runs report
@@ -85,7 +86,7 @@ class Trainee {
   virtual std::string data_text() const = 0;
   virtual std::string steps_text() const { return {}; }
   virtual std::string plan_text() const = 0;
-  // What could be done about numbers that are not finite.
+  // Advice for numbers that are not finite.
   virtual std::string on_nan_hint() const = 0;
 };
 

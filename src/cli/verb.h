@@ -18,7 +18,7 @@ namespace ebb::cli {
 // Exit codes of the program. over_budget: the work was done, but took more memory than its budget.
 inline constexpr int success = 0, failure = 1, wrong_usage = 2, over_budget = 3;
 
-// What the user typed cannot be meant: options that contradict each other, say. Exit code 2.
+// The command line makes no sense, such as options that contradict each other. Exit code 2.
 class UsageError : public Error {
  public:
   using Error::Error;
@@ -40,7 +40,8 @@ class Verb {
   // Applies the shared options and runs; the result is the exit code.
   int start();
 
-  // A message about options, with the place of the one that a file gave (ConfigFile::located).
+  // A message about options, preceded by the place in the file if an option came from one
+  // (ConfigFile::located).
   std::string located(const std::string& message) const { return config_.located(message); }
 
  protected:
@@ -51,11 +52,10 @@ class Verb {
   // prints them.
   virtual int run() = 0;
 
-  // For verbs that take options from a file: `config_.attach` is then the first thing that
-  // `configure` does.
+  // For verbs that take options from a file: `configure` must call `config_.attach` first.
   ConfigFile config_;
 
-  // What was typed, once it has been parsed.
+  // The parsed command line.
   const CLI::App& app() const { return *app_; }
 
   // Whether results go to standard output as one JSON document instead of as text for people.

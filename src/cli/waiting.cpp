@@ -20,8 +20,8 @@ void put(std::string_view text) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-// Ends the line that was drawn, and the process by the same signal. It was restored to its default
-// when this was called.
+// Ends the drawn line, and then the process by the same signal, whose handler was restored to the
+// default before this was called.
 void interrupted(int signal) {
   constexpr std::string_view text =
       "\r\x1b[Kebb: interrupted before the first step; nothing was written\n";

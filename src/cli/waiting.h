@@ -1,7 +1,6 @@
-// Says on a terminal that something takes long, such as planning: one line on standard error, from
-// the first second on, that disappears when it is over. Ctrl-C ends the process meanwhile, with a
-// line that says so, unless it is left to an Interrupt. Where standard error is no terminal it
-// writes nothing.
+// Shows on a terminal that something takes long, such as planning: one line on standard error after
+// the first second, which disappears at the end. Ctrl-C then ends the process with a line that says
+// so, unless an Interrupt handles it. Nothing is written if standard error is not a terminal.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +18,14 @@ class Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
-  // What is done now, after the name of the whole: "batch 128".
+  // The current part of the work, after the name of the whole: "batch 128".
   void say(std::string detail);
   // The same for points of a curve: "the curve, 3 of 8 budgets".
   void say_points(int made, int of);
 
  private:
   struct State;
-  std::unique_ptr<State> state_;  // none where there is no terminal
+  std::unique_ptr<State> state_;  // null if there is no terminal
 };
 
 }  // namespace ebb::cli

@@ -27,27 +27,27 @@ void add_adapter_options(CLI::App& app, workloads::Options& options) {
       .type_name("RANK")
       .group(group);
   add_option(app, "--lora-alpha", options.lora_alpha,
-             "Adapters count alpha / rank times; default: twice the rank")
+             "Adapters are scaled by alpha / rank; default: twice the rank")
       .check(FiniteNumber::positive())
       .group(group);
   add_option(app, "--lora-dropout", options.lora_dropout,
-             "Probability of dropout of adapters' inputs; default: 0")
+             "Dropout probability of the adapters' inputs; default: 0")
       .check(FiniteNumber::between(0.0, 0.999))
       .group(group);
   app.add_option("--lora-modules", options.lora_modules,
                  "Layers that get adapters, joined by commas, such as \"*.q_proj,*.v_proj\"; "
-                 "default: those that PEFT takes")
+                 "default: PEFT's choice")
       ->delimiter(',')
       ->type_name("PATTERNS")
       ->group(group);
   add_option(app, "--adapter", options.adapter,
-             "Go on training the adapters of this folder in PEFT's format (--model)")
+             "Continue training the adapters of this folder in PEFT's format (--model)")
       .existing_folder()
       .type_name("DIR")
       .group(group);
   add_option(app, "--base", options.base,
-             "Form in which frozen weights are stored: in few bits, or without the zeros of their "
-             "pattern 2:4")
+             "Store frozen weights in few bits, or without the zeros of their pattern 2:4; "
+             "default: in the dtype of --precision")
       .one_of({"int8", "int4", "nf4", "2:4"})
       .group(group);
   add_flag(app, "--merge", options.merge,
@@ -85,8 +85,9 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
       "ebb tokenize; for classifiers .csv or .jsonl with labels")
       .existing_path();
   add_flag(app, "--pack", options.pack,
-           "With --model and .jsonl: several short texts in one sequence; none sees another");
-  add_option(app, "--seed", options.seed, "Of weights, data and dropout")
+           "With --model and .jsonl: pack several short texts into one sequence; attention stays "
+           "within each text");
+  add_option(app, "--seed", options.seed, "Seed of weights, data and dropout")
       .check(seed_problem)
       .show_default();
   add_size(app, "--layers", options.layers, "Blocks or layers");
@@ -99,15 +100,16 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
   add_size(app, "--classes", options.classes, "Classes");
   add_size(app, "--depth", options.depth, "Depth of a ResNet: 18, 32 or 50");
   add_option(app, "--tokens", options.tokens,
-             "How files of text are read: bytes, or words split at white space; files .bin: uint16 "
-             "(nanoGPT's) or int32. Default: bytes, ptb.*.txt words, .bin by its first tokens")
+             "How tokens are read. Text files: bytes, or words split at white space; .bin files: "
+             "uint16 (nanoGPT's) or int32. Default: bytes; words for ptb.*.txt; for .bin, decided "
+             "by its first tokens")
       .one_of({"bytes", "words", "uint16", "int32"});
   add_option(app, "--labels-from", options.labels_from,
              "The number of the first class in a file: 0 or 1. Default: 1 in .csv, 0 in .jsonl")
       .between(0, 1)
       .type_name("N");
   add_option(app, "--image-size", options.image_size,
-             "Pixels of a side, that PNG and JPEG files are scaled to; default: 32")
+             "PNG and JPEG files are scaled to this many pixels a side; default: 32")
       .between(1, 1024)
       .type_name("N");
   const std::string first(name(ImageLayout::channels_first)),
@@ -117,11 +119,11 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
       [&options, last](const std::string& chosen) {
         options.layout = chosen == last ? ImageLayout::channels_last : ImageLayout::channels_first;
       },
-      "Of images inside convolutional models; by default channels-last where a GPU's "
-      "tensor cores multiply")
+      "Layout of images inside convolutional models; default: channels-last on a GPU with half "
+      "precision or --tf32, otherwise channels-first")
       .one_of({first, last});
   add_adapter_options(app, options);
-  add_option(app, "--dropout", options.dropout, "Probability of dropout (lm, gpt2, bert)")
+  add_option(app, "--dropout", options.dropout, "Dropout probability (lm, gpt2, bert)")
       .check(FiniteNumber::between(0.0, 0.999))
       .group("Sizes");
 }
@@ -149,7 +151,7 @@ void check_workload_options(const workloads::MultilevelOptions& options) {
   refuse(workloads::misfit(options));
   if (const auto wrong = workloads::level_misfit(options)) throw UsageError("--" + *wrong);
   if (!options.unweighted) return;
-  // What is said for the whole is given to these too, later.
+  // Values for the whole are passed on to these later.
   const std::vector<std::string> names = workloads::level_names(options.common.name);
   const auto highest = options.levels.find(names.back());
   if (highest == options.levels.end()) return;
@@ -158,7 +160,7 @@ void check_workload_options(const workloads::MultilevelOptions& options) {
                                    {o.recompute.has_value(), "recompute"},
                                    {o.budget.has_value(), "budget"}})
     if (set)
-      throw UsageError(fmt::format("--{}.{} has no effect: unweighted trains the level {} alone",
+      throw UsageError(fmt::format("--{}.{} has no effect: --unweighted trains only the level {}",
                                    names.back(), field, names.front()));
 }
 

@@ -42,7 +42,7 @@ class Backend {
   virtual bool runs_beside_host() const = 0;
   // Where tensors go that do not fit into the device's own memory.
   virtual Tier second_tier() const = 0;
-  // Whether a kernel computes while its data is on the way.
+  // Whether arithmetic and memory traffic of a kernel overlap (see Rates::overlaps).
   virtual bool overlaps() const = 0;
   // Whether kernels call libraries whose algorithms must be known before planning (ebb/tuning.h),
   // and the device is here to be asked.

@@ -37,7 +37,7 @@ DiskCache::DiskCache(const std::string& folder, const std::string& key) : key_(k
 
 std::optional<std::string> DiskCache::read() const {
   std::error_code error;
-  if (!fs::is_regular_file(file_, error)) return std::nullopt;  // a pipe would be waited for
+  if (!fs::is_regular_file(file_, error)) return std::nullopt;  // a pipe would have to be awaited
   std::ifstream in(file_, std::ios::binary);
   std::size_t key_size = 0, value_size = 0;
   if (!(in >> key_size >> value_size) || in.get() != '\n' || key_size != key_.size() ||
@@ -50,7 +50,7 @@ std::optional<std::string> DiskCache::read() const {
   return value;
 }
 
-// Under another name first, so that no one reads half of it.
+// Writes under another name first, so that no process reads half of a file.
 void DiskCache::write(const std::string& value) const {
   if (file_.empty()) return;
   std::error_code error;

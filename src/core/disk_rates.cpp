@@ -26,8 +26,8 @@ struct Pass {
   double rate() const { return static_cast<double>(moved.count) / std::max(seconds, 1e-9); }
 };
 
-// From the file's begin to `end`, or until the time is up. Each buffer is used by one transfer at a
-// time.
+// Transfers from the file's beginning to `end`, or until the time is up. Each buffer is used by one
+// transfer at a time.
 template <class Start>
 Pass pass(OffloadFile& file, std::span<std::byte> buffers, Bytes end, const Start& start) {
   const Clock::time_point begin = Clock::now();
@@ -58,7 +58,7 @@ DiskRates measure_disk(const std::filesystem::path& folder, Bytes size) {
   const Bytes held = static_cast<std::int64_t>(pending) * transfer;
   const auto memory = Storage::allocate(device::cpu, held);
   const std::span<std::byte> buffers(memory->data(), static_cast<std::size_t>(held.count));
-  // Some disks compress: these bytes cannot be.
+  // Random bytes, because some disks compress.
   std::uint64_t value = 1;
   for (std::size_t at = 0; at < buffers.size(); at += sizeof value) {
     value = value * 6364136223846793005u + 1442695040888963407u;
@@ -66,8 +66,9 @@ DiskRates measure_disk(const std::filesystem::path& folder, Bytes size) {
   }
   const auto read = [&](std::span<std::byte> to, Bytes at) { return file.read(to, at); };
   const auto write = [&](std::span<std::byte> from, Bytes at) { return file.write(from, at); };
-  // A block's first write makes the file system note that it holds something, and a read before it
-  // does not reach the disk. A run writes each block many times, so later writes are measured.
+  // The first write of a block makes the file system record that it has contents; reading a block
+  // never written does not reach the disk. A run writes each block many times, so later writes are
+  // measured.
   const Bytes known = pass(file, buffers, file.size(), write).moved;
   const double written = pass(file, buffers, known, write).rate();
   const double was_read = pass(file, buffers, known, read).rate();

@@ -1,5 +1,5 @@
-// Which GPU each rank of a run uses, and whether NCCL can connect them: it needs a GPU for every
-// rank and the same version everywhere.
+// Which GPU each rank of a run uses, and whether NCCL can connect them: NCCL needs one GPU per rank
+// and the same version on all ranks.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t max_excerpt = 100;  // bytes
 
-// Cut where a character begins.
+// Cuts the text at the beginning of a character.
 std::string shortened(std::string text, std::size_t size) {
   if (text.size() <= size) return text;
   while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;

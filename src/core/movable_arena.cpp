@@ -52,8 +52,8 @@ struct MovableArena::Allocation {
   Bytes offset, size, gap;
   int pins = 0;
   Allocation *previous = nullptr, *next = nullptr;
-  Gaps::node_type node;  // its node of the set of gaps while it is not in the set, so that freeing
-                         // and defragmenting, which destructors do, allocate nothing
+  Gaps::node_type node;  // kept while it is not in the set, so that freeing, which destructors
+                         // do, allocates nothing
 };
 
 struct MovableArena::State {
@@ -96,7 +96,7 @@ struct MovableArena::State {
     return found == gaps.end() ? nullptr : *found;
   }
 
-  // The same; defragments or grows if necessary.
+  // The same, but defragments or grows if necessary.
   Allocation* make_room(Bytes size) {
     if (Allocation* found = best_fit(size)) return found;
     if (size > limit - counts.live) refuse(size);  // even without gaps

@@ -190,7 +190,7 @@ class OffloadFile::State {
     engine_->flush();
   }
 
-  // Reads and writes by turns, so that neither waits for all of the other.
+  // Alternates reads and writes, so that neither direction waits for all of the other.
   int next_to_start() noexcept {
     for (int attempt = 0; attempt < 2; ++attempt) {
       turn_ = turn_ == Direction::read ? Direction::write : Direction::read;
@@ -200,7 +200,7 @@ class OffloadFile::State {
     return -1;
   }
 
-  // As pieces start in order, those that have none left stand before the others.
+  // Pieces start in order, so transfers that have none left are at the front.
   void forget_started(Direction direction) noexcept {
     Waiting& waiting = waiting_[index(direction)];
     while (!waiting.empty() && transfers_[static_cast<std::size_t>(waiting.front())].all_started())
@@ -212,7 +212,7 @@ class OffloadFile::State {
     Transfer& transfer = transfers_[static_cast<std::size_t>(piece.transfer)];
     Traffic& traffic = traffic_[index(transfer.direction)];
     bool again = end.result == -EINTR || end.result == -EAGAIN;
-    // A read that does not end at a multiple of the alignment ends with the file.
+    // A read may end with the file at a place that is not a multiple of the alignment.
     const bool whole = end.result > 0 && end.result % file_.alignment().count == 0;
     if (whole) {
       const Bytes moved{end.result};
@@ -237,7 +237,7 @@ class OffloadFile::State {
     free_pieces_.push_back(end.piece);
   }
 
-  // Null if the transfer has been waited for, or has ended well and lost its place to another.
+  // Null if the transfer has been waited for, or has succeeded and given its place to another.
   Transfer* find(Ticket ticket) {
     if (ticket.number == 0 || ticket.number > last_number_)
       throw ValueError(
@@ -259,7 +259,7 @@ class OffloadFile::State {
       }
       Transfer& leaves = oldest != nullptr ? *oldest : *oldest_failed;
       finish(leaves);
-      // One that fails while it is waited for keeps its place and its error.
+      // A transfer that fails while it is waited for here keeps its place and its error.
       if (!leaves.failed || oldest == nullptr) release(leaves);
     }
   }
@@ -311,10 +311,10 @@ class OffloadFile::State {
   std::uint64_t last_number_ = 0;
   std::vector<Transfer> transfers_;
   std::vector<PieceInFlight> pieces_;  // by the number the engine knows them by
-  std::vector<int> free_pieces_;       // such numbers
+  std::vector<int> free_pieces_;       // numbers that are free
   std::array<Waiting, 2> waiting_;     // by direction
   std::array<Traffic, 2> traffic_;     // by direction
-  Direction turn_ = Direction::write;  // which started a piece last
+  Direction turn_ = Direction::write;  // the direction that started a piece last
 };
 
 OffloadFile::OffloadFile(const std::filesystem::path& folder, Bytes size, int max_pending,
@@ -342,7 +342,7 @@ OffloadFile::Ticket OffloadFile::read(std::span<std::byte> to, Bytes offset) {
 }
 
 OffloadFile::Ticket OffloadFile::write(std::span<const std::byte> from, Bytes offset) {
-  // Engines only read what a write is given.
+  // For a write, engines only read the memory.
   return state_->start(Direction::write, const_cast<std::byte*>(from.data()), from.size(), offset);
 }
 

@@ -40,7 +40,7 @@ class Memory {
     return all().subspan(static_cast<std::size_t>(offset.count),
                          static_cast<std::size_t>(size.count));
   }
-  // Bytes that repeat nowhere.
+  // Fills the memory with bytes that do not repeat.
   void fill(std::uint32_t seed) const {
     std::array<std::uint64_t, 512> block{};
     std::uint64_t value = seed;
@@ -156,7 +156,7 @@ TEST_P(Offload, MovesATransferOfManyPieces) {
 TEST_P(Offload, RandomTransfersMatchMemory) {
   constexpr int rounds = 40, places = 12;
   const Bytes place = 1_MiB;
-  OffloadFile file = make(places * place, 7);  // fewer pending than there are: some are displaced
+  OffloadFile file = make(places * place, 7);  // fewer pending than places: some are displaced
   const Bytes unit = file.alignment();
   const Memory expected(file.size()), buffers(file.size());
   expected.fill(2);
@@ -276,7 +276,7 @@ TEST_P(Offload, AnAbandonedFileEndsItsTransfers) {
     OffloadFile moved = std::move(file);
     file = make(4_KiB);
   }
-  std::memset(memory.all().data(), 1, memory.all().size());  // nobody else uses it any more
+  std::memset(memory.all().data(), 1, memory.all().size());  // nothing else uses it any more
 }
 
 TEST_P(Offload, ACutFileIsNamed) {
@@ -289,12 +289,12 @@ TEST_P(Offload, ACutFileIsNamed) {
   EXPECT_TRUE(contains(error, "was cut")) << error;
   EXPECT_TRUE(contains(error, folder_.path().string())) << error;
   EXPECT_TRUE(contains(error, "ends at byte 10486272 instead of 33554432")) << error;
-  // What is left can still be used.
+  // The file can still be used.
   file.wait(file.read(memory.part(0_B, 8_MiB), 0_B));
   file.wait(file.write(memory.part(0_B, 4_KiB), 4_KiB));
 }
 
-// Errors stay until they are asked for, even if many other transfers come between.
+// Errors are kept until they are asked for, even if many other transfers come in between.
 TEST_P(Offload, NoErrorIsLost) {
   OffloadFile file = make(1_MiB, 2);
   const Memory memory(1_MiB);
@@ -302,9 +302,9 @@ TEST_P(Offload, NoErrorIsLost) {
   const Ticket bad = file.read(memory.part(0_B, 4_KiB), 512_KiB);
   for (int i = 0; i < 20; ++i) file.read(memory.part(4_KiB, 4_KiB), 4_KiB);
   EXPECT_TRUE(contains(error_of<FileError>([&] { file.wait(bad); }), "at byte 524288"));
-  file.wait(bad);  // its error has been told
+  file.wait(bad);  // its error has been reported
 
-  // If only failed ones are left, a further one tells.
+  // If all remaining transfers have failed, the next one reports it.
   file.read(memory.part(0_B, 4_KiB), 768_KiB);
   file.read(memory.part(0_B, 4_KiB), 512_KiB);
   file.wait_all();
@@ -315,7 +315,7 @@ TEST_P(Offload, NoErrorIsLost) {
 TEST_P(Offload, ErrorsOfTheSystemAreNamed) {
   OffloadFile file = make(1_MiB);
   const Memory memory(1_MiB);
-  // A descriptor that can be read and not written, in the place of the file's.
+  // Replaces the file's descriptor by one that can be read but not written.
   const int folder = open(folder_.path().c_str(), O_RDONLY);
   ASSERT_EQ(dup2(folder, file.descriptor()), file.descriptor());
   close(folder);

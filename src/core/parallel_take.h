@@ -1,6 +1,6 @@
-// Like parallel_for, but threads take ranges one after the other as they get done. For work that
-// must not wait for a thread that another process slows down; no result may depend on who takes
-// what.
+// Like parallel_for, but each thread takes another range whenever it has finished one. For work
+// that must not wait for a thread slowed down by another process. No result may depend on which
+// thread takes which range.
 #pragma once
 
 #include <atomic>

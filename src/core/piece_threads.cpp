@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 // By bench/disk.cpp one thread reaches three quarters of a disk's rate, as the disk is idle between
 // two calls; two to four reach all of it, and more gain nothing.
 constexpr int thread_count = 4;
-constexpr int queued = 32;  // pieces, those in work included
+constexpr int queued = 32;  // pieces, including those in progress
 
 // First in, first out, at most `queued`.
 template <class T>

@@ -25,8 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Four reach a disk's full rate (bench/disk.cpp). The others keep it busy while the caller is
-// elsewhere.
+// Four reach a disk's full rate (bench/disk.cpp). More keep the disk busy while the caller does
+// other work.
 constexpr int in_flight_at_most = 32;
 
 std::string text_of(int error) { return std::generic_category().message(error); }
@@ -43,7 +43,7 @@ class PieceUring final : public PieceEngine {
 
   void start(int number, const Piece& piece) noexcept override {
     if (broken_ != 0) return refused_.push_back(number);
-    // There is one: the queue has room for all that may be in flight.
+    // There always is an entry: the queue has room for all pieces that may be in flight.
     io_uring_sqe* const entry = io_uring_get_sqe(&ring_.ring);
     const auto size = static_cast<unsigned>(piece.size.count);
     const auto offset = static_cast<std::uint64_t>(piece.offset.count);
@@ -80,8 +80,8 @@ class PieceUring final : public PieceEngine {
   PieceEnd wait() noexcept override {
     if (!refused_.empty()) return take_refused();
     io_uring_cqe* end = nullptr;
-    // A signal may interrupt it. The memory is the kernel's until the piece has ended, so there is
-    // no other way than to wait again.
+    // A signal may interrupt the call. The memory belongs to the kernel until the piece has ended,
+    // so the only way is to wait again.
     while (io_uring_wait_cqe(&ring_.ring, &end) != 0) std::this_thread::yield();
     return take(end);
   }
@@ -104,7 +104,8 @@ class PieceUring final : public PieceEngine {
     Ring(const Ring&) = delete;
     Ring& operator=(const Ring&) = delete;
 
-    // Some sandboxes let a ring be made and forbid its use; kernels before 5.6 cannot read.
+    // Some sandboxes allow a ring to be made but forbid its use; kernels before 5.6 cannot read
+    // with it.
     void try_out(const UnnamedFile& file) {
       io_uring_probe* const known = io_uring_get_probe_ring(&ring);
       const bool reads_and_writes = known != nullptr &&
@@ -135,9 +136,9 @@ class PieceUring final : public PieceEngine {
 
   const UnnamedFile& file_;
   Ring ring_;
-  std::vector<int> unsubmitted_;  // started, and not yet given to the kernel
+  std::vector<int> unsubmitted_;  // started, but not yet given to the kernel
   std::vector<int> refused_;      // the kernel did not take them
-  int broken_ = 0;                // why it takes no more; 0: it does
+  int broken_ = 0;  // the error after which the kernel takes no more requests; 0: none
 };
 
 #endif

@@ -61,7 +61,7 @@ class FileBlock final : public TierBlock {
     for (std::size_t at = 0; at < bytes.size(); at += count(buffer.size())) {
       const auto part = bytes.subspan(at, std::min(bytes.size() - at, count(buffer.size())));
       const std::size_t whole = padded(part.size());
-      // What follows the last byte in its page belongs to the same part of the block.
+      // The rest of the last page belongs to the same part of the block.
       std::memset(buffer.data() + whole - count(page), 0, count(page));
       std::memcpy(buffer.data(), part.data(), part.size());
       file_.wait(
@@ -97,7 +97,7 @@ class PartStorage final : public Storage {
   PartStorage(std::shared_ptr<TierBlock> block, Device device, Bytes offset, Bytes size)
       : Storage(device, size, PageSize::standard), block_(std::move(block)), offset_(offset) {
     if (block_->data()) set_data(block_->data() + offset.count);
-    set_size(size, {});  // no memory of the device
+    set_size(size, {});  // takes no memory of the device
   }
 
   void resize(Bytes) override { throw MemoryError("a variable outside the device has one size"); }

@@ -13,8 +13,8 @@
 
 namespace ebb {
 
-// One allocation that several variables, or the buffers of a step, are parts of. Offsets are
-// multiples of 4 KiB.
+// One allocation that several variables, or the buffers of a step, share. Offsets are multiples of
+// 4 KiB.
 class TierBlock {
  public:
   // For `device`, which copies to the block and from it. `folder` is for files.

@@ -93,7 +93,8 @@ class Parser {
       if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) ++result.column;
     return result;
   }
-  // Positions that are asked for in the order of the text, in time that grows with its size.
+  // Positions are requested in the order of the text, so that all of them together take time
+  // proportional to its length.
   Position here() {
     for (; counted_ < at_; ++counted_) {
       if (text_[counted_] == '\n')
@@ -348,7 +349,7 @@ class Parser {
     }
   }
 
-  // A backslash at the end of a line leaves out everything up to the next character.
+  // A backslash at the end of a line skips everything up to the next character.
   bool take_line_continuation() {
     const std::size_t before = at_;
     skip_spaces();
@@ -361,7 +362,7 @@ class Parser {
     return true;
   }
 
-  // What a backslash, which has been read, begins.
+  // Reads an escape sequence whose backslash has been read.
   void escape(std::string& text) {
     constexpr std::string_view names = "btnfr\"\\", meanings = "\b\t\n\f\r\"\\";
     const std::size_t which = done() ? std::string_view::npos : names.find(peek());
@@ -396,7 +397,7 @@ class Parser {
 
 }  // namespace
 
-// Here, where what a table holds is complete.
+// Defined here, where the type of a table's entries is complete.
 Table::Table(Made how) : made(how) {}
 Table::~Table() = default;
 Table::Table(const Table&) = default;

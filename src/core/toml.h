@@ -1,6 +1,6 @@
-// TOML 1.0 as configuration files need it: everything but dates, times and arrays of tables, which
-// are refused by name. Text from files is hostile: nesting is bounded, and a key that comes twice
-// is an error.
+// TOML 1.0 as configuration files need it: everything except dates, times and arrays of tables,
+// which are refused by name. Files are untrusted: nesting is bounded, and a repeated key is an
+// error.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Entry;
 // Entries in the order of the file.
 class Table {
  public:
-  // How it came to be, which decides what may still be added to it.
+  // How the table was defined, which decides what may still be added to it.
   enum class Made : std::uint8_t {
     on_the_way,  // by [a.b] for a: [a] may still come
     by_header,   // by [a]

@@ -10,7 +10,7 @@
 namespace ebb::toml {
 namespace {
 
-// Without the underscores, each of which must stand between two digits.
+// The digits without underscores; each underscore must stand between two digits.
 std::optional<std::string> digits_of(std::string_view text, int base) {
   const auto digit_at = [&](std::size_t at) {
     const int value = at < text.size() ? hex_digit(text[at]) : -1;
@@ -27,7 +27,7 @@ std::optional<std::string> digits_of(std::string_view text, int base) {
   return digits;
 }
 
-// Of digits that may only begin with a zero where it is the only one.
+// Decimal digits. A zero at the beginning must be the only digit.
 std::optional<std::string> decimal(std::string_view text) {
   std::optional<std::string> digits = digits_of(text, 10);
   if (digits && digits->size() > 1 && (*digits)[0] == '0') return {};
@@ -53,7 +53,7 @@ ReadNumber whole(const std::optional<std::string>& digits, int base, bool negati
   return found(static_cast<std::int64_t>(magnitude));
 }
 
-// Digits, then a fraction, an exponent or both.
+// Digits, followed by a fraction, an exponent or both.
 ReadNumber real(std::string_view text, bool negative) {
   const std::size_t exponent_at = std::min(text.find_first_of("eE"), text.size());
   const std::string_view mantissa = text.substr(0, exponent_at);

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t version = 1;             // of the text
-constexpr std::int64_t most_choices = 1 << 16;  // no library offers as many
+constexpr std::int64_t most_choices = 1 << 16;  // no library offers that many
 constexpr std::int64_t most_workspace = std::int64_t{1} << 40;
 
 class Reader {
@@ -106,7 +106,7 @@ std::string TuningUse::version_of(const std::string& library) const {
   return found == known_->libraries.end() ? "" : found->second.version;
 }
 
-// A line for each call, so that files can be compared.
+// One line per call, so that files can be compared with diff.
 std::string tuning_text(const Tuning& tuning) {
   const auto quoted = [](const std::string& text) { return json_text(Json(text)); };
   std::string text = fmt::format("{{\"version\": {}, \"device\": {}, \"libraries\": {{", version,

@@ -32,14 +32,14 @@ constexpr Bytes zeros_at_once = 4_MiB;
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
-// The file system cannot do this, as opposed to: it failed.
+// Whether the file system does not support the operation, as opposed to a failure.
 bool unsupported(int error) {
   return error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EISDIR;
 }
 
 constexpr Bytes unknown{std::numeric_limits<std::int64_t>::max()};
 
-// What programs can still take without swapping.
+// Memory that programs can still take without swapping.
 Bytes available_memory() {
   std::ifstream facts("/proc/meminfo");
   std::string name;
@@ -56,7 +56,8 @@ Bytes free_space(int descriptor) {
   return {static_cast<std::int64_t>(facts.f_bavail * facts.f_frsize)};
 }
 
-// What O_DIRECT asks of offsets, sizes and addresses; 0 if the kernel does not tell.
+// The alignment that O_DIRECT requires of offsets, sizes and addresses; 0 if the kernel does not
+// report it.
 Bytes direct_alignment(int descriptor) {
 #ifdef STATX_DIOALIGN
   struct statx facts {};
@@ -99,7 +100,7 @@ UnnamedFile::UnnamedFile(const std::filesystem::path& folder, Bytes size, Cache 
   size_ = round_up(size, alignment_);
   reserve(how);
   if (cache == Cache::bypass_if_possible) bypass_cache();
-  // Reading ahead would fill the page cache with bytes that nobody drops.
+  // Reading ahead would fill the page cache with bytes that are never dropped.
   if (!direct_) posix_fadvise(descriptor(), 0, 0, POSIX_FADV_RANDOM);
 }
 
@@ -130,8 +131,8 @@ void UnnamedFile::reserve(Reserve how) {
       static_cast<rlim_t>(size_.count) > limit.rlim_cur)
     fail(fmt::format("files of this process may have at most {} (ulimit -f)",
                      to_string(Bytes{static_cast<std::int64_t>(limit.rlim_cur)})));
-  // Some file systems give away all they have before they find that it is not enough, and ramfs
-  // has no limit: it would take the memory of all other programs.
+  // Some file systems use up all their space before they report that it is not enough. ramfs has no
+  // limit at all: it would take the memory of all other programs.
   const Bytes free = std::min(free_space(descriptor()), in_memory_ ? available_memory() : unknown);
   if (free < size_) fail(fmt::format("{}, {} are free", text_of(ENOSPC), to_string(free)));
   if (how == Reserve::fallocate_if_possible) {
@@ -176,7 +177,7 @@ int UnnamedFile::flush_written(Bytes offset, Bytes size) const {
   constexpr unsigned write_and_wait =
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   if (sync_file_range(descriptor(), offset.count, size.count, write_and_wait) == 0) return 0;
-  // Then the system writes when it likes.
+  // Then the system decides when to write.
   return unsupported(errno) || errno == ESPIPE ? 0 : errno;
 }
 

@@ -95,7 +95,7 @@ TEST(UnnamedFile, AFileInMemoryIsNotDirect) {
   EXPECT_TRUE(std::equal(written->data(), written->data() + (1 << 20), read->data()));
 }
 
-// Through the page cache: what has been moved does not stay there.
+// Through the page cache: moved bytes do not stay there.
 TEST(UnnamedFile, ThePageCacheDoesNotGrow) {
   const TemporaryFolder folder;
   if (!is_on_disk(folder.path())) GTEST_SKIP() << folder.path() << " is neither ext4 nor XFS";
@@ -107,7 +107,7 @@ TEST(UnnamedFile, ThePageCacheDoesNotGrow) {
   EXPECT_LT(cached(file.descriptor(), size), 4_MiB);
   file.wait(file.read(all, 0_B));
   EXPECT_LT(cached(file.descriptor(), size), 4_MiB);
-  // Without the class it stays, so the measurement works.
+  // Without the class the bytes stay in the cache, so the measurement works.
   ASSERT_EQ(pread(file.descriptor(), all.data(), 8 << 20, 0), 8 << 20);
   EXPECT_GE(cached(file.descriptor(), size), 8_MiB);
 }
@@ -132,7 +132,7 @@ TEST(UnnamedFile, AFullDiskIsNamedBeforeItIsFilled) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-// Instead of the signal SIGXFSZ, which would end the process.
+// An error instead of the signal SIGXFSZ, which would end the process.
 TEST(UnnamedFile, ALimitOnFilesIsNamed) {
   const TemporaryFolder folder;
   rlimit before{};

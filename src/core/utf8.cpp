@@ -24,7 +24,7 @@ CodePoint first_code_point(std::string_view text) {
     if ((byte(i) & 0xC0u) != 0x80u) return {replacement, 1};
     value = (value << 6) | (byte(i) & 0x3Fu);
   }
-  // Longer than need be, half of a surrogate pair, or past the last code point.
+  // Rejects overlong encodings, halves of surrogate pairs, and code points past the last one.
   constexpr std::array<char32_t, 5> least{0, 0, 0x80, 0x800, 0x10000};
   if (value < least[length] || (value >= 0xD800 && value <= 0xDFFF) || value > 0x10FFFF)
     return {replacement, 1};

@@ -22,7 +22,7 @@ bool is_image(const fs::path& path) {
 
 enum class Kind : bool { folders, images };
 
-// Sorted, without those whose names begin with a dot.
+// The sorted entries, without those whose names begin with a dot.
 std::vector<fs::path> entries(const fs::path& folder, Kind kind) {
   std::vector<fs::path> found;
   std::error_code error, ignored;
@@ -45,7 +45,8 @@ bool has_classes(const fs::path& folder) {
 }
 
 // The weights of source pixels in each of `to` pixels along one axis, which show `length` source
-// pixels from `begin` on: a triangle as wide as the larger of a source and a result pixel.
+// pixels starting at `begin`. The filter is a triangle as wide as the larger of a source pixel and
+// a result pixel.
 struct Taps {
   std::int64_t first;
   std::vector<double> weights;

@@ -53,9 +53,9 @@ double accuracy_of_most(std::size_t length, std::int64_t classes, double own, do
   double accuracy = 0;
   for (std::size_t k = 0; k <= length; ++k) {
     if (mine[k] < 1e-20) continue;  // negligible: together below the rounding error of the sum
-    const auto fewer = std::span(theirs).first(k);  // one other class, with fewer than k words
-    Counts total = rest;  // words of no class and of `behind` other classes that have fewer
-    double ways = 1;      // to choose who is tied
+    const auto fewer = std::span(theirs).first(k);  // one other class that has fewer than k words
+    Counts total = rest;  // words of no class and of `behind` other classes with fewer words
+    double ways = 1;      // to choose the tied classes
     for (std::size_t behind = 0; behind <= others; ++behind) {
       const std::size_t tied = others - behind, used = k * (tied + 1);
       if (used <= length)

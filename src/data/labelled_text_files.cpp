@@ -14,7 +14,7 @@
 namespace ebb::data {
 namespace {
 
-// What to type for labels that were meant to count from the other number.
+// What to type if labels were meant to start from the other number.
 std::string hint(std::int64_t label, std::int64_t classes, std::int64_t first) {
   const bool other = first == 1 ? label == 0 : label == classes;
   return other ? fmt::format("; labels that count from {} are read with labels-from {}", 1 - first,

@@ -50,7 +50,7 @@ struct Loader::Worker {
   std::condition_variable changed;
   std::int64_t given = 0;             // batches, since the threads were started
   Task ahead;                         // the next to be made
-  std::int64_t ordered_epoch = -1;    // whose order `ahead` has
+  std::int64_t ordered_epoch = -1;    // the epoch whose order `ahead` has
   std::map<std::int64_t, Made> made;  // by number
   bool stop = false;                  // also after an error
   std::vector<std::thread> threads;

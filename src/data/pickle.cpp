@@ -101,7 +101,7 @@ class PickleReader {
     push(std::string(text));
   }
 
-  // The value on top of the stack; a mark is none.
+  // The value on top of the stack. A mark is not a value.
   Id top(std::size_t at) const {
     if (stack_.empty() || !stack_.back()) fail(at, "a value is missing before this opcode");
     return *stack_.back();

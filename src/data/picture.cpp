@@ -26,7 +26,7 @@ void check_size(const fs::path& path, std::int64_t height, std::int64_t width) {
               width, height);
 }
 
-// Frees what libpng holds, however reading ends.
+// Frees what libpng allocated, whichever way reading ends.
 struct PngImage {
   png_image image = {};
   PngImage() { image.version = PNG_IMAGE_VERSION; }
@@ -55,9 +55,10 @@ Picture read_png(const fs::path& path, const std::string& bytes) {
   return picture;
 }
 
-// libjpeg reports an error by a function that must not return: it jumps back to `decode_jpeg`.
+// libjpeg reports errors by calling a function that must not return: it jumps back to
+// `decode_jpeg`.
 struct JpegErrors {
-  jpeg_error_mgr base = {};  // first: libjpeg gives its address back
+  jpeg_error_mgr base = {};  // first, because libjpeg passes its address back
   std::jmp_buf back = {};
   char message[JMSG_LENGTH_MAX] = {};
 };
@@ -68,7 +69,7 @@ struct JpegErrors {
   std::longjmp(errors->back, 1);
 }
 
-// A warning is of damaged data, which decoders fill with grey: an error here.
+// libjpeg warns of damaged data, which it fills with grey. Here this is an error.
 void fail_on_warning(j_common_ptr info, int level) {
   if (level < 0) jump_back(info);
 }
@@ -129,7 +130,7 @@ Picture read_jpeg(const fs::path& path, const std::string& bytes) {
 
 }  // namespace
 
-// By what the file holds: names are often wrong.
+// Chooses by the file's contents, because names are often wrong.
 Picture read_picture(const fs::path& path) {
   const std::string bytes = File(path).text(most_bytes);
   if (bytes.starts_with("\x89PNG")) return read_png(path, bytes);

@@ -55,8 +55,8 @@ std::vector<TokenSequence> cut_to(const TokenSequence& s, std::int64_t window) {
   require(target < length, "cut_to",
           fmt::format("a sequence of {} tokens has none to predict from {} on", length, target));
   std::vector<TokenSequence> parts;
-  // The first part ends where a window from the beginning does, but reaches the first target's
-  // whole answer if it can.
+  // A prompt that is too long loses its beginning: the first part begins late enough to reach the
+  // end of the answer, but at least one token before the first target.
   std::int64_t begin = 0;
   if (length > window + 1 && target > 1)
     begin = std::min(target - 1, std::max<std::int64_t>(0, length - window - 1));
@@ -104,7 +104,7 @@ PackedDataset::PackedDataset(std::vector<TokenSequence> sequences, SequenceOptio
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return sequences_[a].tokens.size() > sequences_[b].tokens.size();
   });
-  std::multimap<std::int64_t, std::size_t> room;  // tokens that are left, of which item
+  std::multimap<std::int64_t, std::size_t> room;  // tokens that are free → the item
   for (const std::size_t i : order) {
     const std::int64_t length = length_of(sequences_[i]) - 1;
     auto found = room.lower_bound(length);

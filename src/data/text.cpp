@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view end_of_line = "<eos>", unknown_word = "<unk>";
 constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
-constexpr std::size_t longest_word = 1 << 16;  // bytes; a file with longer ones is no text
+constexpr std::size_t longest_word = 1 << 16;  // bytes; a file with longer words is not text
 
 // Each text of JSON lines as a line of its own. A prompt and its answer are one text.
 template <class Take>

@@ -67,7 +67,7 @@ Options checked(Options options, const models::CausalLm& lm, Device device) {
   return options;
 }
 
-// Different sequences draw different numbers, whatever runs beside them.
+// Different sequences draw different numbers, regardless of the sequences that run beside them.
 std::int64_t sequence_key(std::uint64_t seed, std::size_t request) {
   const Philox mix(RandomState{seed, 0}, RandomKey{0x67656e6572617465ull});
   const auto words = mix(request);
@@ -89,7 +89,7 @@ struct Generator::State {
   Footprint footprint;
   std::shared_ptr<Arena> arena;
   std::optional<Program> prefill, decode;
-  std::optional<Rows> rows;  // what is on the device, and its copy here
+  std::optional<Rows> rows;  // the state on the device, and its copy on the host
   Speed speed;
 
   State(nn::ModuleBase& m, models::CausalLm& l, Options o)
@@ -210,7 +210,7 @@ std::vector<Result> Generator::run(std::span<const Request> requests, const OnTo
   std::size_t next = 0, running = 0;
   bool stopped = false;
 
-  // Adds an id to its sequence; gives whether the sequence goes on.
+  // Adds an id to its sequence; returns whether the sequence goes on.
   const auto add = [&](std::size_t request, std::int32_t id) {
     Result& result = results[request];
     if (id < 0) return result.ended = Ended::not_finite, false;
@@ -257,8 +257,8 @@ std::int64_t sequences_that_fit(nn::ModuleBase& module, models::CausalLm& lm,
   const auto fits = [&](std::int64_t count) {
     Options tried = options;
     tried.sequences = count, tried.budget.reset();
-    // Libraries are not measured for sizes that are only tried: what is not known is planned with
-    // the largest workspace.
+    // Libraries are not measured for sizes that are only tried: unknown calls are planned with the
+    // largest workspace.
     if (!tried.compile.plan.tuning) tried.compile.plan.tuning = std::make_shared<const Tuning>();
     return Generator(module, lm, tried).footprint().peak <= budget;
   };

@@ -47,7 +47,7 @@ std::size_t AttributeFields::choose(std::string_view field, std::size_t value,
 
 namespace {
 
-// Prints fields; of lists, only how long they are.
+// Prints fields; for lists, only their length.
 class FieldsText final : public AttributeFields {
  public:
   void operator()(std::string_view field, bool& value) override { add(field, value); }

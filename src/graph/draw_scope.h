@@ -1,5 +1,5 @@
-// While it exists, random keys are drawn as the first ones of sequence `number` under the current
-// path, whatever was drawn before; afterwards the sequence goes on as if nothing had been drawn.
+// While it exists, random keys are drawn as if they were the first ones of sequence `number` under
+// the current path. Afterwards the path's own sequence continues as if nothing had been drawn.
 #pragma once
 
 #include <cstdint>

@@ -37,13 +37,13 @@ Config read_config(const JsonFile& file) {
   config.dropout = fields.probability("lora_dropout", 0.0);
   // PEFT's rank-stabilised scale is alpha / √rank.
   if (fields.flag("use_rslora", false)) config.alpha *= std::sqrt(static_cast<double>(config.rank));
-  // How the layers were chosen: the tensors say which layers there are.
+  // How layers were chosen does not matter: the tensors tell which layers there are.
   fields.harmless({"target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
                    "fan_in_fan_out", "base_model_name_or_path", "revision", "auto_mapping",
                    "task_type", "inference_mode", "peft_version", "megatron_core",
                    "qalora_group_size", "runtime_config", "ensure_weight_tying"});
-  // How A and B started. Other ways (PiSSA, OLoRA, LoftQ, CorDA) also change the weights that the
-  // adapter is added to, each time it is loaded.
+  // How A and B were initialised. Other methods (PiSSA, OLoRA, LoftQ, CorDA) also change the
+  // weights that the adapter is added to, each time it is loaded.
   fields.only("init_lora_weights", {true, false, "gaussian", "orthogonal", "eva", "mica", null});
   fields.only("bias", {"none"});
   fields.only("lora_bias", {false});
@@ -73,7 +73,7 @@ Names names_of(const nn::ModuleBase& model) {
   return {};
 }
 
-// What transformers calls a layer. Empty for one that is a part of another there.
+// The layer's name in transformers. Empty for a layer that is part of another one there.
 std::string layer_in_files(const Names& names, const std::string& path) {
   if (names.part(path + weight_end)) return {};
   const std::string name = names.in_files(path + weight_end);
@@ -124,7 +124,8 @@ std::map<std::string, nn::Linear*> layers_of(const SafetensorsFile& file, const 
   return result;
 }
 
-// What PEFT would call the layers: the ends of their names, where they stand for no other layer.
+// The layers' names as PEFT would list them: the last parts of their names, if no other layer has
+// the same.
 std::set<std::string> target_modules(const nn::ModuleBase& model, const Names& names,
                                      const std::set<std::string>& paths) {
   std::set<std::string> ends, result;

@@ -32,7 +32,7 @@ bool is_temporary_of(const std::string& target, std::string_view name) {
   return name.find_first_not_of("0123456789-") == std::string_view::npos;
 }
 
-// Removes a temporary file whose writer is gone: nobody holds its lock.
+// Removes a temporary file whose writer is gone, which is the case if no process holds its lock.
 void remove_if_abandoned(const fs::path& file) {
   const int descriptor = open(file.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
   if (descriptor < 0) return;
@@ -56,7 +56,8 @@ struct Temporary {
   int descriptor = -1;
 };
 
-// A locked file that was not there before; other threads of this process may write the same target.
+// Makes and locks a file that did not exist; other threads of this process may write the same
+// target.
 Temporary make_temporary(const fs::path& file, mode_t mode) {
   for (int i = 0;; ++i) {
     Temporary made{file, -1};

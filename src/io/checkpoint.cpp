@@ -49,8 +49,8 @@ Variables state_variables(const nn::ModuleBase& model, TrainStep& step) {
   return all;
 }
 
-// Covers the properties of a model that its tensors do not show: how parameters are used, and which
-// are trained.
+// A hash of the properties of a model that its tensors do not show: how parameters are used, and
+// which are trained.
 std::string fingerprint(const nn::ModuleBase& model) {
   Hash64 hash;
   const auto add = [&](std::string_view kind, const nn::NamedVariable& v) {

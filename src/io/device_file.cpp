@@ -30,7 +30,7 @@ constexpr const char* version_field = "version";
 // again; files named by the user are used as they are.
 constexpr std::int64_t version = 6;
 
-// Beyond these, times of instructions would overflow or vanish. In any unit of the file.
+// Beyond these limits, times of instructions would overflow or vanish, in any unit of the file.
 constexpr double lowest_rate = 1e-9, highest_rate = 1e24;
 
 double positive(const JsonFile& file, const nlohmann::json& object, const char* field) {
@@ -44,7 +44,7 @@ double positive(const JsonFile& file, const nlohmann::json& object, const char* 
   return value;
 }
 
-// Zero where the field is missing. People write 141e9 as well as 141000000000.
+// Zero if the field is missing. Accepts 141e9 as well as 141000000000.
 Bytes bytes_in(const JsonFile& file, const char* field) {
   constexpr double most = 0x1p60;
   const double value = file.real(field, 0.0);

@@ -85,7 +85,7 @@ class Writing {
     for (const TensorOfRanks& t : tensors_) {
       if (!t.value || !t.value.node()->storage())
         throw ValueError(fmt::format("the checkpoint's \"{}\" has no value", t.name));
-      // What every rank has is divided for writing alone.
+      // A tensor that every rank has as a whole is divided only for writing.
       const TensorType range =
           t.is_range
               ? t.value.type()
@@ -132,7 +132,7 @@ class Writing {
   }
 
  private:
-  // Lays the file out. On rank 0 it makes the file with its head; returns what went wrong there.
+  // Lays the file out. On rank 0 it makes the file with its head; returns the error there, if any.
   std::string begin(const fs::path& path, const std::map<std::string, std::string>& metadata) {
     std::vector<std::pair<std::string, TensorType>> types;
     for (const TensorOfRanks& t : tensors_) types.emplace_back(t.name, t.whole);
@@ -165,8 +165,8 @@ class Writing {
       if (!text.empty()) throw FileError(text);
   }
 
-  // A tensor's hash is of all its bytes in order: each rank goes on from the state of the rank
-  // before it. In every round each rank is at another tensor, so that all of them work.
+  // A tensor's hash covers all its bytes in order: each rank continues from the state of the rank
+  // before it. In every round each rank works on a different tensor, so that none is idle.
   std::vector<std::uint64_t> checksums() {
     const std::size_t count = tensors_.size(), size = static_cast<std::size_t>(ranks_.size()),
                       rank = static_cast<std::size_t>(ranks_.rank());
@@ -184,7 +184,7 @@ class Writing {
         sums[t] = hash.value();
         own = hash.state();
       }
-      // The rank before this one has been at this rank's next tensor.
+      // The previous rank has just worked on the tensor that is this rank's next one.
       const bool next = rank > 0 && round + 1 >= rank && round + 1 - rank < count;
       if (rank + 1 < size) send[rank + 1] = works ? Communicator::Sent(own) : Communicator::Sent{};
       if (rank > 0)

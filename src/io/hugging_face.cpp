@@ -243,7 +243,7 @@ bool predicts_next_token(const fs::path& folder) {
 
 namespace {
 
-// A token that config.json names; of a list, its first. Nothing where it is no token of the model.
+// A token that config.json names; of a list, the first. Nothing if the model has no such token.
 std::optional<std::int32_t> token_in(const nlohmann::json& config, const char* field,
                                      std::int64_t vocabulary) {
   const auto found = config.find(field);
@@ -380,7 +380,7 @@ void write_config(const FolderForm& form, const fs::path& folder) {
 
 namespace {
 
-// Pairs stay pairs: nothing is lost by it. With adapters that are added, no weight is zero.
+// Pairs are stored as pairs, which loses nothing. With merged adapters the weights have no zeros.
 FolderForm saved_form(const nn::ModuleBase& model) {
   const bool stay = nn::has_pairs(model) && nn::adapted_layers(model).empty();
   return form_of(model, stay ? packed_form(model) : std::nullopt);

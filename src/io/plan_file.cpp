@@ -107,7 +107,7 @@ class Loading {
     compare_leaves(plan);
     check_plan(plan);
     planning::add_up(plan);
-    // What was not read, or not as it stands there, must not be in the file.
+    // The file must not contain anything that was not read, or was read as something else.
     const Json again = parse_json(json_text(plan_json(plan, order_)));
     if (again != *tables)
       file_.fail(fmt::format("{} is not part of a plan",
@@ -118,7 +118,7 @@ class Loading {
     return plan;
   }
 
-  // Leaves, inputs and outputs are those of the graph.
+  // Leaves, inputs and outputs must be those of the graph.
   void compare_leaves(const Plan& plan) const {
     const Leaves nodes = leaves_of(plan, graph_);
     for (std::size_t l = 0; l < nodes.size(); ++l) {

@@ -79,7 +79,7 @@ OrderedJson instruction_json(const Instruction& i) {
   return row;
 }
 
-// An object of the file and how errors name it.
+// An object of the file, with its name for errors.
 class Row {
  public:
   Row(const Json& json, std::string place) : json_(json), place_(std::move(place)) {
@@ -121,7 +121,7 @@ class Row {
       if (names[i] == chosen) return static_cast<Enum>(i);
     fail(fmt::format("\"{}\" is none of {}", field, fmt::join(names, ", ")), find(field));
   }
-  // The same for enumerators that `name` gives the names of.
+  // The same for enumerators, whose names `name` gives.
   template <class Enum>
   Enum named(const char* field, int count) const {
     const std::string chosen = text(field);
@@ -204,7 +204,8 @@ class Reading {
     for (const Json& pass : file_.array("passes"))
       plan_.passes.push_back(Row({{"pass", pass}}, "passes").text("pass"));
     plan_.tuning = parse_tuning(json_text(file_.find("tuning")), "tuning");
-    // Rows refer to tables that are read later: what counts is how long they will be.
+    // Rows refer to tables that are read later, so only the lengths of these tables are checked
+    // here.
     values_ = file_.array("values").size();
     buffers_ = file_.array("buffers").size();
     instructions_ = file_.array("instructions").size();

@@ -66,7 +66,8 @@ std::span<std::byte> own_bytes(Variable& variable) {
   return {variable.node()->storage()->data(), static_cast<std::size_t>(size.count)};
 }
 
-// Copies an entry to a range outside the device, in pieces: it may be larger than free memory.
+// Copies an entry to a range outside the device, in pieces, because it may be larger than free
+// memory.
 void fill(TierPart to, const SafetensorsFile& file, const std::string& name, DType dtype) {
   const DType from = file.at(name).type.dtype;
   std::optional<Converter> converter;
@@ -164,7 +165,7 @@ void SafetensorsFile::load(const std::string& name, Variable variable) const {
     variable.node()->set_initial({});
     return;
   }
-  // In memory of the host directly into the variable's storage; elsewhere through one copy.
+  // On the host, reads directly into the variable's storage; elsewhere, through one copy.
   const bool direct = variable.device() == device::cpu &&
                       (!variable.has_value() || variable.node()->storage()->on_host());
   std::vector<std::byte> copy(direct ? 0 : static_cast<std::size_t>(variable.type().bytes().count));
@@ -286,7 +287,7 @@ void write_safetensors(const std::filesystem::path& path, std::vector<NamedTenso
     const Tensor value = t.tensor.node()->storage() ? t.tensor : eval(t.tensor);
     const Storage& storage = *value.node()->storage();
     const std::int64_t size = value.type().bytes().count;
-    // What is not in memory of the host passes through a buffer.
+    // Bytes that are not in host memory pass through a buffer.
     const std::int64_t piece = storage.on_host() ? size : std::min(size, (16_MiB).count);
     Hash64 hash;
     for (std::int64_t at = 0; at < size; at += piece) {

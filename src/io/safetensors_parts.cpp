@@ -29,7 +29,7 @@ SafetensorsParts::SafetensorsParts(const std::filesystem::path& path,
   file_.write(layout.head);
   descriptor_ = open(file_.temporary().c_str(), O_WRONLY | O_CLOEXEC);
   if (descriptor_ < 0) fail("open it for writing");
-  // A full disk is found before the work. Where the file system cannot tell, writing does.
+  // Finds a full disk before the work begins. If the file system cannot tell, writing will.
   if (fallocate(descriptor_, 0, 0, data + layout.data_bytes) != 0 && errno == ENOSPC) {
     close(descriptor_);
     fail("reserve its space");

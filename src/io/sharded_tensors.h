@@ -1,4 +1,5 @@
-// Tensors of which every rank has a range: gathered on rank 0, and read from files.
+// Tensors that are divided among ranks, one range per rank: gathered on rank 0, and read from
+// files.
 #pragma once
 
 #include <string>

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int max_links = 40;  // as many as Linux follows
+constexpr int max_links = 40;  // as Linux does
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what) {
   throw FileError(fmt::format("{}: {}", path.string(), what));
@@ -55,7 +55,7 @@ WriteTarget write_target(const fs::path& path) {
     std::error_code error;
     const fs::path next = fs::read_symlink(target.file, error);
     if (error) fail(path, fmt::format("cannot follow the symbolic link: {}", error.message()));
-    target.file = folder_of(target.file) / next;  // `next` alone where it is absolute
+    target.file = folder_of(target.file) / next;  // only `next` if it is absolute
   }
   if (S_ISDIR(status.st_mode)) fail(path, "a file is to be written, but this is a folder");
   if (S_ISSOCK(status.st_mode)) fail(path, "a file is to be written, but this is a socket");

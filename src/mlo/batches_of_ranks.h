@@ -1,4 +1,5 @@
-// Batches that are kept by an engine on several ranks: each rank has its leaves, files have all.
+// Batches that an engine keeps on several ranks: each rank holds its own leaves, files hold all of
+// them.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,10 @@
 
 namespace ebb::mlo {
 
-// The communicator of a run on several ranks, which must be there.
+// The communicator of a run on several ranks. A ValueError if there is none.
 Communicator& connected(Communicator* communicator);
 
-// A tensor of a batch, from the ranks' parts of it; every rank calls it and gets the whole.
+// The whole tensor of a batch, from the ranks' parts of it. Every rank must call it.
 Tensor whole_of_ranks(const Tensor& part, const RankOptions& options, Communicator* communicator);
 
 // This rank's part of the bytes of such a tensor. A ShapeError if they cannot be divided.

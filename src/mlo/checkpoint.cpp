@@ -1,8 +1,8 @@
 // The whole state of an engine in one safetensors file. Tensors are named by problem, kind and path
 // ("classifier/optimizer.layers.0.weight.exp_avg"); counters, schedules and the positions of
-// loaders are metadata. Also stores the batches that later updates will read: those collected for
-// an unfinished update, and those of the last updates, which higher levels differentiate through.
-// These are whole batches, so that a file belongs to no number of ranks.
+// loaders are metadata. The file also has the batches that later updates will read: those collected
+// for an unfinished update, and those of the last updates, which higher levels differentiate
+// through. Batches are stored whole, so that a file does not depend on the number of ranks.
 #include "ebb/io/checkpoint.h"
 
 #include <fmt/core.h>
@@ -79,7 +79,7 @@ class Reader : public io::CheckpointFile {
  public:
   explicit Reader(const std::filesystem::path& path) : CheckpointFile(path, io::engine_format) {}
 
-  // The numbers of a text, which must hold nothing else.
+  // The numbers in a text that must contain nothing else.
   std::vector<double> numbers(const std::string& key) const {
     std::istringstream words(text(key));
     std::vector<double> result;
@@ -188,8 +188,8 @@ bool is_of_model(std::string_view name) {
   return name.starts_with(weight) || name.starts_with(buffer);
 }
 
-// A level with another optimizer or another inner loop begins a loop anew: nothing is left of the
-// updates of an unfinished one.
+// A level with another optimizer or inner loop begins a new loop: updates of an unfinished loop are
+// dropped.
 void begin_loop(Restored& restored, const Level& level, io::SavedState state) {
   restored.pending.clear(), restored.history.clear();
   Level::Counters& c = restored.counters;

@@ -35,7 +35,7 @@ void for_each_edge(const Names& names, const Edges& edges, std::string_view kind
     }
 }
 
-// Throws when l2u leads from a problem back to itself, and names the circle.
+// Throws if l2u leads from a problem back to itself, and names the cycle.
 void refuse_circles(const Names& names, const std::vector<std::vector<int>>& uppers) {
   std::vector<int> trail;
   std::vector<bool> done(names.size());
@@ -57,7 +57,7 @@ void refuse_circles(const Names& names, const std::vector<std::vector<int>>& upp
   for (int i = 0; i < static_cast<int>(names.size()); ++i) visit(visit, i);
 }
 
-// Every way from `at` up to `goal`, each as the problems on it from below to above.
+// Every path from `at` up to `goal`, each as the problems on it from below to above.
 void climb(int at, int goal, const std::vector<std::vector<int>>& uppers, LevelPath& trail,
            std::vector<LevelPath>& found) {
   trail.push_back(at);

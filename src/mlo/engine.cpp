@@ -113,7 +113,8 @@ void Engine::State::settle_homes(const CompileOptions& compile) {
 void Engine::State::materialise(const CompileOptions& compile) {
   if (std::exchange(materialised, true)) return;
   settle_homes(compile);
-  // Variables that are not in memory to begin with never fill it.
+  // Variables for other tiers are placed there before they have values, so that they never fill the
+  // device's memory.
   for (std::size_t i = 0; i < levels.size(); ++i)
     for (const Tier tier : {Tier::host, Tier::disk}) {
       Leaves there;
@@ -134,7 +135,7 @@ void Engine::train_step() {
   State& s = *state_;
   s.materialise(config_.compile);
   s.intact = true;
-  // Data that cannot be read is an error before anything changes.
+  // Reads data first: data that cannot be read is an error before anything changes.
   for (Level* level : s.upwards)
     if (level->steps_next())
       for (const LoaderPtr& loader : level->problem().options().loaders) loader->prepare();

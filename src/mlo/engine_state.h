@@ -21,7 +21,7 @@ struct Engine::State {
   std::vector<Level*> leaves, upwards;         // upwards: each level after those below it
   bool materialised = false;
   Homes homes;                 // outside the device
-  bool homes_settled = false;  // before the first plan
+  bool homes_settled = false;  // homes are decided before the first plan
 
   std::int64_t global_step = 0;
   bool intact = true;
@@ -29,9 +29,9 @@ struct Engine::State {
   std::int64_t waited = 0;                                // validations without improvement
   bool stopped = false;
 
-  // Decides what is outside the device.
+  // Decides which variables are outside the device.
   void settle_homes(const CompileOptions& compile);
-  // Moves that there, and draws the initial weights of problems that have none yet.
+  // Moves those variables there, and draws the initial weights of problems that have none yet.
   void materialise(const CompileOptions& compile);
   std::set<TierBlock*> blocks() const;  // that variables are in
   void judge(const Stats& stats, const EarlyStopping& rule);

@@ -14,7 +14,7 @@ namespace {
 struct Movable {
   std::uint64_t node = 0;
   Bytes bytes;
-  double uses = 0.0;  // by programs, in a step of the engine
+  double uses = 0.0;  // by programs, per step of the engine
   Tier tier = Tier::device;
 };
 
@@ -32,8 +32,8 @@ std::unordered_set<std::uint64_t> movable_in(const Graph& graph, const CompileOp
   return found;
 }
 
-// Variables that every program that uses them can fetch, those first that are used least often, of
-// these the largest first, as far as the tiers have room.
+// Variables that every program using them can fetch, as far as the tiers have room. Those used
+// least often come first, and among these the largest.
 std::vector<Movable> movable(const std::vector<std::unique_ptr<Level>>& levels,
                              const OffloadOptions& offload) {
   std::map<std::uint64_t, Movable> all;
@@ -44,7 +44,7 @@ std::vector<Movable> movable(const std::vector<std::unique_ptr<Level>>& levels,
   }
   std::unordered_set<std::uint64_t> refused;
   for (const auto& level : levels) {
-    // Rolling back copies a variable to another as a whole.
+    // Rolling back copies whole variables to other variables.
     if (level->keeps_snapshot())
       for (const Variable& variable : level->variables()) refused.insert(variable.node()->id());
     for (const Graph& graph : level->graphs()) {

@@ -1,7 +1,7 @@
-// Which variables of a program's levels are outside the device. A level that does not run needs
-// none of its state; so where tiers are given and a level's budget asks for it, variables stay in
-// another tier and every program fetches and stores those that it uses. Results of steps stay on
-// the device.
+// Decides which variables of a program's levels are kept outside the device. A level that does not
+// run needs none of its state. So if other tiers have budgets and a level's own budget requires it,
+// variables stay in another tier, and every program fetches and stores those that it uses. Results
+// of steps stay on the device.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace ebb::mlo {
 
 using Homes = std::unordered_map<std::uint64_t, Tier>;  // by Node::id; others are on the device
 
-// Everything that can be outside the device, within the budgets of its tiers.
+// Every variable that can be outside the device, within the budgets of the tiers.
 Homes most_homes(const std::vector<std::unique_ptr<Level>>& levels, const OffloadOptions& offload);
 
-// As little as the budgets of all levels allow: those first that programs use least often. All of
-// `most_homes` if even that is not enough. Sets the levels' homes.
+// As few variables as the budgets of all levels allow, starting with those that programs use least
+// often. Returns all of `most_homes` if even that is not enough. Sets the levels' homes.
 Homes settled_homes(const std::vector<std::unique_ptr<Level>>& levels,
                     const OffloadOptions& offload);
 

@@ -25,7 +25,7 @@ LeafOutput leaf_output(Problem& problem, const Batch& leaf, std::int64_t batch, 
     const DType dtype = update.target.dtype();
     update.value = cast(at_precision(update.value, dtype), dtype);
   }
-  // All at once, so that they go on sharing what they have in common.
+  // Rewrites all of them at once, so that they keep sharing subexpressions.
   std::vector<Tensor*> places{&output.loss, &output.log_probability, &output.item_losses};
   for (auto& [key, metric] : output.metrics) places.push_back(&metric);
   for (Update& update : buffers) places.push_back(&update.value);
@@ -39,7 +39,8 @@ LeafOutput leaf_output(Problem& problem, const Batch& leaf, std::int64_t batch, 
   return {std::move(output), std::move(buffers)};
 }
 
-// The leaves of a batch change statistics in their order, and the batches of an update in theirs.
+// Statistics are updated by the leaves of a batch in their order, and by the batches of an update
+// in theirs.
 std::vector<Update> chained(const std::vector<std::vector<std::vector<Update>>>& batches,
                             const LeafCopies& copies) {
   std::vector<Update> all;

@@ -7,18 +7,18 @@
 
 namespace ebb::mlo {
 
-// traced_output of each leaf of this rank's part of a batch, reading that leaf's copies of
+// Calls traced_output for each leaf of this rank's part of a batch; a leaf reads its own copies of
 // variables.
 std::vector<StepOutput> traced_leaves(Problem& problem, const Batch& part, LeafCopies& copies);
 
-// traced_gradients over the leaves of all ranks. A leaf is summed over the parts of an update
-// before leaves are summed, so that a gradient is exchanged once in an update.
+// traced_gradients over the leaves of all ranks. The parts of an update are summed within each leaf
+// before the leaves are summed, so that a gradient is exchanged once per update.
 TracedGradients leaf_gradients(Problem& problem, const std::vector<Batch>& parts,
                                const std::vector<Tensor>& wrt, optim::StateStore& state,
                                LeafCopies& copies);
 
-// The sums over the leaves of all ranks of tensors that each leaf of this rank has; an empty
-// tensor stays empty. `paths` name them in errors of collectives.
+// Sums over the leaves of all ranks; `own` has the tensors of each leaf of this rank. An empty
+// tensor stays empty. `paths` name the tensors in errors of collectives.
 Vectors leaf_sums(const std::vector<Vectors>& own, const LeafCopies& copies,
                   const std::vector<std::string>& paths);
 

@@ -186,7 +186,8 @@ ProgramsByShape& Level::programs(StepKind kind, const Feeding& feeding, const Ty
   std::unique_ptr<ProgramsByShape>& programs = kind == StepKind::update ? update_ : accumulate_;
   if (programs) return *programs;
   CompileOptions options = compile_;
-  // Below 0 where what is kept beside the step is more; planning says which budget could be kept.
+  // The budget is below 0 if the memory kept beside the step exceeds it; planning then reports
+  // which budget could be kept.
   if (config().budget)
     options.plan.budget =
         *config().budget - bytes_beside(step_graph(*this, kind, feeding, types).graph);
@@ -200,7 +201,7 @@ Bytes Level::bytes_beside(const Graph& graph) const {
   Bytes total;
   for (const Problem* problem : problem_.all_) {
     Level& level = problem->level();
-    level.trace_once();  // so that its state is known
+    level.trace_once();  // afterwards its state is known
     total += level.output_bytes();
     for (const Variable& v : level.variables())
       if (!inside.contains(v.node().get()) && !compile_.plan.offload.homes.contains(v.node()->id()))
@@ -209,7 +210,7 @@ Bytes Level::bytes_beside(const Graph& graph) const {
   return total - numbers(graph.outputs.size());
 }
 
-// Bytes of this many outputs: each has its own pages.
+// Bytes of this many outputs: each has pages of its own.
 Bytes Level::numbers(std::size_t count) const {
   return static_cast<std::int64_t>(count) * Storage::reservation(problem_.device(), size_of(f64));
 }

@@ -92,7 +92,7 @@ class Level {
   // The smallest budget of its steps, for all memory in use while it runs.
   Bytes least_budget();
   void each_program(const std::function<void(const Program&)>& visit) const;
-  // Local steps for one step of the engine, and runs of its programs, in the mean.
+  // Local steps, and runs of the level's programs, per step of the engine, on average.
   double steps_for_each() const;
   double runs_for_each() const;
   // Bytes of its programs' outputs.
@@ -108,7 +108,8 @@ class Level {
   };
   Counters counters() const;
   void restore(const Counters& counters);
-  // What else a step changes on the host: kept from before a step, put back if it fails.
+  // Other state on the host that a step changes: saved before a step, and restored if the step
+  // fails.
   struct HostState {
     Counters counters;
     std::vector<Batch> pending;

@@ -55,7 +55,8 @@ Vectors reinforce(const Hop& hop) {
   const double decay = hop.config().reinforce_baseline_decay;
   hop.trace.updates.push_back({baseline, baseline * decay + average * (1.0 - decay)});
 
-  // One log-probability for all samples of a batch goes with the reward of the whole batch.
+  // A single log-probability for all samples of a batch is paired with the reward of the whole
+  // batch.
   const auto scored = [&](const Tensor& log_probability, const Tensor& reward) {
     const Tensor advantage = reward - baseline;
     return mean(cast(reshape(log_probability, reward.shape()), advantage.dtype()) * advantage);

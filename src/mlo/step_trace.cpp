@@ -57,7 +57,7 @@ std::vector<bool> reached_by(const StepOutput& output, const std::vector<Tensor>
   return reached;
 }
 
-// The rest of paths after a common prefix.
+// The remainders of paths after a common prefix.
 using Suffixes = std::vector<std::span<Level* const>>;
 
 // Propagates the vector, in the parameters of `at`, along all of the paths and adds the results to

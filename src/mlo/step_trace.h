@@ -30,7 +30,7 @@ class StepTrace {
   // The loss of a level below for its last batch; all callers share one graph. With leaves it is
   // the sum over all of them, and the log-probability that of all samples.
   const StepOutput& output(Level& level);
-  // That of each leaf of this rank, which reads its own copies; without leaves, the output alone.
+  // The same for each leaf of this rank, which reads its own copies; without leaves, one output.
   const std::vector<StepOutput>& leaves(Level& level);
   // The gradient of that loss, times its scale, with respect to the level's meta-trainable
   // parameters; with Config::first_order off, including the level's own hypergradients.
@@ -43,11 +43,11 @@ class StepTrace {
   // --- Leaves of the levels' batches
 
   LeafCopies* copies() { return copies_ ? &*copies_ : nullptr; }  // null: there are no leaves
-  // What a leaf reads of these tensors.
+  // The copies of these tensors that a leaf reads.
   Vectors at(std::size_t place, const Vectors& whole);
   // A leaf's share of a mean over the whole batch, from the mean over the leaf.
   Tensor share_of(const Tensor& mean) const;
-  // The sum over all leaves of what `part` gives for each leaf of this rank.
+  // The sum over all leaves of what `part` returns for each leaf of this rank.
   Vectors over_leaves(const std::function<Vectors(std::size_t place)>& part,
                       const std::string& path);
 
@@ -74,9 +74,9 @@ class StepTrace {
 // every path.
 TracedGradients whole_gradients(StepTrace& trace, Level& level, const std::vector<Batch>& parts);
 
-// The whole step. Its numbers are the loss, the metrics and, of an update, the norm of gradients
-// that are clipped, the scale of a loss in float16, and whether an update that is guarded against
-// overflow was skipped.
+// The whole step. Its outputs are the loss, the metrics and, for an update, the norm of clipped
+// gradients, the scale of a float16 loss, and whether an update guarded against overflow was
+// skipped.
 StepGraph step_graph(Level& level, StepKind kind, const Feeding& feeding,
                      const std::vector<std::vector<TensorType>>& types);
 

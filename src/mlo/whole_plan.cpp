@@ -24,8 +24,8 @@ class Joining {
     space_ = whole_.spaces.add({});
   }
 
-  // `level` is what names tensors and instructions of no module: "reweight, input 0". `share`: how
-  // often the plan runs per step of the engine.
+  // `level` names tensors and instructions that belong to no module: "reweight, input 0". `share`
+  // is how often the plan runs per step of the engine.
   void add(const Plan& plan, const std::string& level, double share) {
     const report::TensorNames names = report::tensor_names(plan);
     const auto named = [&](std::string& path, const std::string& name) {
@@ -126,7 +126,7 @@ class Joining {
     whole_.spaces[space_].size = std::max(whole_.spaces[space_].size, bytes);
   }
 
-  // Where each of the plan's buffers is now.
+  // The new ids of the plan's buffers.
   std::vector<BufferId> add_buffers(const Plan& plan, std::int32_t from) {
     std::vector<BufferId> places;
     for (Buffer buffer : plan.buffers) {
@@ -178,7 +178,7 @@ Engine::WholePlan Engine::plan() {
     if (level->accumulates()) joining.add_bytes_of(level->plan(StepKind::accumulate));
     level->trace_once();
   }
-  // State that no update of these reads or writes, such as snapshots.
+  // State that none of these updates reads or writes, such as snapshots.
   for (const auto& level : state_->levels)
     for (const Variable& variable : level->variables()) joining.add_state(variable);
   whole.together = joining.finish();

@@ -39,7 +39,7 @@ const BertConfig& checked(const BertConfig& c) {
 
 namespace {
 
-// Of the layers around the classifier.
+// Dropout of the layers around the classifier.
 double head_dropout(const BertConfig& c) { return c.dropout.classifier.value_or(c.dropout.hidden); }
 
 std::optional<std::int64_t> position_padding(const BertConfig& c) {
@@ -60,7 +60,7 @@ BertEmbeddings::BertEmbeddings(nn::Place place, const BertConfig& c)
       layer_norm_(at("LayerNorm"), c.width, c.eps),
       dropout_(at("dropout"), c.dropout.hidden) {}
 
-// The number of tokens up to each that are not padding, which takes no position.
+// For each token, the number of tokens up to it that are not padding; padding takes no position.
 Tensor BertEmbeddings::positions_of(const Tensor& ids) const {
   const std::int64_t length = ids.shape().back();
   const Tensor none = full({}, static_cast<double>(*padding_), i64, ids.device());

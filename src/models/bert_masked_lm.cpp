@@ -6,7 +6,7 @@
 namespace ebb::models {
 namespace {
 
-// RoBERTa's head has GELU whatever the encoder has.
+// RoBERTa's head uses GELU, whichever activation the encoder has.
 nn::Activation head_activation(const BertConfig& c) {
   return c.family == EncoderFamily::roberta ? nn::Activation::gelu : c.activation;
 }

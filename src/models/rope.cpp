@@ -9,7 +9,7 @@
 namespace ebb::models {
 namespace {
 
-// The pair that turns `turns` times within `context` positions, as a fraction.
+// The pair, as a fraction, that makes `turns` turns within `context` positions.
 double pair_with(double turns, double base, std::int64_t size, std::int64_t context) {
   return static_cast<double>(size) *
          std::log(static_cast<double>(context) / (turns * 2.0 * std::numbers::pi)) /
@@ -20,7 +20,7 @@ double pair_with(double turns, double base, std::int64_t size, std::int64_t cont
 Tensor llama3_speeds(const Rope& r, const Tensor& speed) {
   const double context = static_cast<double>(r.original_context);
   const Tensor slow = speed / r.factor;
-  const Tensor length = 2.0 * std::numbers::pi / speed;  // of a turn, in positions
+  const Tensor length = 2.0 * std::numbers::pi / speed;  // of one turn, in positions
   const Tensor kept = (context / length - r.low) / (r.high - r.low);
   const Tensor mixed = (1.0 - kept) * slow + kept * speed;
   const auto limit = [&](double value) { return full({}, value, f64, speed.device()); };
@@ -28,7 +28,7 @@ Tensor llama3_speeds(const Rope& r, const Tensor& speed) {
                where(greater(length, limit(context / r.low)), slow, mixed));
 }
 
-// From pair `low` on speeds are changed more and more, from `high` on completely.
+// Speeds change gradually from pair `low` on and completely from pair `high` on.
 Tensor yarn_speeds(const Rope& r, const Tensor& speed, double base, std::int64_t size) {
   double low = pair_with(r.fast, base, size, r.original_context),
          high = pair_with(r.slow, base, size, r.original_context);

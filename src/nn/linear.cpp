@@ -46,7 +46,7 @@ Tensor Linear::forward(const Tensor& x) {
   if (!adapter_) return y;
   const LoraOptions& options = adapter_->options;
   const Tensor inner = adapter_->a(training() ? dropout(x, options.dropout) : x);
-  // The scale is applied where there are the fewest numbers.
+  // The scale is applied to the tensor with the fewest elements.
   return y + adapter_->b(inner * adapter_->scale());
 }
 

@@ -18,8 +18,8 @@ namespace {
 thread_local ForwardScope* current_forward = nullptr;
 thread_local Place current_place;
 
-// The value of a weight that is to be packed, as (outputs, inputs). Without a value of its own a
-// variable stands for its initial value, which need not be kept.
+// The value of a weight to be packed, as (outputs, inputs). For a variable without a value, this is
+// its initial value, which need not be kept.
 Tensor matrix_of(const Variable& plain, bool transposed) {
   const Tensor value = plain.has_value() ? Tensor(plain) : plain.node()->initial();
   return transposed ? permute(value, {1, 0}) : value;

@@ -12,7 +12,8 @@ namespace {
 
 constexpr double first_two_of_fours = 0b0011'0011;
 
-// As a dense layer with half of the inputs starts, which is what each output reads.
+// The initial value of a dense layer with half as many inputs, because each output reads half of
+// them.
 Initial initial(std::int64_t in) {
   return Initial::uniform(in == 0 ? 0.0 : 1.0 / std::sqrt(static_cast<double>(in) / 2.0));
 }

@@ -1,5 +1,5 @@
-// Attention as ONNX nodes, and what the attention layers of a model share: which keys every query
-// sees, the positions of tokens, and the cache.
+// Attention as ONNX nodes, and what the attention layers of a model share: a mask of visible keys
+// for every query, the positions of tokens, and the cache.
 //
 // Axes: B rows of a batch, T tokens that are fed, S tokens that are seen (T and those of the
 // cache), H heads of queries, K heads of keys and values, D features of a head.
@@ -45,10 +45,11 @@ class Decoder {
   const Value& ids() const { return ids_; }              // int64, (B, T)
   const Value& positions() const { return positions_; }  // int64, (B, T): real tokens before each
   const Visible& visible() const { return visible_; }
-  // Keys that a window hides are taken from those: a token sees the last `window`, itself included.
+  // A window also hides keys: a token sees only the last `window` of the visible ones, itself
+  // included.
   Visible visible_within(Builder& b, std::int64_t window);
 
-  // A layer's keys and values (B, K, T, D) behind those of the cache: (B, K, S, D).
+  // A layer's keys and values (B, K, T, D), appended to those of the cache: (B, K, S, D).
   struct KeysAndValues {
     Value keys, values;
   };

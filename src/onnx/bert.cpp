@@ -9,8 +9,8 @@ namespace {
 
 using models::BertConfig, models::EncoderFamily;
 
-// RoBERTa's: a token that is not padding has the number of such tokens up to it, counted from the
-// padding token's number on; padding has that number. int64, (B, T).
+// RoBERTa's positions: a token that is not padding has the number of such tokens up to it, plus the
+// id of the padding token; padding has that id. int64, (B, T).
 Value counted_positions(Builder& b, const BertConfig& c, const Value& ids) {
   const double padding = static_cast<double>(*c.padding);
   const Value is_padding = b.node("Equal", {ids, b.integer(*c.padding)}, {}, b8);
@@ -82,7 +82,7 @@ Value predictions(Builder& b, const BertConfig& c, const Value& x) {
   Value y;
   {
     const Builder::Module transform(b, "transform");
-    // RoBERTa's head has GELU whatever the encoder has.
+    // RoBERTa's head uses GELU, whichever activation the encoder has.
     const auto activation =
         c.family == EncoderFamily::roberta ? nn::Activation::gelu : c.activation;
     y = layer_norm(b, "LayerNorm", activate(b, activation, linear(b, "dense", x, nn::Bias::yes)),

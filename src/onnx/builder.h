@@ -59,9 +59,9 @@ class Builder {
   // That weight as (out, in), from codes and scales: DequantizeLinear over blocks of the inputs.
   // `transposed`: the model's own matrix is (in, out).
   Value quantised_weight(std::string_view name, bool transposed);
-  // One of another module, by its whole name.
+  // A weight of another module, by its full name.
   Value shared_weight(const std::string& name);
-  // Numbers that follow from the config; `write` gives them when the file is written.
+  // A table of numbers that follow from the config; `write` returns them when the file is written.
   Value table(const std::string& name, const TensorType& type,
               std::function<void(const Sink&)> write);
 
@@ -85,7 +85,7 @@ class Builder {
   Value multiply(const Value& a, const Value& b) { return node("Mul", {a, b}); }
   Value multiply(const Value& a, double b) { return node("Mul", {a, scalar(b, a.dtype)}); }
   Value add(const Value& a, double b) { return node("Add", {a, scalar(b, a.dtype)}); }
-  // 0 keeps an axis of the same place, -1 is what is left.
+  // An axis of 0 keeps the input's size at the same place; -1 is the size that remains.
   Value reshape(const Value& x, const std::vector<std::int64_t>& shape) {
     return node("Reshape", {x, integers(shape)});
   }

@@ -67,8 +67,8 @@ DType common_dtype(const nn::ModuleBase& model, const io::Names& names, const We
   return dtype;
 }
 
-// Every parameter and buffer must have a part in the graph: a description that forgets one would
-// compute something else.
+// Every parameter and buffer must have a part in the graph, because a description that omits one
+// would compute something else.
 void check_complete(const nn::ModuleBase& model, const io::Names& names, const Graph& graph) {
   std::set<std::string> used;
   for (const Initializer& i : graph.initializers)
@@ -78,7 +78,7 @@ void check_complete(const nn::ModuleBase& model, const io::Names& names, const G
   std::vector<std::string> forgotten;
   for (const auto& list : {model.parameters(), model.buffers()})
     for (const nn::NamedVariable& v : list) {
-      const auto part = names.part(v.path);  // of a tensor that files hold as one
+      const auto part = names.part(v.path);  // a part of a tensor that files hold as one
       if (!used.contains(names.in_files(v.path)) &&
           !(part && used.contains(names.in_files(part->first))))
         forgotten.push_back(v.path);

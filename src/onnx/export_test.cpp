@@ -1,4 +1,4 @@
-// Graphs of every family, and what is refused. tests/onnx compares their results.
+// Graphs of every family, and the models that are refused. tests/onnx compares their results.
 #include "ebb/onnx/export.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// One description for each class of models: the graph that computes what its `logits` or `forward`
-// computes in evaluation. Llama's is that of its relatives too, BERT's that of RoBERTa and
-// DistilBERT: a description follows the fields of the config.
+// For each class of models, a description of the graph that computes what its `logits` or `forward`
+// computes in evaluation. Llama's description also covers its relatives, and BERT's covers RoBERTa
+// and DistilBERT: a description follows the fields of the config.
 #pragma once
 
 #include "ebb/io/hugging_face.h"
@@ -24,7 +24,7 @@ void describe(Builder& b, const models::BertConfig& config, io::EncoderHead head
 void describe(Builder& b, const models::ResNetConfig& config);
 void describe(Builder& b, const models::MlpConfig& config);
 
-// The description and the names in files of a class of models, and the name of one of its models.
+// The description and the file names of a class of models, and the name of one of its models.
 template <class Model>
 struct Family {
   static constexpr bool predicts_next = std::is_base_of_v<models::CausalLm, Model>;

@@ -1,5 +1,5 @@
-// An ONNX graph in memory: everything of the file but the bytes of the weights, which are written
-// when the file is (model_file.h).
+// An ONNX graph in memory: everything in the file except the bytes of the weights, which are
+// written together with the file (model_file.h).
 #pragma once
 
 #include <cstddef>
@@ -40,12 +40,12 @@ struct Node {
   DType dtype = f32;  // of the first input
 };
 
-// Small constants (scalars, shapes) stay in the model's file even where weights do not: readers
-// need them to infer shapes.
+// Small constants (scalars, shapes) stay in the model's file even if weights do not, because
+// readers need them to infer shapes.
 enum class Kind : std::uint8_t { weight, table, constant };
 
-// Whole numbers that quantised weights are: int8, and int4 with two to a byte, the first in the
-// lower half.
+// Integer types of quantised weights: int8, and int4 with two to a byte, the first in the lower
+// half.
 enum class SmallType : std::uint8_t { int8, int4 };
 
 struct Initializer {
@@ -53,7 +53,7 @@ struct Initializer {
   TensorType type;
   std::function<void(const Sink&)> write;  // gives exactly bytes()
   Kind kind = Kind::weight;
-  // The element's type where ebb has no dtype for it; `type` then tells the shape.
+  // The element's type if ebb has no dtype for it; `type` then gives only the shape.
   std::optional<SmallType> small = {};
 
   Bytes bytes() const {

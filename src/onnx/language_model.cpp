@@ -7,7 +7,7 @@
 namespace ebb::onnx {
 namespace {
 
-constexpr double eps = 1e-5;  // of nn::LayerNorm, where a model says nothing else
+constexpr double eps = 1e-5;  // nn::LayerNorm's default
 
 Value dense(Builder& b, std::string_view name, const Value& x) {
   return linear(b, name, x, nn::Bias::yes);

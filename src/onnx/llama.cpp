@@ -12,7 +12,7 @@ using models::LlamaConfig;
 nn::Bias with(bool bias) { return bias ? nn::Bias::yes : nn::Bias::no; }
 
 // cos and sin of the tokens' angles, float32 (B, 1, T, D / 2). They come from tables of all
-// positions: an angle that is computed in float32 has few fractional bits at large positions.
+// positions, because an angle computed in float32 has few fractional bits at large positions.
 struct Turns {
   Value cosine, sine;
 };
@@ -33,7 +33,7 @@ Value table(Builder& b, const std::string& name, const LlamaConfig& c,
   return b.table(name, {{c.context, pairs}, f32}, write);
 }
 
-// `size`: the features of a head that are turned.
+// `size` is the number of features of a head that are rotated.
 Turns turns(Builder& b, const LlamaConfig& c, std::int64_t size, const Value& positions) {
   const Builder::Module module(b, "rotary_emb");
   const std::vector<double> speeds =
@@ -47,7 +47,7 @@ Turns turns(Builder& b, const LlamaConfig& c, std::int64_t size, const Value& po
   return {std::move(cosine), std::move(sine)};
 }
 
-// Turns the pairs (i, i + turned / 2) of the first `turned` features of x (B, heads, T, size).
+// Rotates the pairs (i, i + turned / 2) of the first `turned` features of x (B, heads, T, size).
 Value rotated(Builder& b, const Value& x, const Turns& turns, std::int64_t turned,
               std::int64_t size) {
   const Value wide = b.in_float(x);

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using protobuf::Message;
 
-// Numbers of fields, by the message that has them.
+// Field numbers, by the message that has the fields.
 namespace model {
 constexpr int ir_version = 1, producer = 2, producer_version = 3, graph = 7, opset = 8;
 }
@@ -103,7 +103,7 @@ Message text_entry(std::string_view key, std::string_view value) {
   return Message().bytes(entry::key, key).bytes(entry::value, value);
 }
 
-// Passes a tensor's bytes on, and checks that they are as many as its type says.
+// Passes on a tensor's bytes, and checks that their number is the one its type implies.
 void write_bytes(io::AtomicFile& file, const Initializer& initializer) {
   Bytes written;
   initializer.write([&](std::span<const std::byte> piece) {
@@ -115,8 +115,8 @@ void write_bytes(io::AtomicFile& file, const Initializer& initializer) {
                                  initializer.name, initializer.bytes().count, written.count));
 }
 
-// The model's file: all messages that are held in memory, and the tensors whose bytes go between
-// them.
+// The model's file: all messages that are held in memory, and the tensors whose bytes are written
+// between them.
 class ModelFile {
  public:
   ModelFile(const Graph& graph, int opset) : graph_(graph) {
@@ -171,7 +171,7 @@ class ModelFile {
   static Bytes bytes(const Message& message) { return {static_cast<std::int64_t>(message.size())}; }
   bool inside(const Initializer& i) const { return !outside_ || i.kind == Kind::constant; }
 
-  // All of a tensor's field in the graph that comes before its bytes.
+  // Everything of a tensor's field in the graph that precedes its bytes.
   static Message before(const Initializer& initializer) {
     const auto size = static_cast<std::uint64_t>(initializer.bytes().count);
     const Message named = header(initializer), begin = Message().begin_bytes(tensor::bytes, size);

@@ -6,8 +6,8 @@
 
 namespace ebb::onnx {
 
-// The codes (out, in) and the scales, float32 (out, blocks), of a weight that is packed already, or
-// that is packed by `bits` when the file is written: one matrix is in memory at a time.
+// The codes (out, in) and the scales, float32 (out, blocks), of a weight that is already packed, or
+// that `bits` packs when the file is written: then only one matrix is in memory at a time.
 // `transposed`: the weight in files is (in, out). NF4 has no form in ONNX: a ValueError.
 struct QuantisedInitializers {
   Initializer codes, scales;

@@ -86,7 +86,7 @@ std::vector<std::string> JoinedWeights::parts(const std::string& name) const {
   std::vector<std::string> found;
   for (const std::string& part : names_.fused->parts)
     found.push_back(std::string(name).replace(at, whole.size(), "." + part + "."));
-  // Packed parts have scales of their own and stay apart.
+  // Packed parts have their own scales and are not joined.
   if (weights_.packed(found.front())) return {};
   return found;
 }

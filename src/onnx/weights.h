@@ -19,7 +19,7 @@ class Weights {
   virtual bool has(const std::string& name) const = 0;
   virtual TensorType type(const std::string& name) const = 0;  // an error if it is not there
   virtual void read(const std::string& name, const Sink& sink) const = 0;
-  // How a weight is packed, if it is: `read` then gives the packed bytes.
+  // How a weight is packed, if it is; `read` then gives the packed bytes.
   virtual std::optional<PackedWeight> packed(const std::string& name) const {
     return (void)name, std::nullopt;
   }
@@ -80,11 +80,10 @@ class CheckpointWeights : public Weights {
   const io::SafetensorsFile& file_;
 };
 
-// The same weights, of which those that are stored without the zeros of their pattern 2:4 are read
-// as whole matrices.
+// The same weights, but those stored as pairs of the pattern 2:4 are read as whole matrices.
 class SpreadWeights : public Weights {
  public:
-  // `model` tells which weights are stored so.
+  // `model` tells which weights are stored as pairs.
   SpreadWeights(const Weights& weights, const nn::ModuleBase& model);
   bool has(const std::string& name) const override { return weights_.has(name); }
   TensorType type(const std::string& name) const override;
@@ -98,8 +97,8 @@ class SpreadWeights : public Weights {
   std::map<std::string, nn::NamedVariable> pairs_;
 };
 
-// The same weights, of which some are joined as a family's files hold them: a tensor that `weights`
-// has in parts is read as one.
+// The same weights, with some joined as a family's files hold them: a tensor that `weights` has in
+// parts is read as one.
 class JoinedWeights : public Weights {
  public:
   JoinedWeights(const Weights& weights, io::Names names)
@@ -114,7 +113,7 @@ class JoinedWeights : public Weights {
   }
 
  private:
-  // The names of a joined tensor's parts, if that is what `name` is.
+  // The names of a joined tensor's parts, if `name` is a joined tensor.
   std::vector<std::string> parts(const std::string& name) const;
   const Weights& weights_;
   io::Names names_;

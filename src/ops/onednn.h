@@ -14,8 +14,8 @@
 
 namespace ebb::onednn {
 
-// oneDNN's convolutions with AMX's tiles end the process by an illegal instruction on some
-// machines, although AMX itself works there. The instructions before AMX serve instead, unless the
+// With AMX's tiles, oneDNN's convolutions end the process by an illegal instruction on some
+// machines, although AMX itself works there. So the instructions before AMX are used, unless the
 // environment chooses others.
 inline void leave_out_amx() {
   static const bool done = [] {
@@ -63,7 +63,7 @@ void execute(std::string_view op, const dnnl::primitive& primitive, const dnnl::
                 "] oneDNN failed while running: " + dnnl_status2str(status));
 }
 
-// oneDNN falls back to reference loops; ebb's kernels are faster than those.
+// Refuses a primitive that runs oneDNN's reference loops, because ebb's kernels are faster.
 template <class PrimitiveDesc>
 void refuse_loops(const PrimitiveDesc& desc) {
   if (std::string_view(desc.impl_info_str()).starts_with("ref"))

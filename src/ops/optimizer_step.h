@@ -15,7 +15,7 @@ namespace ebb {
 // State and arithmetic are at least float32, whatever the parameter's dtype.
 inline DType state_dtype(DType parameter) { return parameter == f64 ? f64 : f32; }
 
-// The same, or bfloat16 where an op can keep its state in that.
+// The same, or bfloat16 if the op supports state in bfloat16.
 inline DType kept_dtype(const Call& call, int input) {
   return call.dtype(input) == bf16 ? bf16 : state_dtype(call.dtype(0));
 }
@@ -38,8 +38,8 @@ inline void require_gradient(const Call& call) {
   require_like_parameter(call, 1, half ? own : call.dtype(0), "the gradient");
 }
 
-// The companion of a parameter in `form`, the last input, which must be number `input`; adds its
-// type to the outputs.
+// Checks the companion of a parameter in `form`, which is the last input and must be number
+// `input`, and adds its type to the outputs.
 inline void require_form(const Call& call, int input, const ParameterForm& form,
                          std::vector<TensorType>& outputs) {
   if (form.kind != ParameterForm::Kind::plain && call.dtype(0) != bf16)
@@ -57,8 +57,8 @@ inline void require_form(const Call& call, int input, const ParameterForm& form,
   outputs.push_back(type);
 }
 
-// The parameter's value in references, and their results: the stored value and the companion, if
-// there is one. References omit stochastic rounding, whose expectation is the unrounded value, and
+// For references: the parameter's value from the stored value and its companion, and both from a
+// new value. References omit stochastic rounding, whose expectation is the unrounded value, and
 // cannot describe lower bits.
 inline Tensor opened(std::span<const Tensor> in, const ParameterForm& form) {
   if (form.kind == ParameterForm::Kind::completed)

@@ -14,8 +14,8 @@ Tensor along_axis(const Op& op, const Tensor& x, int axis, const Function& funct
   return at == last ? function(x) : transpose(function(transpose(x, at, last)), at, last);
 }
 
-// The axes that a reduction names, in ascending order; none means all. Naming one twice is an
-// error.
+// The axes that a reduction names, in ascending order; if it names none, all axes. Naming one twice
+// is an error.
 Axes axes_of(const Op& op, const Tensor& x, const Axes& named);
 
 // x with some axes joined into one that comes last, and the shape of a result without them.

@@ -73,8 +73,8 @@ struct Vector {
 inline constexpr auto plus = [](auto& total, const auto& x) { total += x; };
 inline constexpr auto largest = [](auto& most, const auto& x) { most = x > most ? x : most; };
 
-// Folds `in` elementwise into four vectors of partial results with `step`, and those into one
-// number with `join`. Both work on numbers and on vectors alike.
+// Folds `in` elementwise into four vectors of partial results with `step`, and joins those into one
+// number with `join`. Both must work on numbers and on vectors.
 template <class T, class Join, class Step, class... In>
 T fold(T identity, std::int64_t count, const Join& join, const Step& step, const In*... in) {
   // Copies an unaligned vector into an aligned one before calling `step`, because template

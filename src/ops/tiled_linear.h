@@ -41,8 +41,8 @@ class TiledLinear {
   }
   Bytes workspace() const { return areas_.total(); }
 
-  // x is the first input. unpack(row, rows, column, columns, to) writes that part of the weight,
-  // row by row.
+  // x is the first input. unpack(row, rows, column, columns, to) writes that part of the weight to
+  // `to`, row by row.
   template <class Unpack>
   void operator()(const KernelArgs& args, const Unpack& unpack) const {
     if (s_.rows == 0 || s_.outer == 0) return;

@@ -1,4 +1,4 @@
-// Parameters of which every rank has a range.
+// Parameters that are divided among the ranks, one range per rank.
 #pragma once
 
 #include <unordered_map>
@@ -8,11 +8,11 @@
 
 namespace ebb {
 
-// By the parameter: the variable of this rank's range.
+// The variable of this rank's range, by parameter.
 using Ranges = std::unordered_map<Tensor, Variable>;
 
 // The graph with each of these parameters gathered from the ranks' ranges before it is read. If a
-// parameter is read in a smaller dtype, the range is cast and gathered in that one. Same bits.
+// parameter is read in a smaller dtype, the range is first cast to that dtype. Same bits.
 Graph gather_ranges(const Graph& graph, const Ranges& ranges, std::int64_t ranks);
 
 }  // namespace ebb

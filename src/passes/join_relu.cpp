@@ -84,7 +84,7 @@ class JoinRelu {
     return !a.relu && !a.added;
   }
 
-  // The batch norm whose result `node` applies relu to, if it does that.
+  // The batch norm to whose result `node` applies relu, if it does.
   NodePtr normed(const Node& node) const {
     if (&node.op() != &relu_) return {};
     const Tensor& y = node.inputs()[0];

@@ -41,14 +41,15 @@ const PrecisionRow& row_of(Precision precision) {
   return precision_rows[static_cast<std::size_t>(precision)];
 }
 
-// Whether fp8 is for this product, as far as its place in the model tells.
+// Whether fp8 applies to this product, judging by its place in the model.
 bool is_block_product(const Node& node) {
   return &node.op() == &matmul_op() && node.marks().block != 0 && node.inputs()[0].rank() == 2 &&
          node.inputs()[1].rank() == 2;
 }
 
 std::optional<std::string> obstacle_of(const Node& product) {
-  // Rounding the other factor would take longer than the product saves; adapters are so thin.
+  // For such thin factors, as adapters have, rounding the other factor would take longer than the
+  // product saves.
   constexpr std::int64_t thin = 32;
   const Shape& weight = product.inputs()[1].shape();
   if (const std::int64_t shorter = std::min(weight[0], weight[1]); shorter < thin)

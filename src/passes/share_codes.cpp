@@ -1,7 +1,7 @@
 // A product in fp8 becomes ops that encode its factors and an op that multiplies the codes. A
 // factor of several products is encoded once: an activation for forward and for the gradient of the
-// weight, a gradient for both products of backward. So what backward keeps of an activation is its
-// codes.
+// weight, a gradient for both products of backward. So backward keeps only the codes of an
+// activation.
 #include <array>
 #include <functional>
 #include <unordered_map>
@@ -94,8 +94,9 @@ class ShareCodes {
     return outputs;
   }
 
-  // A factor that is wanted both ways is encoded by one kernel. Not a weight: its codes for
-  // backward would be kept from forward on, while it can be encoded again at any time.
+  // One kernel encodes a factor that is needed in both orientations. This excludes weights: their
+  // codes for backward would be kept from forward on, although a weight can be encoded again at any
+  // time.
   Encoded encoded(const Factor& factor) {
     const Key key = key_of(factor);
     const Wanted wanted = wanted_.at(key);
@@ -111,7 +112,7 @@ class ShareCodes {
     return {made[both && factor.transposed ? 1 : 0], made.back()};
   }
 
-  // A parameter, or what is made of parameters alone: casts, views, gathered ranges.
+  // A parameter, or a tensor made from parameters alone: casts, views, gathered ranges.
   static bool is_weight(const Tensor& tensor) {
     const Node* node = tensor.node().get();
     while (node->inputs().size() == 1) node = node->inputs()[0].node().get();

@@ -5,8 +5,8 @@
 namespace ebb::planning {
 namespace {
 
-// A time in which the lane of the computation has nothing to do, and the instruction that ends it;
-// none at the end of the step.
+// A time in which the lane of the computation is idle, and the instruction that ends it; no
+// instruction at the end of the step.
 struct Idle {
   double from, to;
   InstructionId waiter;
@@ -18,9 +18,9 @@ struct Timeline {
   double last = 0.0;
 };
 
-// The lanes of a plan as they wait for each other, with instructions that take `ms`, of which
-// `link_ms` on the link. The second lane takes from the first what its instructions need of the
-// device: all of their time but that on the link.
+// Times of the lanes, which wait for each other as planned. Instructions take `ms`, of which
+// `link_ms` are on the link. The second lane takes time from the first for the part of its
+// instructions that uses the device: everything except the time on the link.
 Timeline timeline_of(const Plan& plan, const std::vector<double>& ms,
                      const std::vector<double>& link_ms) {
   Timeline times;
@@ -41,8 +41,8 @@ Timeline timeline_of(const Plan& plan, const std::vector<double>& ms,
   return times;
 }
 
-// The first instruction after this one that reads its result. own_range only waits for its second
-// input, to be made no earlier than needed.
+// The first later instruction that reads the result of this one. own_range does not count its
+// second input, which only delays it.
 InstructionId first_reader(const Plan& plan, InstructionId maker) {
   const auto& made = plan.instructions[maker].outputs;
   const auto is_made = [&](const Operand& input) {
@@ -74,7 +74,7 @@ std::vector<Exchange> on_the_link(const Plan& plan, const Rates& rates) {
   return all;
 }
 
-// A plan's time as it is, and if the link took none.
+// A plan's times with the link as it is, and with a link that takes no time.
 struct Both {
   Timeline with, without;
 };
@@ -96,8 +96,8 @@ bool is_beside(const Plan& plan, const Exchange& one) {
   return plan.instructions[one.instruction].lane != LaneId(0);
 }
 
-// Gives exchanges beside the computation the time in which it is idle while they are on the link.
-// Returns the sum.
+// Attributes to exchanges beside the computation the time in which the computation is idle while
+// they are on the link. Returns the sum.
 double share_idle_time(const Plan& plan, const Timeline& times, std::vector<Exchange>& all) {
   double sum = 0.0;
   for (Exchange& one : all) {
@@ -130,7 +130,8 @@ std::vector<Exchange> exchanges_of(const Plan& plan, const Rates& rates) {
   }
   beside_ms = std::max(0.0, beside_ms);
   // Idle time also has other reasons, and at the end of a step other instructions may follow the
-  // last exchange: in all, exchanges have the time by which they make the step longer.
+  // last exchange. So the exposed times are scaled to sum to the time by which exchanges make the
+  // step longer.
   const double shared = share_idle_time(plan, times.with, all);
   const double scale = shared > beside_ms ? beside_ms / shared : 1.0;
   double rest = std::max(0.0, beside_ms - shared);

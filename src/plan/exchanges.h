@@ -1,5 +1,5 @@
-// Exchanges between ranks within the time of a step: what they take on the link, and how much of
-// that the computation waits for.
+// Exchanges between ranks within a step: the time they take on the link, and the part of it that
+// the computation waits for.
 #pragma once
 
 #include <vector>
@@ -15,20 +15,20 @@ struct Exchange {
   InstructionId instruction;
   LinkUse use;
   double link_ms = 0.0;
-  // Of that time, what no computation hides; and the instruction that waits longest for it. None:
-  // nothing in this step reads its result, which the next one waits for.
+  // The part of that time that no computation hides, and the instruction that waits longest for the
+  // exchange. No waiter: nothing in this step reads the result, only the next step does.
   double exposed_ms = 0.0;
   InstructionId waiter;
 };
 
-// Of a plan whose lanes are ordered, in the order of its instructions. An exchange in the lane of
-// the computation is waited for by all that comes after it; the first instruction that reads its
-// result is named. One in another lane takes the link and not the device, so that it is waited for
-// only while the lane of the computation is idle. In all, exposed times are the time that the step
-// would be shorter by if the link took none.
+// The exchanges of a plan whose lanes are ordered, in the order of its instructions. All later
+// instructions wait for an exchange in the lane `compute`; its waiter is the first that reads its
+// result. An exchange in another lane occupies the link and not the device: it is exposed only
+// while the lane `compute` is idle. The sum of all exposed times is what the step would save if the
+// link took no time.
 std::vector<Exchange> exchanges_of(const Plan& plan, const Rates& rates);
 
-// Takes the time of exchanges that computation hides out of the predicted time of the step.
+// Subtracts the time of exchanges that computation hides from the predicted time of the step.
 void hide_exchanges(Plan& plan, const Rates& rates);
 
 }  // namespace ebb::planning

@@ -13,8 +13,8 @@ namespace ebb::planning {
 namespace {
 
 // Lays out the arena. With several lanes, buffers may live longer, so that lanes need not wait for
-// each other; without that if it would take more bytes than `limit` and than one lane takes.
-// `enough`: as in lay_out.
+// each other; if that takes more bytes than `limit` and than one lane takes, they do not. `enough`:
+// as in lay_out.
 Bytes lay_out_arena(Plan& plan, Bytes limit, Bytes enough) {
   if (plan.lanes.size() == 1) return lay_out(plan.buffers.rows());
   Table<Buffer> short_lived = plan.buffers;

@@ -36,7 +36,7 @@ Order gather_late(const Order& order, const Gathers& gathers) {
   };
   for (const auto& node : order)
     if (!gathers.contains(node.get())) emit(node);
-  // Those that nothing in the order reads: results of the graph.
+  // Adds the gathers that nothing in the order reads: results of the graph.
   for (const auto& node : order)
     if (waiting.erase(node.get()) > 0) emit(node);
   return result;
@@ -95,7 +95,7 @@ class GatherAgain {
     return source >= 0 && chain(source, steps);
   }
 
-  // The time of these steps, and the step from which on they must not run.
+  // The time of these steps, and the step from which on they can no longer run.
   std::pair<double, int> price(const std::vector<int>& steps) const {
     std::pair<double, int> result{0.0, static_cast<int>(model_.steps.size())};
     for (const int step : steps) {

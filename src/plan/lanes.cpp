@@ -47,8 +47,8 @@ class Conflicts {
 };
 
 // For every instruction of a lane other than the first: the first instruction of the first lane
-// that starts after it has ended. Where copies take longer than the computation, the first lane
-// waits for them, so memory is kept for the copies that are under way and not for those to come.
+// that starts after it has ended. If copies take longer than the computation, the first lane waits
+// for them, so memory is reserved for copies in progress and not for later ones.
 std::vector<InstructionId> expected_ends(const Plan& plan) {
   const Times times = times_of(plan);
   std::vector<double> starts;  // of the first lane, in order
@@ -153,8 +153,8 @@ void order_lanes(Plan& plan) {
   const Conflicts conflict(plan);
   const std::size_t count = plan.lanes.size();
   std::vector<std::vector<InstructionId>> so_far(count);  // the instructions of each lane
-  // For each lane, the last instruction of every lane that is known to have ended when the next
-  // one of this lane starts; and the same for each instruction, when it has ended.
+  // For each lane, the last instruction of every lane that is known to have ended when this lane's
+  // next instruction starts. `after` holds the same for each instruction, at its end.
   std::vector<std::vector<InstructionId>> known(count, std::vector<InstructionId>(count));
   std::vector<std::vector<InstructionId>> after(plan.instructions.size());
   for (const InstructionId i : plan.instructions.ids()) {

@@ -179,9 +179,9 @@ Bytes Planner::keep_all_peak() const {
   return persistent() + Bytes{simulation.peak()};
 }
 
-// Fetches start early only as far as memory allows: up to the budget, or in a plan without one up
-// to the peak that it has anyway. A layout wastes some of that, so less is live than there is room
-// for.
+// Fetches start early only as far as memory allows: up to the budget or, without one, up to the
+// peak that the plan has anyway. Because a layout wastes some memory, the limit of live bytes is
+// lower.
 Plan Planner::realise(Runs runs) const {
   if (!transfers_ || !options_.budget) return realise(std::move(runs), {});
   const Bytes room = *options_.budget - persistent();
@@ -209,8 +209,8 @@ Planner::Arranged Planner::arrange(const Runs& runs, Bytes limit) const {
   return result;
 }
 
-// `limit`: up to how many live bytes transfers may overlap with other work; the peak of the runs if
-// that is more. `enough`: a smaller arena has no use.
+// Transfers may overlap with other work while at most `limit` bytes are live, or the peak of the
+// runs if that is more. An arena smaller than `enough` brings no advantage.
 Plan Planner::realise(Runs runs, Bytes limit, Bytes enough) const {
   Simulation simulation(model_);
   simulation.run(runs);

@@ -32,8 +32,8 @@ class Planner {
 
   // The plan for options().budget, or the smallest budget that can be kept.
   PlanResult run();
-  // What is computed when in a plan for that budget, and about how long it takes; nothing if only
-  // the plan with the smallest peak may keep it. Much quicker than making the plan.
+  // The runs of a plan for that budget and approximately its time; nothing if only the plan with
+  // the smallest peak may keep the budget. Much quicker than making the plan.
   struct Sketch {
     Runs runs;
     double ms;

@@ -68,7 +68,8 @@ class EarlyUpdates {
       const bool agreed =
           is_collective(order_[i]->op()) && serves_many(*order_[i]) &&
           std::any_of(users_[i].begin(), users_[i].end(), [&](std::size_t u) { return eager_[u]; });
-      // A gradient of which this rank keeps a range is freed at once, whatever reads the range.
+      // A gradient of which this rank keeps only a range is freed at once, whichever node reads the
+      // range.
       const bool shrinks = &order_[i]->op() == &reduce_scatter_op();
       eager_[i] = !wanted_[i] &&
                   (serves_one || agreed || shrinks || (updates.contains(i) && users_[i].empty()));

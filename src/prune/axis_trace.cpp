@@ -160,7 +160,7 @@ void AxisTrace::attention(const Node& node) {
     for (const int axis : {2, 3}) classes_.fix((*operand)[at(axis)]);
   tie_all(k[1], v[1]);
   const AxisLabels &queries = q[1], &keys = k[1];
-  if (queries.empty() || keys.empty()) {  // also where there is one head for all
+  if (queries.empty() || keys.empty()) {  // also if all queries share one key head
     classes_.fix(queries);
     classes_.fix(keys);
   } else {
@@ -253,7 +253,7 @@ void AxisTrace::reshape(const Node& node) {
   set(node, 0, std::move(axes));
 }
 
-// With its own number as the stride of every axis, the strides of the view are the order.
+// The strides of each axis are set to the axis's number, so the strides of the view give the order.
 void AxisTrace::permute(const Node& node) {
   const Axes& x = in(node, 0);
   Layout layout;
@@ -264,8 +264,8 @@ void AxisTrace::permute(const Node& node) {
   set(node, 0, std::move(axes));
 }
 
-// The offset and the strides of the view of a contiguous input tell where each axis begins and how
-// far its indices are apart.
+// The offset and the strides of a view of a contiguous input tell where each axis begins and how
+// far apart its indices are.
 void AxisTrace::slice(const Node& node) {
   const Axes& x = in(node, 0);
   const Shape& from = shape_of(node, 0);

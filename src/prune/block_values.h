@@ -17,7 +17,7 @@ namespace ebb::prune {
 
 class BlockValues {
  public:
-  // With a folder, in a file there that has no name.
+  // With a folder, the values go to a file without a name in it.
   BlockValues(const TensorType& type, std::size_t count,
               const std::optional<std::filesystem::path>& folder);
   ~BlockValues();

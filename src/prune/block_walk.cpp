@@ -29,7 +29,8 @@ class MatrixCopy {
                       static_cast<std::size_t>(shape.elements())};
   }
 
-  // In the form and dtype of the variable. Rounded to float32 first, as other dtypes are read.
+  // In the form and dtype of the variable. Values are first rounded to float32, the type from which
+  // other dtypes are converted.
   Tensor stored() const { return eval(cast(cast(oriented(values_), f32), variable_.dtype())); }
 
   WeightMatrix matrix;
@@ -62,7 +63,7 @@ class Walk {
  private:
   bool computes() const { return change_.sum != InputSum::none || options_.losses; }
 
-  // The first choice that keeps the budget.
+  // Takes the first choice that keeps the budget.
   void choose() {
     const WalkBytes bytes(s_, graphs_, change_, options_, computes() ? batches_.size() : 0);
     std::optional<Bytes> least;
@@ -85,7 +86,7 @@ class Walk {
                     computes() ? "; smaller batches and shorter sequences take less" : ""));
   }
 
-  // Gives variables their values, for the stage that begins.
+  // Loads the values of these variables for the next stage.
   void hold(const std::vector<std::size_t>& variables) {
     for (const std::size_t v : variables)
       if (options_.store && held_.insert(v).second) options_.store->fetch(s_.variables[v]);
@@ -140,7 +141,8 @@ class Walk {
     release();
   }
 
-  // Changes the block's matrices that read one of `inputs`; the model itself stays as it is.
+  // Changes those matrices of the block that read one of `inputs`; the model itself does not
+  // change.
   void judge(std::size_t block, const std::vector<Tensor>& inputs,
              std::vector<std::pair<Variable, Tensor>>& changed) {
     const std::vector<Variable> sums = summed(block, inputs);
@@ -169,7 +171,7 @@ class Walk {
     }
   }
 
-  // The sums themselves for the last matrix that reads them, a copy for others.
+  // The last matrix that reads the sums gets the sums themselves, others get a copy.
   static std::span<double> sums_for(const Variable& sum, bool last, std::vector<double>& own) {
     const Storage& storage = *sum.node()->storage();
     if (last && storage.on_host())
@@ -187,7 +189,7 @@ class Walk {
     return sums.sums;
   }
 
-  // Replaces what enters a block by what leaves it.
+  // Replaces the block's inputs by its outputs.
   void pass(std::size_t block, BlockValues& values) const {
     Program program(graphs_.pass(block));
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -220,7 +222,7 @@ class Walk {
   const WalkOptions& options_;
   WalkChoice choice_;
   WalkReport report_;
-  std::optional<BlockValues> before_, now_;  // through the blocks as they were, and as they are
+  std::optional<BlockValues> before_, now_;  // through the original and the changed blocks
   std::set<std::size_t> held_, kept_;        // variables
 };
 

@@ -1,4 +1,4 @@
-// A model's matrices block by block, as methods that look at a layer's inputs change them.
+// Changes a model's matrices block by block, for methods that look at a layer's inputs.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ struct MatrixChange {
   std::function<void(const nn::NamedVariable& parameter, const WeightMatrix&,
                      std::span<double> sums)>
       change;
-  // What `change` allocates for a matrix of this size, at most.
+  // An upper bound of what `change` allocates for a matrix of this size.
   std::function<Bytes(std::int64_t outputs, std::int64_t inputs)> scratch;
 };
 

@@ -25,7 +25,7 @@ std::unordered_set<const Node*> depending_on_inputs(
   return result;
 }
 
-// Whether `from` is `to` plus other terms. A relu after the sum changes nothing where `to` has been
+// Whether `from` is `to` plus other terms. A relu after the sum is allowed, because `to` has been
 // through a relu itself.
 bool adds_to(const Tensor& from, const Tensor& to) {
   if (from == to) return true;

@@ -1,5 +1,5 @@
-// What SparseGPT and GPTQ have in common: columns of a matrix change one after the other, and the
-// columns after them make up for the error of the layer's outputs.
+// Shared by SparseGPT and GPTQ: the columns of a matrix change one after another, and later columns
+// compensate for the error in the layer's outputs.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@ namespace ebb::prune {
 
 // Replaces the sums of products of a layer's inputs, inputs × inputs, by the upper triangular U
 // with UᵀU = H⁻¹. `damping`, a share of the mean of the diagonal, is added to the diagonal first.
-// Weights of inputs that are always zero become zero: they change nothing.
+// Weights of inputs that are always zero become zero, which changes no output.
 void to_inverse_factor(const WeightMatrix& m, std::span<double> hessian, double damping);
 
-// One row, columns [first, last): each weight w becomes keep(column, w), and the weights after it
-// change so that the outputs stay as near as they can. `errors` has room for last - first numbers.
+// Processes columns [first, last) of one row: each weight w becomes keep(column, w), and the
+// weights after it change so that the outputs stay as close as possible. `errors` has room for last
+// - first numbers.
 template <class Keep>
 void spread_row(const WeightMatrix& m, std::span<const double> factor, std::int64_t row,
                 std::int64_t first, std::int64_t last, double* errors, const Keep& keep) {

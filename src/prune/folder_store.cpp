@@ -59,7 +59,7 @@ Bytes FolderStore::extra_bytes(const nn::NamedVariable& variable) const {
       const Tensor matrix = form.pairs->transposed ? transpose(weight) : weight,
                    chosen = choose_pairs(matrix);
       graph.outputs = {take_pairs(matrix, chosen), chosen};
-      // The bytes that are written lie beside the program's results.
+      // The bytes to be written are in memory together with the program's results.
       for (const TensorType& type : {form.variable.type(), form.pairs->positions.type()})
         packing += Storage::reservation(type.bytes());
     }

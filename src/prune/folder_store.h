@@ -1,4 +1,4 @@
-// Weights that are in one Hugging Face folder and written to another, a block at a time.
+// Weights that are read from one Hugging Face folder and written to another, a block at a time.
 #pragma once
 
 #include "ebb/prune/walk.h"
@@ -9,8 +9,8 @@ namespace ebb::prune {
 
 class FolderStore : public WeightStore {
  public:
-  // `dtype` of the model that the weights are read into. Weights that the writer's model has packed
-  // are packed by plain rounding, or as pairs, unless they have been written before.
+  // `dtype` is that of the model that the weights are read into. Weights that the writer's model
+  // has packed are packed by plain rounding, or as pairs, unless they have already been written.
   FolderStore(const io::FolderWeights& weights, DType dtype, io::FolderWriter& writer)
       : weights_(weights), dtype_(dtype), writer_(writer) {}
 

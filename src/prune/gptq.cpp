@@ -24,8 +24,8 @@ struct Level {
   int code;
 };
 
-// The nearest level that the encoder uses, of a value divided by its scale; of two equally near
-// ones the even one, as plain rounding does.
+// For a value divided by its scale: the nearest level that the encoder uses, and of two equally
+// near ones the even one, as in plain rounding.
 Level nearest(LowBits kind, double x) {
   if (kind == LowBits::nf4) {
     std::size_t best = 0;
@@ -67,7 +67,7 @@ std::vector<std::uint8_t> pack_by_gptq(const WeightMatrix& m, std::span<double> 
   if (!std::all_of(m.weights.begin(), m.weights.end(), [](double w) { return std::isfinite(w); }))
     throw ValueError("prune: a weight is not finite");
   to_inverse_factor(m, hessian, options.damping);
-  // Plain rounding gives the scales, and codes that are replaced.
+  // Plain rounding gives the scales, and codes that are then replaced.
   std::vector<std::uint8_t> bytes(at(e.bytes()));
   {
     const std::vector<float> rounded(m.weights.begin(), m.weights.end());

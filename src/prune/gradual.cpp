@@ -10,7 +10,7 @@
 namespace ebb::prune {
 namespace {
 
-// The schedule is that of masks.
+// The schedule of masks is used.
 SparseTraining as_masks(const GradualPruning& g) {
   SparseTraining masks;
   masks.schedule = g.schedule, masks.sparsity = g.share;
@@ -18,7 +18,7 @@ SparseTraining as_masks(const GradualPruning& g) {
   return masks;
 }
 
-// Names that stay while groups go: several dimensions may have the same path.
+// Names that do not change while groups are removed: several dimensions may have the same path.
 std::vector<std::string> names_of(const Structure& s) {
   std::vector<std::string> names;
   std::map<std::string, int> uses;
@@ -82,7 +82,7 @@ Removal Shrinking::removal(const Structure& now, const Scores& scores, double sh
     const std::int64_t kept = kept_of(dense->second, 1.0 - share, multiple);
     removal.groups[d] = lowest(scores.groups.at(d), std::max<std::int64_t>(0, size - kept));
   }
-  // A dimension with one group left has none to choose from: it is no dimension any more.
+  // A dimension with one group left has no choice and is no longer listed.
   const std::set<std::string> there(names.begin(), names.end());
   for (const auto& [name, size] : sizes_)
     if (!there.contains(name) && kept_of(size, 1.0 - share, 1) > 1)

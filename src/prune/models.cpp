@@ -40,7 +40,7 @@ std::set<std::size_t> lowest_blocks(const Structure& s, const Scores& scores, do
   return result;
 }
 
-// The first block that stays: its layers stand for all of them.
+// The first remaining block: its layers stand for those of all blocks.
 std::string first_kept(const Structure& s, const Removal& removal) {
   for (std::size_t b = 0; b < s.blocks.size(); ++b)
     if (!removal.blocks.contains(b)) return s.blocks[b].path;
@@ -51,7 +51,7 @@ std::int64_t layers_left(std::int64_t layers, const Removal& removal) {
   return layers - static_cast<std::int64_t>(removal.blocks.size());
 }
 
-// The fields of a config.json that hold sizes, under every name that it has them by.
+// The fields of a config.json that hold sizes, under each of their names.
 nlohmann::json sizes_of(const models::Gpt2Config& c) {
   return {{"n_head", c.heads},
           {"num_attention_heads", c.heads},

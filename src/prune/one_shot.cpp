@@ -11,7 +11,7 @@ namespace ebb::prune {
 
 namespace {
 
-// What the methods of weights.cpp allocate: scores, marks and an order.
+// Memory that the methods of weights.cpp allocate: scores, marks and an order.
 Bytes scratch(Method method, const Sparsity& sparsity, const SparseGptOptions& options,
               std::int64_t outputs, std::int64_t inputs) {
   constexpr std::int64_t score = sizeof(double), mark = 1, place = sizeof(std::int64_t);

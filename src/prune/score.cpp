@@ -19,7 +19,7 @@ constexpr std::string_view score_names[] = {"magnitude", "taylor", "activation"}
 using VariableAxis = std::pair<std::size_t, int>;
 using AxisSums = std::map<VariableAxis, std::vector<double>>;  // by index of the axis
 
-// The axes that groups take indices from; of variables that only blocks have, no axis.
+// The axes that groups take indices from. Variables that only blocks use have no axis.
 constexpr int no_axis = -1;
 std::set<VariableAxis> used_axes(const Structure& s) {
   std::set<VariableAxis> result;
@@ -56,7 +56,7 @@ double total(const std::vector<double>& values, const std::vector<Range>& ranges
   return result;
 }
 
-// Adds up the parts of groups, and the variables of blocks.
+// Sums over the parts of groups, and over the variables of blocks.
 Scores collected(const Structure& s, const AxisSums& sums) {
   Scores result;
   for (const Dimension& d : s.dimensions) {

@@ -8,7 +8,7 @@
 
 namespace ebb::prune {
 
-// For each axis that loses indices: whether each index goes.
+// For each axis that loses indices: whether each index is removed.
 using GoingIndices = std::map<int, std::vector<bool>>;
 GoingIndices indices_that_go(const Structure& structure, const Removal& removal,
                              std::size_t variable);

@@ -61,8 +61,9 @@ void find_dimensions(AxisTrace& trace, Structure& s) {
   std::map<Label, PlaceOfGroup> places;
   for (auto& [root, entry] : found) {
     const std::uint8_t traits = classes.traits(root);
-    // Only what one variable makes and another one reads through a sum can go: the sum then has a
-    // term less. Statistics over the axis would change for all that stays.
+    // Groups can be removed only if one variable makes the indices and another one sums over them:
+    // the sum then has fewer terms. Statistics over the axis would change for all remaining
+    // indices.
     if (!(traits & summed_trait) || (traits & normalised_trait) || entry.axes.size() < 2) continue;
     const Kind kind = kind_of(traits);
     const auto [at, added] = dimensions.try_emplace({kind, entry.axes}, s.dimensions.size());

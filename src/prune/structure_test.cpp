@@ -1,5 +1,5 @@
-// Groups that go together, and the property that defines them: a model without a group computes
-// what the dense model computes with the group's weights at zero.
+// Tests groups that must be removed together, and the property that defines them: a model without a
+// group computes what the dense model computes with the group's weights at zero.
 #include "ebb/prune/structure.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace ebb::prune {
 namespace {
 
-// Every variable gets values that are not zero, so that nothing goes unseen.
+// Gives every variable non-zero values, so that no error stays hidden.
 void randomise(const nn::ModuleBase& model) {
   std::uint64_t key = 1;
   const auto fill = [&](Variable v, double low, double high) {
@@ -95,8 +95,8 @@ int count(const Structure& s, Kind kind) {
   return n;
 }
 
-// Prunes by magnitude and compares with the dense model whose groups are zero. Sums of fewer terms
-// are rounded elsewhere: float32 over a few hundred additions.
+// Prunes by magnitude and compares with the dense model whose groups are zero. Sums with fewer
+// terms are rounded differently: the tolerance is that of float32 over a few hundred additions.
 template <class Model>
 void expect_masked_equals_removed(Model& dense, const Batch& batch,
                                   const StructuredOptions& options,
@@ -207,7 +207,7 @@ TEST(PruneStructure, ChannelsOfResNetsGoThroughNormsAndShortcuts) {
     }
 }
 
-// Every group alone leaves a valid model.
+// Removing any single group leaves a valid model.
 TEST(PruneStructure, EveryGroupCanGoAlone) {
   auto model = made<models::Llama>(small_llama());
   const Structure s = structure_of(model, token_batch());
@@ -235,8 +235,8 @@ TEST(PruneStructure, WhatAConfigCannotExpressIsRefused) {
   EXPECT_THROW(choose(s, magnitude_scores(s), {.keep = std::nan("")}), ValueError);
 }
 
-// Gradients of what stays are those of the masked model, so a step of the smaller model with the
-// sliced state does what a step of the masked one does to what stays.
+// The gradients of the remaining weights equal those of the masked model, so a step of the smaller
+// model with the sliced state changes them as a step of the masked model does.
 TEST(PruneStructure, TrainingGoesOnWithSlicedState) {
   auto dense = made<models::Gpt2>(small_gpt2());
   randomise(dense);
@@ -252,7 +252,7 @@ TEST(PruneStructure, TrainingGoesOnWithSlicedState) {
   EXPECT_EQ(next.step(), 3);
   EXPECT_LE(next.plan(batch.types()).persistent, step.plan(batch.types()).persistent);
   set_to_zero(s, removal);
-  // Sums of fewer terms are rounded elsewhere.
+  // Sums with fewer terms are rounded differently.
   EXPECT_NEAR(next(batch).loss, step(batch).loss, 1e-5);
   for (const nn::NamedVariable& p : smaller_model->parameters())
     for (std::size_t v = 0; v < s.variables.size(); ++v)

@@ -18,8 +18,8 @@ void assign(TrainStep& to, const std::string& path, const Tensor& value) {
   target.assign(value);
 }
 
-// The parameter that a state belongs to; the number of variables if it is of the whole step, such
-// as the loss scale.
+// The parameter that a state belongs to, or the number of variables if it belongs to the whole
+// step, such as the loss scale.
 std::size_t owner_of(const Structure& s, const std::string& path) {
   std::size_t v = 0;
   while (v < s.variables.size() && !path.starts_with(s.variables[v].path + ".")) ++v;
@@ -54,7 +54,7 @@ StepState sliced_state(const Structure& s, const Removal& removal, StepState sta
       continue;
     }
     const std::string owner = path_without(s, removal, v);
-    if (owner.empty()) continue;  // gone with its block
+    if (owner.empty()) continue;  // removed with its block
     const Variable& parameter = s.variables[v].variable;
     const auto axes = indices_that_go(s, removal, v);
     if (!axes.empty() && !is_by_element(value.shape(), parameter.shape()))

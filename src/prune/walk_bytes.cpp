@@ -24,8 +24,8 @@ WalkBytes::WalkBytes(const Structure& structure, const BlockGraphs& graphs,
                      const MatrixChange& change, const WalkOptions& options, std::size_t batches)
     : s_(structure), graphs_(graphs), change_(change), options_(options), batches_(batches) {}
 
-// A value is read from the file into a buffer and then into a tensor; what leaves a block is copied
-// in the same way.
+// A value is read from the file into a buffer and then into a tensor; a block's output is copied in
+// the same way.
 Bytes WalkBytes::values(const WalkChoice& choice) const {
   if (batches_ == 0) return {};
   const Bytes one = pages(s_.blocks.front().entry.type().bytes());
@@ -56,7 +56,7 @@ Bytes WalkBytes::of_stage(const Graph& graph) const {
 }
 
 Bytes WalkBytes::of_block(std::size_t block, const WalkChoice& choice) const {
-  // Changed matrices wait until all of the block have been judged.
+  // Changed matrices are kept until all matrices of the block have been judged.
   Bytes waiting;
   for (const Product& p : s_.products)
     if (p.block == block) waiting += pages(s_.variables[p.variable].variable.type().bytes());
@@ -74,7 +74,7 @@ Bytes WalkBytes::of_block(std::size_t block, const WalkChoice& choice) const {
       const auto at = std::find(inputs.begin(), inputs.end(), p.input);
       if (at == inputs.end()) continue;
       Bytes own = matrix_bytes(change_, p, s_.variables[p.variable].variable.shape());
-      // Methods overwrite sums, so all but the last matrix with these inputs get a copy.
+      // Methods overwrite the sums, so all matrices with these inputs except the last get a copy.
       if (!sums.sums.empty())
         own += pages(sums.sums[static_cast<std::size_t>(at - inputs.begin())].type().bytes());
       changed = std::max(changed, held + own);

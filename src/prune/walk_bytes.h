@@ -1,4 +1,4 @@
-// What a walk through a model's blocks takes, before it starts.
+// Predicts the memory of a walk through a model's blocks, before it starts.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,11 @@ inline constexpr WalkChoice walk_choices[] = {
 
 class WalkBytes {
  public:
-  // `batches`: how many there are; 0 if nothing is computed on data.
+  // `batches` is the number of batches; 0 if nothing is computed on data.
   WalkBytes(const Structure& structure, const BlockGraphs& graphs, const MatrixChange& change,
             const WalkOptions& options, std::size_t batches);
 
-  // The most that is in memory at once, with the variables' own bytes and without
-  // WalkOptions::fixed.
+  // Peak memory of the walk, including the variables' own bytes and excluding WalkOptions::fixed.
   Bytes peak(const WalkChoice& choice) const;
 
  private:

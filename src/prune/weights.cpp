@@ -83,7 +83,7 @@ class ColumnBlock {
         errors_(at(m.outputs * width())) {}
 
   void choose(const Sparsity& sparsity) {
-    if (sparsity.pattern) return;  // chosen when the columns before have been spread
+    if (sparsity.pattern) return;  // chosen once earlier columns have spread their errors
     std::vector<double> scores(goes_.size());
     for (std::int64_t r = 0; r < m_.outputs; ++r)
       for (std::int64_t c = 0; c < width(); ++c) scores[at(r * width() + c)] = score(r, c);
@@ -117,7 +117,7 @@ class ColumnBlock {
     return scaled * scaled;
   }
 
-  // Picks one weight after the other, since nothing may be allocated here.
+  // Picks one weight after another, because nothing may be allocated here.
   void choose_run(std::int64_t r, std::int64_t c, const Sparsity& sparsity) {
     const auto [kept, of] = *sparsity.pattern;
     char* goes = goes_.data() + r * width() + c;

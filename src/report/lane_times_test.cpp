@@ -27,7 +27,7 @@ TEST(LaneTimes, KernelsWaitForCopies) {
   EXPECT_EQ(times.start, (std::vector<double>{0.0, 0.0, 2.0, 6.0}));
   EXPECT_EQ(times.clock, (std::vector<double>{0.0, 0.0, 2.0, 6.0}));
   EXPECT_EQ(times.end, 7.0);
-  // With other durations the copy is what is waited for.
+  // With other durations, the second kernel waits for the copy.
   const std::vector<double> slow{30.0, 2.0, 4.0, 1.0};
   EXPECT_EQ(lane_times(plan, slow).start.back(), 30.0);
   EXPECT_EQ(lane_times(plan, slow).end, 31.0);

@@ -89,7 +89,7 @@ MemoryProfile profile(const Plan& plan, int depth) {
   const TensorNames tensors = tensor_names(plan);
   for (const BufferId id : plan.buffers.ids()) {
     const Buffer& buffer = plan.buffers[id];
-    // What no module made has the name of what it is: logits, an input.
+    // Tensors that no module made are named by their role: logits, an input.
     const std::string& path = buffer.path.empty() ? tensors.buffers[id.index()] : buffer.path;
     if (plan.tier_of(buffer) != Tier::device) continue;
     const bool stays = !buffer.in_arena();

@@ -18,8 +18,8 @@ class Naming {
       name(plan.inputs[k].buffer, fmt::format("input {}", k));
     for (std::size_t k = 0; k < plan.outputs.size(); ++k)
       name(plan.outputs[k].buffer, fmt::format("result {}", k));
-    // The logits are known by the loss that reads them, which comes after the product that makes
-    // them: buffers first, then instructions.
+    // The logits are recognised by the loss that reads them, which comes after the product that
+    // makes them. So buffers are named first, then instructions.
     for (const Instruction& instruction : plan.instructions) name_loss(instruction);
     for (const Instruction& instruction : plan.instructions)
       names_.instructions.push_back(name_of(instruction));
@@ -37,7 +37,7 @@ class Naming {
     if (op == "cross_entropy") {
       name(instruction.inputs.front().buffer, "logits");
     } else if (op == "cross_entropy_grad") {
-      // Often in place of the logits, whose name the buffer then has.
+      // It often overwrites the logits; the buffer then keeps the name "logits".
       const BufferId made = instruction.outputs.front().buffer;
       name(made, "gradient of the logits");
       gradient_[made.index()] = true;

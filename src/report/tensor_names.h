@@ -9,7 +9,7 @@
 namespace ebb::report {
 
 // For every buffer and every instruction of a plan: the path of its module or of its variable.
-// Where there is none, what it is to the step: "input 0", "logits", "result 0". Empty if neither is
+// Without one, its role in the step: "input 0", "logits", "result 0". Empty if neither is known.
 // known.
 struct TensorNames {
   std::vector<std::string> buffers, instructions;

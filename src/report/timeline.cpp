@@ -55,7 +55,7 @@ bool writes_a_variable(const Plan& plan, const Instruction& instruction) {
   });
 }
 
-// The instructions that read what each one makes.
+// For each instruction, the instructions that read its results.
 std::vector<std::vector<std::size_t>> readers_of(const Plan& plan) {
   std::vector<std::vector<std::size_t>> readers(plan.instructions.size());
   for (const InstructionId i : plan.instructions.ids())
@@ -128,7 +128,7 @@ void add_lanes(const Plan& plan, std::span<const double> measured_ms, Json& resu
   result["end_ms"] = to_microseconds(times.end);
 }
 
-// Bytes in a tier at every instruction: variables that are there, and results of the step.
+// Bytes in a tier at every instruction: the variables there, and results of the step.
 Json live_bytes(const Plan& plan, Tier tier) {
   const std::size_t count = plan.instructions.size();
   std::vector<std::int64_t> change(count + 1);

@@ -68,8 +68,8 @@ class CpuRunner final : public Runner {
       if (step.files[i].file) copies_.wait(i);
   }
 
-  // No copy may use the arena after the step, also if the step ends with an exception. Copies may
-  // have started before the computation came to them.
+  // No copy may use the arena after the step, even if the step ends with an exception, because
+  // copies may start before the computation reaches them.
   class EndOfCopies {
    public:
     EndOfCopies(FileCopies& copies, std::size_t& started) : copies_(copies), started_(started) {}

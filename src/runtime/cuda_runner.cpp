@@ -79,8 +79,8 @@ class CudaRunner final : public Runner {
     return launches_of(step.plan, step.kernels, step.args, alone);
   }
 
-  // Does work that other ranks take part in. If one is lost, the work ends early, with an error or
-  // without; the error that names that rank and the collective is the one to be told.
+  // Runs work that other ranks take part in. If a rank is lost, the work ends early, with or
+  // without an error; then the error that names that rank and the collective is thrown.
   template <class Work>
   void with_ranks(const BoundStep& step, const Work& work) const {
     try {

@@ -17,7 +17,7 @@ class Lanes {
  public:
   explicit Lanes(const Plan& plan);
 
-  // Launches all kernels, and chains of them as they were joined. At the end the main stream waits
+  // Launches all kernels; a chain of joined kernels is one launch. At the end the main stream waits
   // for the others.
   void start(const Plan& plan, std::span<const Kernel> kernels, std::span<const KernelArgs> args,
              std::span<const Launched> launches) const;

@@ -53,7 +53,7 @@ std::string to_string(const Tensor& tensor) {
     else
       append(eval(cast(tensor, f64)).to_vector<double>(), tensor.shape(), 0, 0, values);
     return text + " " + values;
-  } catch (const Error&) {  // an input of a step is given later
+  } catch (const Error&) {  // it depends on an input of a step, which has no value yet
     return text + " without a value";
   }
 }

@@ -44,8 +44,8 @@ class Stopwatch {
     return time_of(std::move(program), which);
   }
 
-  // The time of the op that computes the first of `results`, all of which are wanted, divided by
-  // the time that `rates` predict for it.
+  // The time of the op that computes the first of `results`, divided by the time that `rates`
+  // predict for it. All results are computed.
   double factor_of(const std::vector<Tensor>& results, const Rates& rates) {
     auto [program, which] = running(results, rates);
     const double predicted = program.plan().instructions[InstructionId(which)].predicted_ms;

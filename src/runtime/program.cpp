@@ -74,14 +74,14 @@ struct Program::State {
                            : TierBlock::allocate(space.tier, device(), space.size, folder));
   }
 
-  // Where a buffer is that lies outside the device.
+  // The place of a buffer that is outside the device.
   TierPart part_of(const Buffer& buffer) const {
     const Place& place = buffer.place;
     if (place.leaf) return leaves[place.leaf.index()]->storage()->part();
     return {blocks[place.space.index()].get(), place.offset};
   }
 
-  // Those of variables and of the step, each once.
+  // The blocks of variables and of the step, each once.
   std::set<TierBlock*> all_blocks() const {
     std::set<TierBlock*> all;
     for (const auto& leaf : leaves)

@@ -17,7 +17,7 @@ struct Range {
   bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
 };
 
-// What a kernel reads and writes.
+// The bytes that a kernel reads and writes.
 struct Access {
   std::vector<Range> reads, writes;
 
@@ -36,7 +36,7 @@ struct Access {
   }
 };
 
-// Rows that a task makes, which a product can make itself while it reads them.
+// Rows that a task computes, and that a product can instead compute while it reads them.
 struct MadeRows {
   resident::Rows rows;
   std::int32_t count, columns;
@@ -128,8 +128,8 @@ class Chains {
     return true;
   }
 
-  // Rows that only products of the chain read, with nothing in between that changes what they are
-  // made from, are made by these products themselves.
+  // If only products of the chain read some rows, and nothing in between changes the rows' inputs,
+  // these products compute the rows themselves.
   void absorb_rows(std::size_t at) {
     Link& maker = chain_[at];
     const std::optional<MadeRows> made = rows_made_by(*maker.task);
@@ -160,15 +160,15 @@ class Chains {
     maker.access = {};
   }
 
-  // The place of an instruction in the chain, after `from`; the chain's length if it is not there.
+  // The index of an instruction in the chain, after `from`; the chain's length if it is not there.
   std::size_t link_of(InstructionId instruction, std::size_t from) const {
     for (std::size_t k = from; instruction && k < chain_.size(); ++k)
       if (chain_[k].instruction.index() == instruction.index()) return k;
     return chain_.size();
   }
 
-  // Whether a link is a product whose rows are those at an address, and that reads them as nothing
-  // else.
+  // Whether a link is a product whose rows are at this address and that reads these bytes only as
+  // its rows.
   static bool reads_just(const Link& link, const MadeRows& made, const void* address) {
     const auto* product = link.task ? std::get_if<resident::Product>(&*link.task) : nullptr;
     return product && product->rows.form == resident::Form::plain && !product->rows.second &&
@@ -188,7 +188,7 @@ class Chains {
         if (chain_[k].access.conflicts(chain_[at].access)) return;
         continue;
       }
-      // The attention's own results must not lie where the new keys and values do.
+      // The attention's own results must not overlap the new keys and values.
       if (Access::meet(chain_[k].access.writes, chain_[at].access.reads)) return;
       attention->k = writing->k, attention->v = writing->v;
       attention->k_batch = writing->k_batch, attention->k_head = writing->k_head;
@@ -217,7 +217,7 @@ class Chains {
     chain_.clear();
   }
 
-  // Tasks in an order in which as few as possible wait for those before.
+  // The tasks in an order in which as few as possible wait for earlier ones.
   Launched in_levels() {
     int levels = 0;
     for (std::size_t k = 0; k < chain_.size(); ++k) {

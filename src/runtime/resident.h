@@ -1,5 +1,5 @@
-// Instructions that one resident kernel runs (ops/resident/task.h): chains of products with few
-// rows and what lies between them, as a step of generation has.
+// Groups instructions that one resident kernel can run (ops/resident/task.h): chains of products
+// with few rows and the ops between them, as in a step of generation.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ struct Launched {
   DType dtype = f32;
 };
 
-// `alone`: by instruction, whether it must be launched by itself, after all before it.
+// `alone`: by instruction, whether it must be launched by itself, after all instructions before it.
 std::vector<Launched> launches_of(const Plan& plan, std::span<const Kernel> kernels,
                                   std::span<const KernelArgs> args, const std::vector<bool>& alone);
 

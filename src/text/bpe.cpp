@@ -15,7 +15,7 @@ namespace ebb::text {
 namespace {
 
 constexpr std::uint32_t no_merge = ~std::uint32_t{0};
-// Bytes. Longer words are cut where no merge can join, and the parts are cached.
+// In bytes. Longer words are cut where no merge can join, and the parts are cached.
 constexpr std::size_t long_word = 48;
 // Symbols. Up to here, looking at all pairs for each merge is faster than a heap.
 constexpr std::size_t few_symbols = 64;
@@ -28,7 +28,8 @@ struct Merge {
 using Symbol = ModelBuffers::Symbol;
 using Candidate = ModelBuffers::Candidate;
 
-// The first in std::push_heap's order is the largest.
+// std::push_heap puts the largest element first, so this orders later candidates below earlier
+// ones.
 bool comes_later(const Candidate& a, const Candidate& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
 }
@@ -59,8 +60,8 @@ class Bpe : public Model {
       }
     if (word.size() <= long_word || !settings_.prefix.empty() || !settings_.suffix.empty())
       return merge_word(word, buffers, ids);
-    // No token has these two characters next to each other: no merge joins across them, and what
-    // lies before and after is encoded by itself.
+    // If no token contains these two characters next to each other, no merge joins across them, and
+    // the text before and after can be encoded separately.
     std::size_t begin = 0;
     Character last = character_at(word.data());
     for (std::size_t at = last.size; at < word.size();) {
@@ -124,7 +125,7 @@ class Bpe : public Model {
     std::vector<Symbol>& symbols = buffers.symbols;
     symbols.clear();
     const auto add = [&](TokenId id) { symbols.push_back({id, no_merge, 0, -1, -1}); };
-    bool unknown_waits = false;  // an unknown token that the next unknown character may join
+    bool unknown_waits = false;  // a pending unknown token, which the next may join
     for (std::size_t at = 0; at < word.size();) {
       const Character c = character_at(word.data() + at);
       const std::string_view bytes = word.substr(at, c.size);
@@ -214,7 +215,7 @@ class Bpe : public Model {
       const Candidate best = heap.back();
       heap.pop_back();
       Symbol& left = at(best.at);
-      // A merge since then has changed the pair, or taken its left symbol away.
+      // A later merge has changed the pair, or consumed its left symbol.
       if (left.rank != best.rank) continue;
       Symbol& right = at(left.after);
       left.id = best.merged;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view replacement_character = "\xEF\xBF\xBD";  // U+FFFD
 
-// Each longest begin of a character that is cut short becomes one U+FFFD, as the Unicode Standard
+// Replaces each longest beginning of a truncated character by one U+FFFD, as the Unicode Standard
 // recommends.
 std::string with_replacements(std::string_view bytes) {
   std::string text;
@@ -73,7 +73,7 @@ class ByteFallback : public Decoder {
   }
 
  private:
-  // Of a token such as "<0x0A>".
+  // The byte of a token such as "<0x0A>".
   static std::optional<char> byte_of(const std::string& token) {
     if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
     int value = 0;

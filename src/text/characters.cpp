@@ -46,8 +46,8 @@ Utf8Step first_utf8_step(std::string_view text) {
   const int first = byte(0);
   if (first < 0x80) return {1, true};
   if (first < 0xC2 || first > 0xF4) return {1, false};
-  // Lower and upper bounds of the second byte leave out overlong forms, surrogates, and what lies
-  // behind U+10FFFF.
+  // The bounds of the second byte exclude overlong forms, surrogates, and code points beyond
+  // U+10FFFF.
   const int low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const int high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
   if (byte(1) < low || byte(1) > high) return {1, false};

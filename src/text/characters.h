@@ -71,8 +71,8 @@ bool is_mark(char32_t c);             // Mn, Mc, Me
 bool is_nonspacing_mark(char32_t c);  // Mn
 bool is_control(char32_t c);          // category C
 
-// The bytes that any text, which is not empty, begins with: a character, or what cannot be one. Of
-// a character that is cut short, that is its longest begin (the Unicode Standard's "maximal
+// The first bytes of a text that is not empty: a valid character, or bytes that cannot be one. For
+// a truncated character, these are its longest valid beginning (the Unicode Standard's "maximal
 // subpart").
 struct Utf8Step {
   std::size_t size;

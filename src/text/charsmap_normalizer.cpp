@@ -72,7 +72,7 @@ class Charsmap {
   Charsmap(const Charsmap&) = delete;  // ascii_ points into replacements_
   Charsmap& operator=(const Charsmap&) = delete;
 
-  // What the text becomes: the replacement of the shortest entry that it begins with.
+  // The replacement of the shortest entry that the text begins with, if there is one.
   std::optional<std::string_view> find(std::string_view text) const {
     if (text.size() == 1) return ascii_[static_cast<unsigned char>(text[0])];
     return look_up(text);
@@ -138,7 +138,7 @@ class Precompiled : public Normalizer {
     result.reserve(text.size() + 16);
     std::unique_ptr<icu::BreakIterator> graphemes;
     const std::string_view all = text;
-    const auto ends_before = [&](std::size_t at) {  // whether a grapheme surely ends there
+    const auto ends_before = [&](std::size_t at) {  // whether a grapheme is certain to end there
       return at >= all.size() || (is_plain(all[at - 1]) && is_plain(all[at]));
     };
     for (std::size_t at = 0; at < all.size();) {
@@ -186,7 +186,7 @@ class Precompiled : public Normalizer {
     });
   }
 
-  static constexpr std::size_t longest_grapheme = 6;  // bytes; from here, only its characters count
+  static constexpr std::size_t longest_grapheme = 6;  // bytes; from here on, by characters
   Charsmap map_;
   std::unique_ptr<const icu::BreakIterator> graphemes_;  // cloned for each use
 };

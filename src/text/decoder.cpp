@@ -109,7 +109,7 @@ class Metaspace : public Decoder {
   MetaspaceSettings settings_;
 };
 
-// Joins the parts of words, and takes away spaces that English has not.
+// Joins the parts of words, and removes spaces that English does not use.
 class WordPieceDecoder : public Decoder {
  public:
   explicit WordPieceDecoder(const Field& field)

@@ -18,7 +18,7 @@ constexpr char32_t long_s = 0x17F;  // "ſ", which is an "s" where case is ignor
 
 enum class Case : std::uint8_t { matters, ignored };
 
-// Where characters of one kind that begin at `at` end.
+// The end of the run of characters of one kind that begins at `at`.
 template <Kind kind>
 std::size_t end_of(std::string_view text, std::size_t at) {
   while (at < text.size()) {
@@ -81,7 +81,7 @@ std::size_t scan_llama3(std::string_view text) {
     while (at < text.size() && (text[at] == '\n' || text[at] == '\r')) ++at;
     return at;
   }
-  // \s*[\r\n]+ ends behind the last line end among the spaces.
+  // \s*[\r\n]+ ends after the last line end among the spaces.
   const std::string_view spaces = text.substr(0, end_of<Kind::space>(text, 0));
   const std::size_t line_end = spaces.find_last_of("\r\n");
   return line_end != std::string_view::npos ? line_end + 1 : scan_spaces(text);

@@ -25,7 +25,7 @@ MetaspaceSettings read_metaspace(const Field& field) {
     else if (name != "always")
       scheme->fail_expecting("always, first or never");
   }
-  // The setting of older files.
+  // The setting that older files have.
   if (const auto add = field.find("add_prefix_space"); add && !add->flag()) {
     if (scheme && settings.prepend != PrependScheme::never)
       add->fail_expecting("true where \"prepend_scheme\" is not \"never\"");

@@ -1,4 +1,5 @@
-// What pre-tokenizers split at and what Replace replaces: a string or a regular expression.
+// The pattern that a pre-tokenizer splits at, or that Replace replaces: a string or a regular
+// expression.
 #pragma once
 
 #include <cstddef>

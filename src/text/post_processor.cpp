@@ -62,11 +62,11 @@ SpecialTokens read_post_processor(const Field& field) {
     return read_pair(field);
   }
   if (type == "RobertaProcessing") {
-    // The other two concern places in the text, which ebb does not give.
+    // The other two affect only offsets into the text, which ebb does not return.
     field.allow_only({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
     return read_pair(field);
   }
-  if (type == "ByteLevel") {  // concerns only places in the text
+  if (type == "ByteLevel") {  // affects only offsets into the text
     field.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     return {};
   }
@@ -74,7 +74,7 @@ SpecialTokens read_post_processor(const Field& field) {
     field.allow_only({"type", "processors"});
     SpecialTokens result;
     for (const Field& item : field["processors"].items()) {
-      const SpecialTokens next = read_post_processor(item);  // around what is there already
+      const SpecialTokens next = read_post_processor(item);  // added around the existing tokens
       result.before.insert(result.before.begin(), next.before.begin(), next.before.end());
       result.after.insert(result.after.end(), next.after.begin(), next.after.end());
     }

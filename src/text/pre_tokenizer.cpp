@@ -49,7 +49,7 @@ class ByteLevel : public PreTokenizer {
   explicit ByteLevel(const Field& field)
       : add_space_(field.flag("add_prefix_space", true)), splits_(field.flag("use_regex", true)) {
     field.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
-    (void)field.flag("trim_offsets", true);  // of places in the text, which ebb does not give
+    (void)field.flag("trim_offsets", true);  // affects only offsets, which ebb does not return
   }
 
   void apply(Pieces& pieces) const override {
@@ -67,7 +67,7 @@ class ByteLevel : public PreTokenizer {
   bool add_space_, splits_;
 };
 
-// After a ByteLevel that is not the last step.
+// Used after a ByteLevel that is not the last step.
 class WriteBytes : public PreTokenizer {
  public:
   void apply(Pieces& pieces) const override {
@@ -99,7 +99,7 @@ class MetaspaceSplit : public PreTokenizer {
   }
 
  private:
-  // The text with the mark in the place of spaces, and before it where the settings want it.
+  // The text with the mark instead of spaces and, if the settings say so, before the text.
   std::string_view marked(const Piece& piece, TextStore& store) const {
     const std::string& mark = settings_.replacement;
     const bool prepend = (settings_.prepend == PrependScheme::always ||

@@ -14,9 +14,9 @@ class PreTokenizer {
   virtual void apply(Pieces& pieces) const = 0;
 };
 
-// The pre-tokenizers of a file, in order. Whether words are still bytes at the end, to be written
-// in the alphabet of ByteLevel before the model sees them: if ByteLevel is the last step, only
-// words that are not cached need that.
+// The pre-tokenizers of a file, in order, and whether words are still plain bytes at the end. If
+// ByteLevel is the last step, words are written in its alphabet only before the model sees them:
+// words in the cache do not need that.
 struct PreTokenizers {
   std::vector<std::unique_ptr<const PreTokenizer>> steps;
   bool gives_bytes = false;

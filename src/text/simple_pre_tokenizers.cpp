@@ -28,7 +28,7 @@ std::unique_ptr<const PreTokenizer> split_at(IsMatch is_match, Behavior behavior
   return std::make_unique<SplitAt<IsMatch>>(std::move(is_match), behavior);
 }
 
-// Words (\w+) and runs of what is neither a word nor a space.
+// Words (\w+) and runs of characters that are neither words nor spaces.
 class Whitespace : public PreTokenizer {
  public:
   void apply(Pieces& pieces) const override {

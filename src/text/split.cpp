@@ -30,7 +30,7 @@ void split(const Piece& piece, Behavior behavior, Pieces& pieces) {
         i = last + 1;
       }
       return;
-    // Of several matches in a row, only the one beside the other text is joined to it.
+    // Of several adjacent matches, only the one next to the other text is joined to it.
     case Behavior::merged_with_previous:
       for (std::size_t i = 0; i < spans.size(); ++i) {
         const bool joins = !spans[i].is_match && i + 1 < spans.size() && spans[i + 1].is_match;

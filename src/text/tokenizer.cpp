@@ -29,7 +29,7 @@ constexpr std::int64_t largest_file = std::int64_t{1} << 27;  // bytes; the larg
 constexpr std::size_t longest_text = std::numeric_limits<std::int32_t>::max();  // bytes, normalized
 constexpr std::size_t longest_input = longest_text / 8;
 
-// What one call of encode works in. Calls one after the other share it, with its cache of words.
+// The buffers of one call of encode. Consecutive calls share them, with the cache of words.
 struct Workspace {
   Pieces pieces;
   ModelBuffers model;
@@ -42,7 +42,7 @@ auto read_optional(const Field& file, const char* name, Make&& make) -> decltype
   return field ? make(*field) : decltype(make(file)){};
 }
 
-// Where the first byte that is not UTF-8 lies, or the size of the text.
+// The position of the first byte that is not UTF-8, or the size of the text.
 std::size_t valid_bytes(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     if (static_cast<unsigned char>(text[at]) < 0x80) {

@@ -30,7 +30,7 @@ json word_piece(const std::vector<std::string>& words) {
           {"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", vocabulary}}}};
 }
 
-// BPE of the letters a to d, whose merges make ever longer words.
+// BPE of the letters a to d, with merges that make longer and longer words.
 json letters(const std::vector<std::pair<std::string, std::string>>& merges) {
   json vocabulary = {{"a", 0}, {"b", 1}, {"c", 2}, {"d", 3}}, list = json::array();
   for (const auto& [left, right] : merges) {
@@ -139,7 +139,8 @@ TEST(Tokenizer, TextCannotGrowWithoutBound) {
   expect_error([&] { (void)make(file).encode("a"); }, {"Replace", "64"});
 }
 
-// BPE as it is defined: the first pair in the list of merges, and of equal ones the leftmost.
+// A direct implementation of BPE's definition: joins the pair that comes first in the list of
+// merges, and of equal pairs the leftmost.
 Ids merged(const json& file, const std::string& word) {
   std::vector<std::string> parts;
   for (char c : word) parts.emplace_back(1, c);
@@ -162,7 +163,7 @@ Ids merged(const json& file, const std::string& word) {
   return ids;
 }
 
-// Short words look at all pairs, long ones use a heap, and long ones are cut where no token joins:
+// Short words compare all pairs, long ones use a heap, and long ones are cut where no token joins:
 // "dd" and "da" are in no token here.
 TEST(Tokenizer, MergesWordsOfAnyLengthInTheSameOrder) {
   const json file = letters({{"a", "b"},
@@ -186,7 +187,7 @@ TEST(Tokenizer, MergesWordsOfAnyLengthInTheSameOrder) {
     }
 }
 
-// The scanners for known patterns against ICU, which gets the same pattern in brackets.
+// Compares the scanners for known patterns with ICU, which gets the same pattern in brackets.
 TEST(Tokenizer, FastScannersMatchAsTheirPatternsDo) {
   const std::string contractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
                     spaces = R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -199,8 +200,8 @@ TEST(Tokenizer, FastScannersMatchAsTheirPatternsDo) {
       "'", "ſ",  "é",  "漢", "1",      "2",    "٣",      "½",      " ",      " ",
       " ", "  ", "\n", "\r", "\t",     "\v",   "\u00a0", "\u3000", "\u2028", "\u0085",
       ".", "!",  "-",  "_",  "\u0301", "🙂", "\u200d"};
-  // A byte-level model that merges nothing shows the bytes of a text, with the mark "#" where a
-  // piece begins.
+  // A byte-level model without merges shows the bytes of a text, with the mark "#" where a piece
+  // begins.
   json vocabulary = {{"#", 0}};
   for (char32_t c = 0x21; c < 0x144; ++c) {
     std::string character;

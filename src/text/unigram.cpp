@@ -1,4 +1,5 @@
-// Unigram: of all ways to divide a word into tokens, the one with the highest sum of scores.
+// Unigram: among all divisions of a word into tokens, chooses the one with the highest sum of
+// scores.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -65,7 +66,7 @@ class Unigram : public Model {
     find_path(word, buffers.path);
     const std::size_t before = ids.size();
     std::size_t end = word.size(), unknown_end = 0;
-    // From the end; neighbouring unknown characters are one token.
+    // Builds the ids from the end; adjacent unknown characters become one token.
     const auto add_unknown = [&](std::size_t begin) {
       if (unknown_end > 0) append_unknown(word.substr(begin, unknown_end - begin), ids);
       unknown_end = 0;

@@ -1,5 +1,5 @@
-// WordPiece: from the left, the longest token that the rest of the word begins with. Tokens that
-// continue a word have a prefix ("##").
+// WordPiece: repeatedly takes the longest token at the beginning of the rest of the word. Tokens
+// that continue a word have a prefix ("##").
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

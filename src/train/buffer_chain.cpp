@@ -13,7 +13,7 @@
 namespace ebb {
 namespace {
 
-// An update as a function of a buffer's value and of numbers that a leaf contributes.
+// An update as a function of a buffer's value and of values that a leaf contributes.
 class Function {
  public:
   Function(const Tensor& buffer, const Tensor& value) : buffer_(buffer), value_(value) {
@@ -28,7 +28,7 @@ class Function {
       made[contributions_[i]] = contributions[i];
     const std::function<Tensor(const Tensor&)> again = [&](const Tensor& t) {
       if (const auto found = made.find(t); found != made.end()) return found->second;
-      if (!depends(t)) return t;  // a number that is no leaf's own
+      if (!depends(t)) return t;  // a value that no single leaf contributes
       std::vector<Tensor> inputs;
       for (const Tensor& input : t.node()->inputs()) inputs.push_back(again(input));
       const std::vector<Tensor> outputs =

@@ -97,7 +97,8 @@ class OpenSums {
     }
   }
 
-  // After this node has got its replacement: leaves are added in their order, as far as they exist.
+  // Called after this node has its replacement: adds up leaves in their order, as far as they
+  // exist.
   void made(const Node& node) {
     done_.insert(&node);
     const auto found = readers_.find(&node);

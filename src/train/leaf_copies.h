@@ -1,8 +1,8 @@
 // Sums over the leaves of a batch that can be differentiated to any order, with the same bits on
 // any number of ranks.
 //
-// What all leaves read, such as parameters, is given to each leaf of this rank as a copy: the
-// tensor itself, under another name. The gradient of the whole tensor is the sum of its copies'
+// Tensors that all leaves read, such as parameters, are given to each leaf of this rank as a copy:
+// the tensor itself under another name. The gradient of the whole tensor is the sum of its copies'
 // gradients over the leaves of all ranks, and the gradient of such a sum is a copy for each leaf:
 // the two are each other's derivative. Every sum is in the order of the tree (LeafSums). In a
 // finished graph copies are replaced by their tensors, and sums by additions and collectives.
@@ -31,8 +31,8 @@ class LeafCopies {
 
   // The copies for the leaf at this place of the rank's program.
   std::vector<Tensor> at(std::size_t place, const std::vector<Tensor>& whole);
-  // `values`, which one leaf computes, with the floating-point variables that they read replaced by
-  // that leaf's copies; those of `kept` are not replaced.
+  // `values`, which one leaf computes, rewritten to read that leaf's copies instead of the
+  // floating-point variables; those in `kept` are not replaced.
   std::vector<Tensor> reading(std::size_t place, const std::vector<Tensor>& values,
                               const std::vector<Variable>& kept = {});
 

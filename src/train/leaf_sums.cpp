@@ -16,8 +16,8 @@ void LeafSums::add(std::vector<Tensor> leaf) {
   ++added_;
 }
 
-// The tree of n leaves divides at the largest power of two below n. So sums of as many leaves are
-// added at once, and what is left at the end of a block from its end.
+// The tree of n leaves divides at the largest power of two below n. So sums of equal numbers of
+// leaves are added at once, and the remaining ones at the end of a block, starting from its end.
 void LeafSums::add_to_block(std::vector<Tensor> leaf) {
   open_.push_back({1, std::move(leaf)});
   merge_equal();
@@ -86,11 +86,11 @@ Tensor LeafSums::over_ranks(const std::vector<Tensor>& own, std::size_t i, std::
 
 namespace {
 
-// Elements whose squares are summed at a time, whatever the ranks.
+// The number of elements whose squares are summed together, for any number of ranks.
 constexpr std::int64_t norm_piece = 64;
 static_assert(range_alignment % norm_piece == 0);
 
-// The sums of squares of pieces; the last is filled up with zeros.
+// The sums of squares of pieces; the last piece is padded with zeros.
 Tensor squares_of_pieces(const Tensor& gradient) {
   const std::int64_t elements = gradient.shape().elements(),
                      pieces = (elements + norm_piece - 1) / norm_piece;
@@ -107,7 +107,7 @@ Tensor reproducible_norm(const std::vector<Tensor>& gradients, const std::vector
   for (const Tensor& gradient : gradients) squares.push_back(squares_of_pieces(gradient));
   if (!options.shards(Shard::state)) return sqrt(sum(concat(squares, 0)));
   const PathScope scope("gradient_norm", PathScope::Kind::absolute);
-  // All ranks' pieces in one exchange, then in the order of whole tensors.
+  // All ranks' pieces are exchanged at once, and then added in the order of whole tensors.
   const Tensor own = concat(squares, 0);
   const std::int64_t count = own.shape()[0];
   const Tensor all = all_gather(own, {options.count, count}, options.count);

@@ -46,7 +46,7 @@ class LeafSums {
   void merge_last();
   void merge_equal();
   void merge_all();
-  // The sum over ranks of blocks that each has, as many as there are tensors in `own`.
+  // The sum over ranks of blocks that every rank has, as many as there are tensors in `own`.
   Tensor over_ranks(const std::vector<Tensor>& own, std::size_t i, std::int64_t blocks,
                     std::int64_t first) const;
 

@@ -23,7 +23,7 @@ struct OwnElements {
         count(std::min(range, elements - begin)) {}
 };
 
-// This rank's range of an initial value, filled up with zeros.
+// This rank's range of an initial value, padded with zeros.
 Tensor own_part(const Tensor& whole, const RankOptions& options) {
   const OwnElements own(whole.shape().elements(), options);
   const Shape shape = range_shape(whole.shape(), options);

@@ -27,8 +27,8 @@ class ParameterRanges {
   // The graph with all parameters that it reads gathered.
   Graph gathered(const Graph& graph) const { return gather_ranges(graph, ranges_, options_.count); }
 
-  // Moves values that the parameters were given to the ranges. From then on the model's own
-  // variables have no values, and reading one is an error.
+  // Moves the values of the parameters to the ranges. From then on the model's own variables have
+  // no values, and reading one is an error.
   void take_over();
 
  private:

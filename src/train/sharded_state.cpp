@@ -42,7 +42,7 @@ std::vector<Update> sharded_updates(const optim::Optimizer& optimizer,
     const TraceScope scope(parameters[i].path);
     const Variable& range = ranges[i].variable;
     gradients.push_back(reshape(gradient_ranges[i], range.shape()));
-    if (weights) continue;  // this rank's range is all there is to update
+    if (weights) continue;  // this rank's range is all that it updates
     own[range] = reshape(own_range(parameters[i].variable, options.count, gradient_ranges[i]),
                          range.shape());
     whole[range] = parameters[i].variable;

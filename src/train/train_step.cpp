@@ -241,8 +241,8 @@ struct TrainStep::State {
   const ParameterRanges* ranges() const { return weights ? &*weights : nullptr; }
 
   bool exchanges() const { return masks && masks->how().method == MaskMethod::rigl; }
-  // The numbers that a step is fed after its batch, in the order of `trace`: how many, and which.
-  // The optimizer's steps count from 1.
+  // The numbers that a step gets after its batch, in the order of `trace`: their count, and the
+  // numbers. The optimizer's steps count from 1.
   int number_count() const { return exchanges() ? 3 : 2; }
   std::array<double, 3> numbers(std::int64_t at) const {
     return {optimizer.rate() * options.schedule->factor(at),
@@ -259,7 +259,8 @@ struct TrainStep::State {
     program.set_step(static_cast<std::uint64_t>(step));
   }
 
-  // Before the first step of this object: what is due after 0 steps, and masks from elsewhere.
+  // Before the first step of this object: applies a change that is due after 0 steps, and masks
+  // that were loaded from a file.
   void apply_masks() {
     if (!masks || masks_applied) return;
     masks->change(step, optimizer, programs.options(), WeightMasks::When::start);
@@ -369,7 +370,7 @@ StepResult TrainStep::operator()(const Batch& batch, const std::function<void()>
 
 std::optional<NonFinite> TrainStep::find_non_finite(const Batch& batch) {
   State& s = *state_;
-  // The search runs other programs on each rank, which could not exchange anything.
+  // The search runs other programs on a single rank, which cannot exchange anything.
   if (s.options.ranks.count > 1) return {};
   const Graph graph = s.trace(batch.types());
   std::vector<Tensor> inputs = batch.tensors;

@@ -16,13 +16,13 @@
 namespace ebb {
 namespace {
 
-// What reads a parameter in the forward pass.
+// How the forward pass reads a parameter.
 struct Use {
   bool product = false, convolution = false, other = false;
   std::int64_t input_axis = 0;
 };
 
-// Without casts, which half precision puts before products.
+// The node without the casts that half precision puts before products.
 const Node& source(const Tensor& tensor) {
   const Node* node = tensor.node().get();
   while (node->op().name() == "cast") node = node->inputs()[0].node().get();
@@ -174,7 +174,7 @@ void WeightMasks::apply(const InStep& masks, std::vector<Tensor>& gradients) {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!masks.masks[i]) continue;
     const PathScope scope(gradients[i].node()->path(), PathScope::Kind::absolute);
-    // Halves stay halves: optimizers read them before the cast to float32.
+    // Half-precision gradients stay so: optimizers read them before the cast to float32.
     const Tensor made = optim::as_made(gradients[i]);
     gradients[i] = cast(with_category(masked(made, masks.masks[i]), Category::gradients),
                         gradients[i].dtype());
@@ -231,7 +231,7 @@ Graph WeightMasks::change_graph(const optim::Optimizer& optimizer) {
     const std::int64_t elements = parameter.shape().elements();
     graph.updates.push_back({parameter, masked(parameter, now)});
     for (const optim::StateField& field : optimizer.state(weight.parameter)) {
-      // Factors of moments stay: they scale gradients, which are zero.
+      // Factored moments do not change: they only scale gradients, which are zero.
       if (field.type.shape != parameter.shape() && field.name != "lower_bits") continue;
       const Variable state = store_.get(weight.parameter.path + '.' + std::string(field.name),
                                         field.type, device_, field.initial);
@@ -243,7 +243,7 @@ Graph WeightMasks::change_graph(const optim::Optimizer& optimizer) {
 
 void WeightMasks::change(std::int64_t steps, const optim::Optimizer& optimizer,
                          const CompileOptions& options, When when) {
-  // At the start of a resumed run the change that was due has been made.
+  // A resumed run has already made the change that was due at its start.
   const bool at_start = when == When::start;
   const auto share = at_start && steps > 0 ? std::nullopt : how_.share_after(steps);
   if (!program_) {

@@ -61,15 +61,15 @@ class WeightMasks {
   static std::vector<Update> updates(const InStep& masks, const Tensor& taken);
   // Sets the gradients of dead weights to zero.
   static void apply(const InStep& masks, std::vector<Tensor>& gradients);
-  // What movement adds up: -w · ∂loss/∂w, where gradients are to be multiplied by `factor`, a
-  // scalar or empty. At 0 the step is not taken.
+  // What movement pruning sums up: -w · ∂loss/∂w. Gradients are to be multiplied by `factor`, a
+  // scalar or empty; if it is 0, the step is not taken.
   std::vector<Update> movement(const std::vector<nn::NamedVariable>& parameters,
                                const std::vector<Tensor>& gradients, const Tensor& factor);
 
   // --- Between steps
 
-  // Changes masks where they are due after so many steps, and sets dead weights and their state to
-  // zero; at the start also if nothing is due, for masks that came from a file.
+  // Changes the masks if that is due after this many steps, and sets dead weights and their state
+  // to zero. At the start it does so even if nothing is due, for masks that came from a file.
   enum class When : bool { start, after_step };
   void change(std::int64_t steps, const optim::Optimizer& optimizer, const CompileOptions& options,
               When when);

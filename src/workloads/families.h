@@ -15,7 +15,7 @@ std::int64_t held_out(std::int64_t count, const std::string& source);
 // Throws an error if a part has fewer items than needed.
 void require_items(const DataPart& part, std::int64_t needed, const std::string& what_for);
 
-// Copies the options that are used as given: all but sizes, for which workloads have defaults.
+// Copies the options that are used as given: all except sizes, which have defaults per workload.
 void add_asked(const Options& asked, Options& used);
 
 std::unique_ptr<Workload> make_lm(const Options& options);

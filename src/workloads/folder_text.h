@@ -11,13 +11,13 @@
 
 namespace ebb::workloads {
 
-// The whole text of a file as one list of tokens: those of a .bin file, whose width
-// Options::tokens or its first tokens tell, or the text's under the folder's tokenizer.
+// The whole text of a file as one list of tokens: those of a .bin file, whose width is given by
+// Options::tokens or found from its first tokens, or the text as the folder's tokenizer encodes it.
 data::TokenStream running_text(const io::ModelFolder& folder, const std::filesystem::path& file,
                                const Options& options = {});
 
-// The texts of a file of JSON lines, each with the end-of-text token after it if the folder names
-// one, cut into parts of at most `sequence` tokens to be predicted.
+// The texts of a file of JSON lines, cut into parts of at most `sequence` predicted tokens. Each
+// text is followed by the end-of-text token if the folder names one.
 struct DocumentTokens {
   std::vector<data::TokenSequence> parts;
   std::vector<std::int64_t> first_part;  // of each document, and after the last

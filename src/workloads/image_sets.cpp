@@ -28,8 +28,8 @@ data::ImageSetPtr some_images(const data::ImageSet& whole, std::span<const std::
   return some;
 }
 
-// The same images in an order whose every beginning has about the shares of classes of the whole.
-// Folders come class by class, and a test judges the first batches.
+// The same images in an order in which every prefix has about the same shares of classes as the
+// whole. Folders are read class by class, but a test evaluates only the first batches.
 data::ImageSetPtr spread(const data::ImageSet& whole) {
   std::vector<std::int64_t> count(static_cast<std::size_t>(whole.classes)), seen(count);
   for (const std::uint8_t label : whole.labels) ++count[label];

@@ -67,7 +67,7 @@ class TextReader {
     TextData data = files_.test ? two_files() : one_file();
     data.tokens = std::string(name(kind_));
     data.tokenizer_json = tokenizer_json_;
-    // What no one has said is said here, in the line that tells what is trained on.
+    // Reports choices that no option made, in the line that describes the data.
     for (DataPart* part : {&data.train_part, &data.test_part})
       part->source += fmt::format(", read as {}{}", name(kind_), note_);
     return data;
@@ -101,7 +101,7 @@ class TextReader {
     return divided(stream(files_.train, cut), cut, sequence_);
   }
 
-  // Words are those of the first text, and of its first `seen` tokens.
+  // The words are those of the first `seen` tokens of the first text.
   data::TokenStream stream(const fs::path& file, std::int64_t seen) {
     const std::optional<TokenKind> kind = token_kind(options_, file);
     if (kind == TokenKind::bytes) {
@@ -118,8 +118,8 @@ class TextReader {
     return data::TokenStream::words(file, *words_);
   }
 
-  // Tokens made elsewhere. nanoGPT's meta.pkl gives their vocabulary; a larger one may be asked
-  // for.
+  // Tokens from other programs. nanoGPT's meta.pkl gives their vocabulary; an option may request a
+  // larger one.
   data::TokenStream numbers(const fs::path& file) {
     std::int64_t vocabulary = options_.vocabulary.value_or(50257);
     if (const std::optional<data::NanoGptMeta> meta = meta_beside(file)) {

@@ -86,7 +86,7 @@ LevelOptions used_by(const mlo::Problem& problem, const MultilevelOptions& asked
   used.rate = problem.optimizer().rate();
   if (config.gradient_clipping > 0.0) used.clip = config.gradient_clipping;
   used.precision = config.precision;
-  // No level above the highest differentiates through it or waits for it.
+  // The highest level has none above it that differentiates through it or waits for it.
   if (problem.name() == level_names(asked.common.name).back()) return used;
   used.method = config.type;
   used.unroll = config.unroll_steps, used.warmup = config.warmup_steps;

@@ -20,8 +20,8 @@ std::int64_t count_of(const Parts& parts) {
 
 }  // namespace
 
-// Each class is spread evenly over [0, 1), in random order and from a random start; the items that
-// come first are held out. This draws from each class its share of them, rounded up or down.
+// Spreads each class evenly over [0, 1), in random order and from a random start, and holds out the
+// items that come first. So the share of each class, rounded up or down, is held out.
 Parts random_parts(std::span<const std::int32_t> labels, const std::string& source) {
   const auto count = static_cast<std::int64_t>(labels.size()), held = held_out(count, source);
   data::Draws draws({.seed = seed_of_parts}, 0);
@@ -35,7 +35,7 @@ Parts random_parts(std::span<const std::int32_t> labels, const std::string& sour
       static_cast<std::size_t>(*std::max_element(labels.begin(), labels.end())) + 1);
   for (const std::int32_t label : labels) ++classes[static_cast<std::size_t>(label)].size;
   for (Class& each : classes) each.start = draws.uniform();
-  std::vector<std::pair<double, std::int64_t>> places;  // and items
+  std::vector<std::pair<double, std::int64_t>> places;  // places, with their items
   for (const std::int64_t item : order) {
     Class& own = classes[static_cast<std::size_t>(labels[static_cast<std::size_t>(item)])];
     places.emplace_back((own.seen++ + own.start) / own.size, item);

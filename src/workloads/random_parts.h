@@ -1,5 +1,5 @@
-// Items that are held out from a file whose order may mean something: texts of one class or one
-// source often stand together.
+// Items held out from a file whose order may matter: texts of one class or one source are often
+// adjacent.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace ebb::workloads {
 
-// Numbers of items. `train` is ascending; every beginning of `test` has about the shares of classes
-// of the whole, as a test judges the first batches.
+// Indices of items. `train` is ascending. Every prefix of `test` has about the same shares of
+// classes as the whole, because a test evaluates only the first batches.
 struct Parts {
   std::vector<std::int64_t> train, test;
 };
 
-// Holds out `held_out` items, of every class about the same share. They are drawn by a seed of
-// their own: the same labels give the same parts in every run, whatever its seed, so that a second
+// Holds out `held_out` items, about the same share of every class. They are drawn with a fixed
+// seed: the same labels give the same parts in every run, whatever the run's seed, so that a second
 // run on the file trains on no item that the first was tested with. Labels count from 0.
 Parts random_parts(std::span<const std::int32_t> labels, const std::string& source);
 // The same for items without classes.

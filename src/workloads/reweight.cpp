@@ -27,7 +27,8 @@ struct Images {
   std::string source, test_source;
   std::int64_t channels = 3, height = 32, width = 32, classes = 10;
   std::optional<Limit> limit;
-  // How they were made: nothing was left out to make them long-tailed, or by how much.
+  // How the sets were made: whether nothing was removed to make them long-tailed, or else by how
+  // much.
   bool as_it_is = false;
   std::optional<double> imbalance;
   std::int64_t meta_items = 0;
@@ -40,7 +41,7 @@ data::LongTailOptions long_tail_of(const MultilevelOptions& o) {
           .seed = o.common.seed};
 }
 
-// Of a folder of image files: a tenth of the rarest class's items for each class.
+// For a folder of image files: a tenth of the rarest class's items for each class.
 std::int64_t balanced_items(const data::ImageSet& images) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(images.classes));
   for (const std::uint8_t label : images.labels) ++counts[label];
@@ -58,8 +59,8 @@ std::vector<std::int64_t> all_but(const std::vector<std::int64_t>& items, std::i
   return rest;
 }
 
-// Sets that are balanced are made long-tailed. A folder of image files is taken as it is, unless an
-// imbalance is asked for.
+// Balanced sets are made long-tailed. A folder of image files is used as it is, unless an imbalance
+// is requested.
 Images from_files(const MultilevelOptions& o) {
   const ImageSets sets = read_image_sets(*o.common.data, o.common.image_size);
   const data::ImageOptions plain = sets.plain();
@@ -82,7 +83,7 @@ Images from_files(const MultilevelOptions& o) {
   return result;
 }
 
-// The last 2000 images are for testing; their classes are equally likely.
+// The last 2000 images are for testing. All their classes are equally likely.
 Images generated(const MultilevelOptions& o) {
   constexpr std::int64_t tests = 2000;
   data::GaussianImageOptions source;

@@ -190,7 +190,7 @@ bool given(const Options& o, Setting setting) {
   return false;
 }
 
-// Why a condition does not hold; empty if it holds.
+// The reason why a condition does not hold; empty if it holds.
 std::string unmet(When when, const Options& o) {
   switch (when) {
     case When::always:
@@ -255,8 +255,8 @@ bool uses(const Options& options, const UsedSettings& row, Setting setting) {
 std::optional<Misfit> misfit(const Options& options, const UsedSettings& row) {
   for (int s = 0; s < setting_count; ++s) {
     const Setting setting = static_cast<Setting>(s);
-    // Studies ask every workload for the plain loss. A workload without a fused loss has no other,
-    // so this is no misfit.
+    // Studies ask every workload for the plain loss. A workload without a fused loss has only that
+    // one, so the setting is never a misfit.
     if (!given(options, setting) || setting == Setting::fused_loss) continue;
     const Use* use = use_of(row, setting);
     if (!use && row.workload == folder_workload)
@@ -327,7 +327,7 @@ std::optional<std::string> level_misfit(const MultilevelOptions& options) {
                                        {level == names.back() && o.optimizer, "optimizer"},
                                        {level == names.back() && o.accumulate, "accumulate"}})
         if (set)
-          return fmt::format("{}.{} has no effect: unweighted trains the level {} alone", level,
+          return fmt::format("{}.{} has no effect: unweighted trains only the level {}", level,
                              field, names.front());
     const mlo::Method method = o.method.value_or(mlo::Config{}.type);
     const bool iterates = method == mlo::Method::neumann || method == mlo::Method::cg;

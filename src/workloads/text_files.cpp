@@ -125,7 +125,7 @@ TextFiles text_files(const fs::path& path) {
 
 namespace {
 
-// What the files of all these tokenizers have in common.
+// The part that the files of all these tokenizers share.
 std::string tokenizer_json(const nlohmann::ordered_json& normalizer,
                            const nlohmann::ordered_json& pre_tokenizer,
                            const nlohmann::ordered_json& decoder,
@@ -179,11 +179,11 @@ std::string character_tokenizer_json(const std::vector<std::string>& characters)
   return tokenizer_json(nullptr, nullptr, {{"type", "Fuse"}}, characters_model(vocabulary));
 }
 
-// A WordPiece model whose tokens are whole words: a word that is not among them cannot be put
-// together from others, as no token continues a word.
+// A WordPiece model whose tokens are whole words. A word that is not among them cannot be composed
+// of others, because no token continues a word.
 std::string word_tokenizer_json(const data::Vocabulary& words) {
   nlohmann::ordered_json vocabulary = nlohmann::ordered_json::object();
-  // Each word is there once. Looking for it among those before it would take minutes for 100,000.
+  // Each word occurs once. A search among the earlier words would take minutes for 100,000 words.
   auto& entries = vocabulary.get_ref<nlohmann::ordered_json::object_t&>();
   for (std::int64_t token = 0; token < words.size(); ++token)
     entries.emplace_back(words.word(token), token);

@@ -35,7 +35,7 @@ std::optional<nn::LoraOptions> lora_of(const Options& o) {
                          .dropout = o.lora_dropout.value_or(0.0)};
 }
 
-// Before the model has any bytes, so that weights are packed one by one.
+// To be called before the model has any bytes, so that weights are packed one by one.
 void adapt_model(const Options& o, nn::ModuleBase& model) {
   if (!o.lora && !o.adapter) return;
   nn::AdaptOptions how{.lora = lora_of(o), .modules = o.lora_modules};

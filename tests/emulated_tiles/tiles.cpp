@@ -11,8 +11,8 @@
 
 namespace ebb::emulated {
 
-// Eight tiles of 16 rows of 64 bytes, of every thread. A thread that has not configured them, or
-// has released them, gets wrong results, as NaN; the processor would end the process.
+// Eight tiles of 16 rows of 64 bytes for every thread. A thread that has not configured them, or
+// has released them, gets NaN; the processor would end the process.
 struct Tiles {
   alignas(64) std::byte bytes[8][16][64];
   bool configured = false;
@@ -59,8 +59,8 @@ float widened(const std::byte* row, int index) {
   return flushed(value);
 }
 
-// to (16 × 16 float32) += a (16 × 32 bfloat16) · b (16 pairs of 16 lanes). The first and the second
-// numbers of pairs have a sum each, which are added to the tile at the end.
+// to (16 × 16 float32) += a (16 × 32 bfloat16) · b (16 pairs of 16 lanes). The first numbers of
+// pairs and the second ones are summed separately; both sums are added to the tile at the end.
 void multiply(int to, int a, int b) {
   if (!tiles.configured) return;
   for (int row = 0; row < 16; ++row)
@@ -90,7 +90,7 @@ void multiply(int to, int a, int b) {
 #define _tile_loadd ebb::emulated::load
 #define _tile_stored ebb::emulated::store
 #define _tile_dpbf16ps ebb::emulated::multiply
-// The kernels are those of the library; only the question whether they work has another answer.
+// The kernels are the library's; only the check whether they work is replaced.
 #define bfloat16_tile_kernels kernels_of_this_processor
 #include "ops/matmul/bfloat16_tiles.cpp"
 #undef bfloat16_tile_kernels

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::int64_t classes = 10;
 
-// The input holds two files: a byte that says how many of the rest are the first one's.
+// The input contains two files: its first byte says how many of the following bytes belong to the
+// first.
 void read_two_files(std::string_view bytes, const Folder& folder) {
   const std::size_t size =
       bytes.empty() ? 0
@@ -84,7 +85,7 @@ void read_run_log(std::string_view bytes, const Folder& folder) {
   (void)report::read_json_lines(write_file(folder, "log.jsonl", bytes));
 }
 
-// Encodes and decodes with what could be read, too.
+// Also encodes and decodes with a tokenizer that could be read.
 void read_tokenizer(std::string_view bytes, const Folder&) {
   const text::Tokenizer tokenizer = text::Tokenizer::parse(bytes);
   for (const char* text :

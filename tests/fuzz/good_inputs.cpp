@@ -27,7 +27,7 @@ std::string zipped(const std::string& bytes, const Folder& folder) {
   return file_bytes(folder / "zipped");
 }
 
-// As read_idx takes two files.
+// Two files in the form in which the reader of idx files takes them.
 std::string joined(const std::string& labels, const std::string& images) {
   return static_cast<char>(labels.size()) + labels + images;
 }
@@ -93,7 +93,7 @@ std::vector<std::string> pictures() {
   return {png, jpeg};
 }
 
-// One for each model, with many of the other parts.
+// One tokenizer for each model, together covering many of the other parts.
 std::vector<std::string> tokenizers() {
   return {
       R"json({"version":"1.0","truncation":null,"padding":null,"added_tokens":[{"id":3,

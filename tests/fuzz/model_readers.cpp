@@ -32,7 +32,7 @@ void read_multilevel_checkpoint(std::string_view bytes, const Folder& folder) {
   run.engine.load(write_file(folder, "levels.safetensors", bytes));
 }
 
-// The weights beside the fuzzed config.json are those of a small model of the kind.
+// The weights next to the fuzzed config.json are those of a small model of the kind.
 void read_gpt2_config(std::string_view bytes, const Folder& folder) {
   const Folder model = small_folder<models::Gpt2>(folder / "gpt2", small_gpt2);
   write_file(model, "config.json", bytes);
@@ -51,8 +51,8 @@ void read_bert_config(std::string_view bytes, const Folder& folder) {
   (void)io::load_bert(model, device::cpu, f32);
 }
 
-// The config.json beside the fuzzed model.safetensors is that of a small model in few bits. Bytes
-// that stand for weights may be any: products with them must stay inside their buffers.
+// The config.json next to the fuzzed model.safetensors is that of a small model in few bits. The
+// bytes of weights may have any values: products with them must stay inside their buffers.
 void read_packed_weights(std::string_view bytes, const Folder& folder) {
   const Folder model = small_packed(folder / "packed");
   write_file(model, "model.safetensors", bytes);
@@ -68,7 +68,7 @@ void read_pair_weights(std::string_view bytes, const Folder& folder) {
   (void)eval(loaded->logits(Tensor::from(std::vector<std::int64_t>{1, 2, 3}, {1, 3})));
 }
 
-// The tensors beside the fuzzed adapter_config.json are those of a small adapter.
+// The tensors next to the fuzzed adapter_config.json are those of a small adapter.
 void read_adapter_config(std::string_view bytes, const Folder& folder) {
   auto model = make<models::Llama>(device::cpu, f32, small_llama);
   const Folder adapter = small_adapter(folder / "adapter");
@@ -80,14 +80,14 @@ void read_device_file(std::string_view bytes, const Folder& folder) {
   (void)io::load_device(write_file(folder, "device.json", bytes));
 }
 
-// What is accepted is written and read back.
+// Accepted input is written and read back.
 void read_tuning(std::string_view bytes, const Folder& folder) {
   write_file(folder, "device.tuning.json", bytes);
   const Tuning tuning = io::load_tuning(folder / "device.json");
   if (parse_tuning(tuning_text(tuning), "written") != tuning) std::abort();
 }
 
-// What is accepted is run, if that takes little memory.
+// An accepted plan is run, if that takes little memory.
 void read_plan(std::string_view bytes, const Folder& folder) {
   const Graph graph = small_graph();
   const Plan plan = io::load_plan(write_file(folder, "x.plan", bytes), graph);

@@ -1,4 +1,4 @@
-// The smallest of everything that readers fill: models, a training run, an engine of one level.
+// The smallest objects that readers can fill: models, a training run, an engine of one level.
 #pragma once
 
 #include "ebb/data/generated.h"

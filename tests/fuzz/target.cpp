@@ -1,4 +1,4 @@
-// The libFuzzer target of the reader EBB_READER. Exceptions that are no errors of ebb end the
+// The libFuzzer target of the reader EBB_READER. Exceptions other than ebb's errors end the
 // process, which libFuzzer reports.
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@
 
 namespace {
 
-// In memory, and left behind when a fuzzer ends: tools/fuzz.py gives each a folder and removes it.
+// In memory. It stays when a fuzzer ends: tools/fuzz.py gives each fuzzer a folder and removes it.
 const ebb::fuzz::Folder& folder() {
   static const ebb::fuzz::Folder made = [] {
     std::string name = (std::filesystem::temp_directory_path() / "ebb_fuzz_XXXXXX").string();

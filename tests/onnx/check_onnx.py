@@ -175,7 +175,7 @@ def empty_cache(model, batch):
 
 
 def step(model, ids, mask, cache):
-    """Feeds tokens behind those of the cache; gives logits and the new cache."""
+    """Feeds tokens that follow those of the cache; returns logits and the new cache."""
     names = [port.name for port in model.get_outputs()]
     results = dict(zip(names, model.run(None, {"input_ids": ids, "attention_mask": mask, **cache})))
     logits = results.pop("logits")
@@ -183,7 +183,7 @@ def step(model, ids, mask, cache):
 
 
 def generate(model, prompt, mask, count):
-    """Greedy tokens, and the logits that each was chosen by."""
+    """Greedy tokens, and the logits from which each was chosen."""
     cache, fed, tokens, chosen_by = empty_cache(model, len(prompt)), prompt, [], []
     for _ in range(count):
         logits, cache = step(model, fed, mask, cache)

@@ -4,10 +4,10 @@
 //
 // For every case FOLDER/NAME/ gets model.onnx, for half types float32.onnx (Compute::in_float32),
 // for decoders cache.onnx, for float32 int8.onnx and int4.onnx (ExportOptions::bits), for families
-// with a Hugging Face form the folder hf/, and runs.safetensors: tensors RUN.INPUT for every input
-// of a run, RUN.logits as ebb computes them and, for half types, RUN.logits_float32 by a model of
-// float32 with the same weights; for folders of float32, RUN.logits_int8 and RUN.logits_int4 by a
-// model whose linear layers are packed so. check_onnx.py reads all of it.
+// with a Hugging Face form the folder hf/, and runs.safetensors. This has tensors RUN.INPUT for
+// every input of a run, RUN.logits as ebb computes them and, for half types, RUN.logits_float32 by
+// a float32 model with the same weights; for folders of float32 also RUN.logits_int8 and
+// RUN.logits_int4 by a model with packed linear layers. check_onnx.py reads all of it.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using onnx::ExportOptions;
 
-// Numbers of the size that trained models have: logits of a few units.
+// Values as large as those in trained models: logits of a few units.
 std::vector<float> numbers(const std::string& path, const Shape& shape, std::mt19937& random) {
   std::normal_distribution<float> normal;
   std::vector<float> values(static_cast<std::size_t>(shape.elements()));
@@ -81,7 +81,7 @@ std::vector<Inputs> token_runs(std::int64_t vocabulary, bool padded) {
   std::vector<Inputs> runs;
   for (const auto& [batch, length] : sizes) {
     std::vector<std::int64_t> mask(static_cast<std::size_t>(batch * length), 1);
-    // Rows after the first end in padding, each one token more.
+    // Rows after the first end in padding, each with one token more.
     for (std::int64_t row = 1; padded && row < batch; ++row)
       for (std::int64_t t = length - row; t < length; ++t)
         mask[static_cast<std::size_t>(row * length + t)] = 0;
@@ -157,8 +157,8 @@ class Cases {
   }
 
  private:
-  // By the folder's model with packed layers; empty where the file joins layers that ebb packs one
-  // by one, with scales of their own.
+  // Computed by the folder's model with packed layers; empty if the file joins layers that ebb
+  // packs one by one, with their own scales.
   template <class Model>
   static Tensor packed_logits(const fs::path& folder, const Model& model, LowBits bits,
                               const Inputs& run) {
@@ -214,7 +214,7 @@ models::LlamaConfig small_llama() {
   c.context = 40;
   return c;
 }
-// Llama's relatives, each with what it has otherwise, and scaled rotary positions.
+// Llama's relatives, each with its differences, and scaled rotary positions.
 std::vector<std::pair<std::string, models::LlamaConfig>> relatives() {
   using models::DecoderFamily, models::RopeScaling;
   std::vector<std::pair<std::string, models::LlamaConfig>> all;

@@ -246,7 +246,7 @@ class Ablation(PageTest):
         self.assertEqual(self.count(".frontier .point"), 2 * points)
         self.page.click("#other-remove")
         self.assertEqual(self.count(".frontier .point"), points)
-        # What is no study is refused in words.
+        # A file that is not a study is refused with a message.
         self.page.choose_file("#other-file", made.folder / "ablation" / "results.csv")
         self.page.wait_for("document.querySelector('.other-title.wrong') !== null", 3)
         self.assertIn("results.csv is neither", self.text(".other-title"))

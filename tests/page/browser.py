@@ -74,7 +74,7 @@ class Browser:
         return json.loads(message)
 
     def send(self, method, session=None, **parameters):
-        """Sends a command and waits for its answer; what happens meanwhile is handed to the pages."""
+        """Sends a command and waits for its answer; events that arrive meanwhile are passed to the pages."""
         self.number += 1
         command = {"id": self.number, "method": method, "params": parameters}
         if session:

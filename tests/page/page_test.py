@@ -1,4 +1,4 @@
-"""What all tests of pages share: the pages that were made, and a page in a browser."""
+"""Shared by all tests of pages: the pages that were made, and a page in a browser."""
 import json
 import re
 import subprocess

@@ -1,5 +1,5 @@
-// The arena of movable blocks as plainly as it can be said, to compare the real one with: a list
-// that is searched from end to end; and contents by which a block is known wherever it lies.
+// A reference for the arena of movable blocks, kept as simple as possible: a list that is searched
+// from end to end, and contents that identify a block wherever it lies.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 
 namespace ebb::test {
 
-// What a block holds: a word at every multiple of eight that depends on the block and the place.
-// `expected` gives the bytes of a range, until its next call.
+// The contents of a block: at every multiple of eight bytes, a word that depends on the block and
+// the place. The span that `expected` returns is valid until its next call.
 
 inline const std::byte* expected(std::uint64_t block, Bytes offset, Bytes size) {
   static std::vector<std::uint64_t> words;
@@ -43,7 +43,7 @@ class ArenaModel {
     counts_.capacity = whole_pages(options.initial);
   }
 
-  // Where the arena must put the block, or -1 where it must refuse.
+  // The place where the arena must put the block, or -1 if it must refuse.
   Bytes allocate(std::uint64_t id, Bytes asked) {
     const Bytes size = round_up(std::max(asked, 1_B), buffer_alignment);
     std::size_t at = best_gap(size);

@@ -1,5 +1,5 @@
 // Calls of ops that golden files describe: a case with its tensors and attributes, and for each
-// name that a case may carry the function of ebb's that computes it. tools/make_golden.py and
+// name of a case the function of ebb that computes it. tools/make_golden.py and
 // tools/make_differential.py write the files and describe their formats.
 #pragma once
 
@@ -18,12 +18,12 @@ namespace ebb::test {
 using Json = nlohmann::json;
 using Tensors = std::vector<Tensor>;
 
-// What is not finite is written as a string.
+// A number; infinities and NaN are written as strings.
 double number(const Json& value);
 std::vector<double> numbers(const Json& values);
 IntList int_list(const Json& values);
 
-// A case as a row sees it: tensors, and attributes by name.
+// A case as a row reads it: tensors, and attributes by name.
 class Case {
  public:
   // Tensors in float64 are made in `float64_as`.
@@ -65,8 +65,8 @@ class Case {
 
 using Row = std::function<Tensors(const Case&)>;
 
-// Every op by the name its cases carry. dropout and the random generators have no row: their bits
-// are ebb's own (core_test.cpp looks at their distribution).
+// Every op by the name that its cases have. dropout and the random generators have no row: their
+// bits are ebb's own (core_test.cpp checks their distribution).
 const std::map<std::string, Row>& golden_rows();
 
 }  // namespace ebb::test

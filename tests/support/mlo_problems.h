@@ -101,7 +101,7 @@ struct PointProblem : mlo::Problem {
   std::int64_t next = 0;
 };
 
-// What one step of plain descent with rate 1 takes off the parameters: their whole gradient.
+// The change of the parameters in one step of plain descent with rate 1: their whole gradient.
 inline Row gradient_by_step(mlo::Engine& engine, const Point& point) {
   const Row before = point.get();
   engine.train_step();

@@ -27,7 +27,7 @@ inline double golden_loss(const char* name) {
   return read_json(golden_models / "losses.json").at(name).get<double>();
 }
 
-// The two rows of twelve tokens that the golden losses are of.
+// The two rows of twelve tokens for which the golden losses were computed.
 inline Tensor tokens() {
   std::vector<std::int64_t> ids;
   for (std::int64_t i = 0; i < 24; ++i) ids.push_back((7 * i * i + 3 * i) % 61);
@@ -39,7 +39,7 @@ inline Tensor causal_loss_of(models::CausalLm& model) {
 }
 inline double causal_loss(models::CausalLm& model) { return causal_loss_of(model).item(); }
 
-// Of labels 2 and 0; for tasks other than choosing one class, of ones at their places.
+// The loss for labels 2 and 0; for tasks other than choosing one class, these labels are one-hot.
 inline Tensor bert_loss_of(models::BertClassifier& model) {
   std::vector<std::uint8_t> seen(24, 1);
   for (std::size_t i = 12 + 9; i < 24; ++i) seen[i] = 0;

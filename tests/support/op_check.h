@@ -1,7 +1,7 @@
-// What every op owes, checked from one description of it. An op's test file lists samples; each
-// sample is a function of tensors with inputs to try it on. From it come the gradient checks of
-// first and second order in float64, agreement with the reference, agreement between dtypes, and
-// bit-for-bit repetition.
+// Checks what every op must satisfy, from one description. An op's test file lists samples; each
+// sample is a function of tensors with inputs for it. The checks are gradients of first and second
+// order in float64, agreement with the reference, agreement between dtypes, and bit-for-bit
+// repetition.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,7 @@ struct SampleInput {
   static SampleInput real(Shape shape, double low = -1.5, double high = 1.5) {
     return {shape, f64, low, high, true, {}};
   }
-  // Values that are given and not differentiated in.
+  // Given values that are not differentiated.
   static SampleInput fixed(Shape shape, double low, double high) {
     return {shape, f64, low, high, false, {}};
   }
@@ -57,19 +57,19 @@ struct Sample {
   double float_tolerance_factor = 64.0;
 };
 
-// Which checks run: all, or only those that need a CUDA device (--only-cuda), where the rest has
-// been checked on another machine.
+// Which checks run: all, or only those that need a CUDA device (--only-cuda), if the others have
+// been run on another machine.
 enum class Checks { all, cuda };
 Checks& checks();
 
 // Runs every check on a sample; failures are GoogleTest failures that name it.
 void check(const Sample& sample);
 
-// The checks of a sample that are made on a CUDA device, alone: for sizes that would take the CPU's
-// checks too long. Without a device the sample is only planned for one.
+// Only the checks of a sample on a CUDA device, for sizes for which the CPU's checks would take too
+// long. Without a device the sample is only planned for one.
 void check_cuda(const Sample& sample);
 
-// The ops that appear in graphs of samples checked so far, for the test that no op lacks one.
+// The ops in the graphs of samples checked so far, for the test that every op has a sample.
 const std::vector<const Op*>& checked_ops();
 
 // Expects `use` to throw an ebb::Error whose message holds each of `parts`.

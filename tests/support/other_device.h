@@ -18,7 +18,8 @@ bool cuda_present();
 
 class OtherDevice {
  public:
-  // What becomes of constants: their values go along, or, where the device is not here and only a
+  // What replaces constants: their values are copied, or, if the device is not here and only a plan
+  // is wanted, an input takes their place.
   // plan is wanted, an input takes their place.
   enum class Constants { copied, inputs };
   OtherDevice(Device device, Constants constants) : device_(device), constants_(constants) {}
@@ -26,7 +27,7 @@ class OtherDevice {
   Tensor operator()(const Tensor& tensor);
   std::vector<Tensor> operator()(const std::vector<Tensor>& tensors);
   Variable operator()(const Variable& variable);
-  // With the inputs that took the place of constants after its own.
+  // The graph on the device. Inputs that take the place of constants come after its own.
   Graph operator()(const Graph& graph);
 
  private:

@@ -19,7 +19,7 @@ struct RandomGraph {
   void reset_variables();
 };
 
-// About `size` applications of ops on tensors of `dtype`, a scalar of them, its gradients, and
+// About `size` calls of ops on tensors of `dtype`, a scalar computed from them, its gradients, and
 // updates of variables by gradients, by each other's values and by views.
 RandomGraph random_graph(std::uint64_t seed, int size, DType dtype);
 

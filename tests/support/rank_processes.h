@@ -1,4 +1,4 @@
-// Finds the processes of a run with several ranks, to do something to them.
+// Finds the processes of a run with several ranks, so that tests can stop or end them.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// Whether this build runs under a sanitizer that watches memory or threads, which makes it many
-// times slower and stands in for some calls to the system.
+// Whether this build runs under a sanitizer that watches memory or threads. Such a sanitizer makes
+// it many times slower and replaces some system calls.
 #pragma once
 
 namespace ebb::test {

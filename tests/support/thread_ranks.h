@@ -13,8 +13,8 @@
 
 namespace ebb::test {
 
-// What `work` returns on each of `count` ranks. The first error of any rank is thrown when all have
-// ended; a rank that fails is lost to the others.
+// The results of `work` on each of `count` ranks. The first error of any rank is thrown after all
+// have ended; a rank that fails is lost to the others.
 template <class Result>
 std::vector<Result> on_threads(
     int count, const std::function<Result(const std::shared_ptr<Communicator>&)>& work) {
@@ -24,7 +24,7 @@ std::vector<Result> on_threads(
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < ranks.size(); ++r)
     threads.emplace_back([&, r, own = std::move(ranks[r])]() mutable {
-      set_threads(ebb::threads());  // OpenMP keeps it for each thread
+      set_threads(ebb::threads());  // a setting of OpenMP's that every thread has for itself
       try {
         results[r] = work(own);
       } catch (...) {

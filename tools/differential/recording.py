@@ -1,4 +1,4 @@
-"""How cases of make_differential.py are made: inputs, and a record of what PyTorch gives for them."""
+"""How cases of make_differential.py are made: inputs, and a record of PyTorch's results for them."""
 import math
 
 import torch

@@ -65,7 +65,8 @@ struct GaussianImageOptions {
 
 // An image is the prototype of its class plus independent normal noise of deviation 1 in every
 // pixel. Prototypes are smooth (waves of at most one and a half periods) and orthogonal, so the
-// best rule's accuracy is an integral over one variable. x float32 (N, C, H, W), y int32 (N).
+// accuracy of the best possible classifier is an integral over one variable. x float32 (N, C, H,
+// W), y int32 (N).
 class GaussianImages : public Dataset {
  public:
   explicit GaussianImages(const GaussianImageOptions& options = {});
@@ -88,16 +89,17 @@ class GaussianImages : public Dataset {
 
 struct LabelledSequenceOptions {
   std::int64_t classes = 4, vocabulary = 1000, sequence = 64;
-  double signal = 0.2;   // part of the tokens that come from the words of a class
-  double loyalty = 0.3;  // part of those that are sure to be words of the sequence's own class
+  double signal = 0.2;   // share of tokens that are words of some class
+  double loyalty = 0.3;  // share of those that are certain to be words of the sequence's own class
   std::int64_t sequences = 10'000;
   std::uint64_t seed = 0;
 };
 
-// Id 1, then T - 1 independent tokens. Each class has as many words of its own. A token is, with
-// probability `signal`, a word of some class (with probability `loyalty` of its own, else of any),
-// and otherwise one of the words of no class. The best rule takes the class whose words are most;
-// its accuracy is a finite sum. ids int32 (B, T), labels int32 (B), mask bool (B, T), all true.
+// Id 1, then T - 1 independent tokens. Every class has the same number of words. With probability
+// `signal` a token is a word of a class (with probability `loyalty` of the sequence's own class,
+// otherwise of any), and otherwise a word of no class. The best possible classifier chooses the
+// class with the most words; its accuracy is a finite sum. ids int32 (B, T), labels int32 (B), mask
+// bool (B, T), all true.
 class LabelledSequences : public Dataset {
  public:
   explicit LabelledSequences(const LabelledSequenceOptions& options = {});

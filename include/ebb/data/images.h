@@ -33,7 +33,7 @@ ImageSetPtr read_idx(const std::filesystem::path& images, const std::filesystem:
 // MNIST's files under their published names, plain or with ".gz".
 ImageSetPtr read_mnist(const std::filesystem::path& folder, Split split);
 
-// Of pixels as numbers in [0, 1]; one of each per channel.
+// Mean and deviation of each channel, for pixels in [0, 1].
 struct ChannelStatistics {
   std::vector<double> mean, deviation;
 };

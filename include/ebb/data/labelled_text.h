@@ -27,8 +27,7 @@ using LabelledTextsPtr = std::shared_ptr<const LabelledTexts>;
 LabelledTextsPtr read_labelled_csv(const std::filesystem::path& path, std::int64_t classes,
                                    std::int64_t first_label = 1);
 
-// One object a line, {"text": "...", "label": 0}; other keys are passed over, and so
-// are empty lines.
+// One object a line, {"text": "...", "label": 0}; other keys and empty lines are ignored.
 LabelledTextsPtr read_labelled_jsonl(const std::filesystem::path& path, std::int64_t classes,
                                      std::int64_t first_label = 0);
 

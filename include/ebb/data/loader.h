@@ -38,8 +38,8 @@ class Loader {
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
 
-  // The next batch; an epoch's end is followed by the next epoch's start. An error in preparing a
-  // batch is thrown here, by every call until restore().
+  // The next batch; after the last batch of an epoch, the first of the next epoch. An error while a
+  // batch is prepared is thrown here, by every call until restore().
   Batch next();
   // Waits until the next batch is ready, and throws here what next() would throw.
   void prepare();

@@ -1,4 +1,4 @@
-// Texts of which some tokens are hidden, for models that predict them.
+// Texts with some tokens masked, for models that predict them.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ struct MaskingOptions {
   std::int64_t sequence = 128;        // T
   std::int32_t padding = 0;           // a token for the places after a text
   std::int32_t mask = 0;              // the token that hides another
-  std::int64_t vocabulary = 0;        // tokens that may stand for another are below this
+  std::int64_t vocabulary = 0;        // random replacement tokens are below this
   std::vector<std::int32_t> special;  // tokens that are never chosen, such as [CLS]
-  double share = 0.15;                // of tokens that are to be predicted
+  double share = 0.15;                // share of tokens to be predicted
   // Which tokens are hidden depends on the item and on this seed, and is always the same: for
   // tests. Without it, they change from epoch to epoch with the state of the loader.
   std::optional<std::uint64_t> fixed_seed;
 };
 
 // ids (B, T), targets (B, T), mask (B, T): true for the tokens of the text. Each token that is not
-// special is chosen with the probability `share`; of a text without a chosen one, one is chosen. Of
+// special is chosen with the probability `share`; if a text has no chosen token, one is chosen. Of
 // the chosen tokens 80 % become the mask token, 10 % any token, and 10 % stay as they are (BERT,
 // section 3.1). Their targets are the original tokens; all others have the target -100.
 class MaskedTokenDataset : public Dataset {

@@ -6,11 +6,11 @@
 
 namespace ebb::data {
 
-// A dataset whose batches of `batch` items, which are the run's, give the items of this rank's
-// leaves. `batch` must be divisible by the leaves.
+// A view of `whole` for one rank: asked for a batch of `batch` items of the whole run, it gives
+// only the items of this rank's leaves. `batch` must be divisible by the number of leaves.
 DatasetPtr part_of_batches(DatasetPtr whole, std::int64_t batch, const RankOptions& options);
 
-// The items of a batch that a rank reads, of `batch` items that all ranks read together.
+// How many of the `batch` items that all ranks read together this rank reads.
 std::int64_t own_items(std::int64_t batch, const RankOptions& options);
 
 }  // namespace ebb::data

@@ -1,4 +1,4 @@
-// Texts that are tokens already, one item each: for models that predict the next token, and for
+// Texts that are already tokens, one item each: for models that predict the next token, and for
 // classifiers.
 #pragma once
 
@@ -22,18 +22,18 @@ struct Document {
 // Whether a file's name says that it holds JSON lines: .jsonl, plain or compressed.
 bool is_json_lines(const std::filesystem::path& path);
 
-// Other keys are passed over, and so are empty lines.
+// Other keys and empty lines are ignored.
 std::vector<Document> read_documents(const std::filesystem::path& path);
 
-// Tokens of which those from `first_target` on are predicted. The first token of all never is.
+// Tokens; those from `first_target` on are predicted. The very first token never is.
 struct TokenSequence {
   std::vector<std::int32_t> tokens;
   std::int64_t first_target = 1;
 };
 
-// `sequence` as parts of at most T + 1 tokens. Each token that is predicted is a target of exactly
-// one part. A part shares one token with the part before it. Of a prompt that does not fit with the
-// first of its answer, the beginning is left out.
+// Cuts `sequence` into parts of at most T + 1 tokens. Each predicted token is a target in exactly
+// one part, and each part shares one token with the part before it. If a prompt does not fit
+// together with the first token of its answer, the beginning of the prompt is left out.
 std::vector<TokenSequence> cut_to(const TokenSequence& sequence, std::int64_t window);
 
 struct SequenceOptions {
@@ -61,13 +61,13 @@ class SequenceDataset : public Dataset {
   SequenceOptions options_;
 };
 
-// Several sequences in each item, so that short ones leave little padding. Each takes its tokens
-// but the last, one after the other. x and y are those of SequenceDataset; positions (B, T) has
+// Packs several sequences into each item, so that short ones leave little padding. Each sequence
+// contributes its tokens except the last. x and y are as in SequenceDataset; positions (B, T) holds
 // each token's place in its sequence, 0 for padding.
 class PackedDataset : public Dataset {
  public:
-  // As SequenceDataset's. Longer ones are placed first, each into the fullest item it fits in, and
-  // items are filled in this order: the same sequences give the same items.
+  // As SequenceDataset's. Sequences are placed by length, longest first, each into the fullest item
+  // with enough room, so the same sequences always give the same items.
   PackedDataset(std::vector<TokenSequence> sequences, SequenceOptions options);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(items_.size()); }

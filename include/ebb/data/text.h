@@ -16,17 +16,17 @@
 
 namespace ebb::data {
 
-// The words of a training text, plain or compressed (.gz), split at white space. Of JSON lines
-// (.jsonl), each text is a line. "<eos>", which
-// ends every line, and "<unk>", which stands for words that are not there, are always among them.
+// The words of a training text, plain or compressed (.gz), split at white space. In JSON lines
+// (.jsonl) each text counts as a line. "<eos>", which ends every line, and "<unk>", which stands
+// for unknown words, are always included.
 class Vocabulary {
  public:
   static constexpr std::int64_t no_limit = 0;
   static constexpr std::int64_t whole_text = std::numeric_limits<std::int64_t>::max();
 
   // In order of first appearance. With a limit, keeps at most that many words: the two above and
-  // the most frequent ones (ties: first appearance). Only the first `tokens` tokens count, if the
-  // rest of the text is held out.
+  // the most frequent ones (ties: first appearance). If the rest of the text is held out, only the
+  // first `tokens` tokens count.
   static Vocabulary of_text(const std::filesystem::path& path, std::int64_t limit = no_limit,
                             std::int64_t tokens = whole_text);
 
@@ -55,9 +55,9 @@ class TokenStream {
   // Words in memory, 4 bytes each.
   static TokenStream words(const std::filesystem::path& path, const Vocabulary& vocabulary);
 
-  // The bytes of a file; 256 different tokens. They are read when they are needed; those of a
-  // compressed file (.gz) are kept in memory. Of JSON lines (.jsonl), which are kept in memory too,
-  // the bytes of each text and a line end.
+  // Every byte of a file is a token, so there are 256 different ones. Bytes are read when needed.
+  // Those of a compressed file (.gz) and of JSON lines (.jsonl) are kept in memory; in JSON lines,
+  // each text is followed by a line end.
   static TokenStream bytes(const std::filesystem::path& path);
 
   // Tokens made elsewhere, read when they are needed; each must be below `vocabulary`.
@@ -85,7 +85,7 @@ class TokenStream {
   std::int64_t begin_ = 0, end_ = 0;  // of the source's tokens
 };
 
-// Words of a text and ends of lines: what TokenStream::words has.
+// The number of words and line ends of a text: the number of tokens that TokenStream::words has.
 std::int64_t count_words(const std::filesystem::path& path);
 
 struct WindowOptions {

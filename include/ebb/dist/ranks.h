@@ -10,17 +10,17 @@
 
 namespace ebb::dist {
 
-// A process among those of its run, as its starter says in the environment.
+// The place of this process in its run, as the launcher describes it in the environment.
 struct RankPlace {
   int rank = 0, size = 1;
   int local_size = 1;  // ranks on this host
-  int local_rank = 0;  // this one among them, by which it chooses its GPU
+  int local_rank = 0;  // this rank's number on its host; it decides which GPU the rank uses
   std::string
       starter;  // of the variables that said it: "ebb launch", "MASTER_ADDR", "mpirun", "srun"
   // Where rank 0 listens; an empty address: the transport is MPI.
   std::string address;
   int port = 0;
-  std::string token;                 // that ranks of this run show each other
+  std::string token;                 // by which the ranks of one run recognise each other
   std::optional<int> listener = {};  // an open socket that rank 0 inherits
 };
 
@@ -34,11 +34,10 @@ std::optional<RankPlace> place_in_environment();
 std::shared_ptr<Communicator> connect(const RankPlace& place, double patience_s = 60.0);
 
 // The cores that each rank can have for itself: those that it may run on, divided among the ranks
-// of its host that may run on them too. Starters may bind ranks to cores of their own, or not.
+// of its host that may run on the same ones. Launchers may or may not bind ranks to cores.
 struct RankCores {
-  int count = 1;  // at least 1; of all ranks the fewest, as all compute the same
-  // This rank's share, as the numbers of one processor of each; empty if there are fewer cores than
-  // ranks.
+  int count = 1;  // at least 1; the minimum over all ranks, because every rank has the same work
+  // This rank's share, as one processor number per core; empty if there are fewer cores than ranks.
   std::vector<int> processors;
 };
 RankCores cores_of_a_rank(Communicator& ranks);

@@ -31,7 +31,7 @@ struct Options {
   std::uint64_t seed = 0;              // of sampling
   std::optional<Bytes> budget = {};    // MemoryError if the planned peak is more
   std::vector<std::int32_t> end = {};  // ids that end a sequence
-  CompileOptions compile = {};         // without a budget: that of the plan is the one above
+  CompileOptions compile = {};         // must have no budget; `budget` above limits the plan
 };
 
 // By the device: a GPU needs more tokens at a time to be busy.
@@ -43,10 +43,10 @@ struct Request {
 };
 
 enum class Ended : std::uint8_t {
-  length,      // max_tokens were generated, or the sequence has Options::tokens
+  length,      // max_tokens were generated, or the sequence has reached Options::tokens
   token,       // by one of Options::end, which is the last id
   caller,      // by the caller's function
-  stopped,     // not done: the caller's function has ended the whole run
+  stopped,     // not finished: the caller's function ended the whole run
   not_finite,  // the next logits are NaN or infinite
 };
 
@@ -58,7 +58,7 @@ struct Result {
 enum class Continue : std::uint8_t {
   yes,
   no,       // the sequence ends
-  stop_all  // the run ends; sequences that are not done, this one too, are Ended::stopped
+  stop_all  // the run ends; unfinished sequences, including this one, are Ended::stopped
 };
 // Called for every generated token with the number of its request and all ids so far. Its result
 // says whether the sequence goes on.

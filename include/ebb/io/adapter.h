@@ -10,13 +10,14 @@
 
 namespace ebb::io {
 
-// Freezes the model, gives the linear layers that the folder names adapters, and fills them. A
-// model that has adapters already is an error. The folder is checked first: nothing is changed if a
-// field or a tensor is not supported or fits no layer.
+// Freezes the model, adds adapters to the linear layers that the folder names, and loads their
+// values. A model that already has adapters is an error. The folder is checked first: nothing is
+// changed if a field or a tensor is not supported or fits no layer.
 void load_adapter(const std::filesystem::path& folder, nn::ModuleBase& model);
 
-// An error if a folder of adapters cannot hold what the model's adapters need: its format has no
-// place for one of the layers, or parts of the model beside them came from no folder.
+// Throws if a folder of adapters cannot hold everything that the model's adapters need: the format
+// has no place for one of the layers, or the model has other parameters that started from random
+// values and would be lost.
 void check_adapters(const nn::ModuleBase& model);
 
 // Writes the model's adapters. All must have the same rank, alpha and dropout. `base` names the

@@ -61,8 +61,7 @@ struct ModelFolder {
 ModelFolder open_folder(const std::filesystem::path& folder, Device device, DType dtype,
                         EncoderHead head = EncoderHead::classifier);
 
-// Copies the files of a tokenizer and of generation's settings; those that are not there are passed
-// over.
+// Copies the files of a tokenizer and of generation's settings; missing files are skipped.
 void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // A model that predicts the next token, through both of its interfaces.

@@ -7,7 +7,7 @@
 
 namespace ebb::mlo {
 
-// Of Config::budget, which is for everything while the level runs.
+// Thrown if Config::budget, the limit for all memory in use while the level runs, cannot be kept.
 class LevelBudgetError : public MemoryError {
  public:
   LevelBudgetError(std::string problem, Bytes budget, const LeastBudgets& kept);

@@ -37,8 +37,8 @@ struct Config {
   double gradient_clipping = 0.0;          // global norm to clip gradients to; 0: no clipping
   std::int64_t warmup_steps = 0;           // local steps before levels above begin
 
-  // For every computation of the level's loss, whichever level does it. pure_bf16 and split_bf16
-  // exclude methods that take differences of parameters or differentiate updates.
+  // The precision in which the level's loss is computed, in the programs of all levels. pure_bf16
+  // and split_bf16 exclude methods that take differences of parameters or differentiate updates.
   Precision precision = Precision::fp32;
   // How bfloat16 parameters are stored; without a value, as TrainOptions::form.
   std::optional<ParameterForm> form = {};

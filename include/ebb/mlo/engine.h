@@ -51,9 +51,10 @@ struct EngineConfig {
   std::filesystem::path log_folder = "log";  // log.jsonl, or TensorBoard's event files
 
   std::uint64_t seed = 0;  // problem i draws its weights and masks with seed + i
-  // Of all programs: rates, machine, fusion. Seed, arena, recomputation and budget are set by the
-  // engine and the problems' configs. With budgets of tiers (`compile.plan.offload`), variables of
-  // all levels are outside the device as far as the budgets of the levels ask for it.
+  // For all programs: rates, machine, fusion. Seed, arena, recomputation and budget are set by the
+  // engine and the problems' configs. With budgets of other tiers (`compile.plan.offload`),
+  // variables of all levels are kept outside the device as far as the budgets of the levels require
+  // it.
   CompileOptions compile = {};
 };
 
@@ -103,7 +104,7 @@ class Engine {
   WholePlan plan();
   // The smallest budget that all levels can meet, regardless of their configs.
   Bytes least_budget();
-  // The part of it that is resident in memory.
+  // Resident memory of everything that the plan counts.
   Bytes resident() const;
   // What variables hold in each tier, and their traffic with files so far (see Program).
   ByTier<Bytes> held() const;
@@ -117,9 +118,9 @@ class Engine {
   // path and the notes are rank 0's.
   void save(const std::filesystem::path& file,
             const std::map<std::string, std::string>& notes = {});
-  // Levels named in `changed` have another optimizer or inner loop than the one that was saved.
-  // They take weights, buffers and as much of the optimizer's state as is said, and begin a new
-  // inner loop: batches of an unfinished update are dropped.
+  // Levels named in `changed` have another optimizer or inner loop than the saved one. They load
+  // weights and buffers, load as much of the optimizer's state as their SavedState says, and begin
+  // a new inner loop: batches of an unfinished update are dropped.
   std::map<std::string, std::string> load(
       const std::filesystem::path& file, const std::map<std::string, io::SavedState>& changed = {});
 

@@ -5,7 +5,7 @@
 
 namespace ebb::models {
 
-// Several texts in one sequence: tokens see those of their own text only.
+// Several texts packed into one sequence. A token attends only to tokens of its own text.
 struct Packing {
   Tensor positions;  // int32 (B, T): each token's place in its text, from 0
 
@@ -24,9 +24,9 @@ class CausalLm {
   virtual std::int64_t context() const = 0;  // tokens it can see at most
 };
 
-// For causal attention over x (B, T, width), as its mask: int32 (B or 1, 1, T, 1), the first token
-// that each token sees. A token sees those of its own text, and of these the last `window`, itself
-// among them (0: all). Empty where every token sees all before it.
+// The mask for causal attention over x (B, T, width): int32 (B or 1, 1, T, 1), the first token that
+// each token sees. A token sees only tokens of its own text and, of these, the last `window`
+// including itself (0: all). Empty if every token sees all tokens before it.
 Tensor first_seen(const Tensor& x, const Packing& packing, std::int64_t window = 0);
 
 }  // namespace ebb::models

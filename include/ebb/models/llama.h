@@ -27,18 +27,18 @@ struct LlamaConfig {
   bool attention_bias = false, mlp_bias = false;  // of the linear layers of each part
   std::optional<std::int64_t> padding = {};       // a token whose embedding is not trained
 
-  // What relatives have otherwise than Llama.
-  DecoderFamily family = DecoderFamily::llama;  // decides names in files alone
+  // Fields in which relatives differ from Llama.
+  DecoderFamily family = DecoderFamily::llama;  // affects only tensor names in files
   Rope rope = {};
-  std::int64_t rotary_size = 0;          // features of a head that are turned, the first; 0: all
+  std::int64_t rotary_size = 0;  // rotated features of a head, counted from the first; 0: all
   std::optional<bool> output_bias = {};  // of attention's last layer; nothing: as attention_bias
   bool head_norms = false;               // queries and keys are normalised head by head (RMS)
-  std::int64_t window = 0;               // a token sees so many, itself included; 0: all before it
-  std::vector<bool> windowed = {};       // the layers that have a window, by number; empty: all
-  bool layer_norms = false;              // norms of mean and variance with a bias instead of RMS
-  bool parallel = false;                 // both parts of a layer read its input
-  bool gated = true;                     // the feed-forward part has a gate
-  double hidden_dropout = 0.0;           // of embeddings and of each branch before it is added
+  std::int64_t window = 0;          // tokens that a token sees, itself included; 0: all before it
+  std::vector<bool> windowed = {};  // the layers that have a window, by number; empty: all
+  bool layer_norms = false;         // LayerNorm with a bias instead of RMSNorm
+  bool parallel = false;            // attention and feed-forward both read the layer's input
+  bool gated = true;                // the feed-forward part has a gate
+  double hidden_dropout = 0.0;      // of embeddings and of each branch before it is added
 
   // Whether the model is Llama itself: none of the fields above is used.
   bool plain() const {
@@ -52,14 +52,14 @@ struct LlamaConfig {
   }
 };
 
-// What the layers of a decoder share: the angles of the tokens, unless the op `rotary` has them,
-// and who sees whom beside causality.
+// What the layers of a decoder share: the rotation angles of the tokens, unless the op `rotary`
+// computes them, and restrictions of attention beyond causality.
 struct DecoderPlaces {
   Turns turns = {};
   Tensor first = {}, first_in_window = {};  // the first token each sees, or empty: all before it
 };
 
-// Of RMS or, with a bias, of mean and variance.
+// RMSNorm, or LayerNorm with a bias.
 class LlamaNorm : public nn::Module<LlamaNorm> {
  public:
   LlamaNorm(nn::Place place, const LlamaConfig& config);

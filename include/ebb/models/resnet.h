@@ -5,7 +5,7 @@
 
 namespace ebb::models {
 
-// Numbers of channels that pruning leaves. Empty lists and 0 stand for those of the widths.
+// Numbers of channels that remain after pruning. Empty lists and 0 stand for the configured widths.
 struct ResNetChannels {
   std::int64_t stem = 0;
   std::vector<std::int64_t> outputs;             // of the sums of each stage
@@ -19,7 +19,7 @@ struct ResNetConfig {
   std::vector<int> stages;           // blocks in each
   std::vector<std::int64_t> widths;  // of each stage
   std::int64_t channels = 3, classes = 10;
-  // Of the images inside: the model is given and trained with the same tensors either way.
+  // The layout of images inside the model; its inputs and weights are the same either way.
   ImageLayout layout = ImageLayout::channels_first;
   ResNetChannels pruned = {};
 

@@ -1,5 +1,5 @@
-// Rotary positions beyond the plain ones: frequencies that are changed for a longer context, heads
-// of which only a part is turned, and positions that are an input.
+// Rotary position embeddings beyond the plain form: frequencies changed for a longer context, heads
+// that are only partly rotated, and positions as an input.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +39,11 @@ struct Turns {
   explicit operator bool() const { return static_cast<bool>(cosine); }
 };
 // `positions` is int32 (B, T), or empty: the tokens have positions 0 to `length` - 1. `dtype` is
-// that of what is turned.
+// that of the tensor to be rotated.
 Turns make_turns(const Tensor& speeds, double magnitude, std::int64_t length,
                  const Tensor& positions, DType dtype);
 
-// Turns pairs (i, i + pairs) of the first 2 · pairs features of x (B, H, T, D).
+// Rotates pairs (i, i + pairs) of the first 2 · pairs features of x (B, H, T, D).
 Tensor turned(const Tensor& x, const Turns& turns);
 
 }  // namespace ebb::models

@@ -40,9 +40,9 @@ bool matches(std::string_view pattern, std::string_view path);
 // Everything but adapters is frozen. A pattern that fits no linear layer is an error.
 void adapt(ModuleBase& model, const AdaptOptions& options);
 
-// Packs the weights of linear layers. In few bits, all but those that are read directly; they are
-// never trained. Pairs are of the layers inside blocks, which is where pruning makes the pattern;
-// their values can be trained. Weights that are there must have the pattern.
+// Packs the weights of linear layers. In few bits: all layers except those whose weights are read
+// directly; packed weights are never trained. As pairs: only layers inside blocks, where pruning
+// makes the pattern; their values can be trained. Weights that already exist must have the pattern.
 void pack_layers(ModuleBase& model, const WeightForm& form);
 
 // The linear layers of a model, those with an adapter, and whether a weight is in few bits or in
@@ -52,8 +52,8 @@ std::vector<const Linear*> adapted_layers(const ModuleBase& model);
 bool has_packed_weights(const ModuleBase& model);
 bool has_pairs(const ModuleBase& model);
 
-// The parameters of the same model without adapters and packed weights, by their paths: adapters
-// are added to the weights. Values are lazy.
+// A parameter of the same model without adapters and packed weights: adapters are added to the
+// weights. Values are lazy.
 struct PlainParameter {
   std::string path;
   Tensor value;

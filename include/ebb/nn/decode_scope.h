@@ -55,7 +55,7 @@ class DecodeScope {
 
   const Tensor& positions() const { return positions_; }
   const Tensor& wanted() const { return wanted_; }
-  // Of the next layer: writes its new keys and values and attends over the cache.
+  // For the next layer: writes its new keys and values to the cache and attends over the cache.
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                 std::int64_t window);
   int layers() const { return layers_; }  // that have attended so far
@@ -71,9 +71,9 @@ class DecodeScope {
 };
 
 // Attention of tokens over tokens of the same sequence: q (B, H, T, D), k (B, Hkv, T, D), v (B,
-// Hkv, T, Dv). In a DecodeScope it must be causal and without a mask, and a token sees itself and
-// at most `window` - 1 tokens before it (0: all before it). Without one, the mask of the options
-// has to say that: all layers can then share it.
+// Hkv, T, Dv). In a DecodeScope it must be causal and without a mask, and `window` limits it: a
+// token sees itself and at most `window` - 1 tokens before it (0: all before it). Outside a
+// DecodeScope, the options' mask must express the window, so that all layers can share one mask.
 Tensor self_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                       const AttentionOptions& options, std::int64_t window = 0);
 // int32 (B, T): the positions of the tokens of a call in a DecodeScope, 0 for padding; empty
@@ -84,7 +84,7 @@ Tensor rotate(const Tensor& x, double base);
 // Rows of a table (positions, width) for the positions of `ids` (B, T): what is added to token
 // embeddings.
 Tensor position_rows(const Tensor& table, const Tensor& ids);
-// Of hidden states (B, T, width), those that logits are wanted of: (B, 1, width) in a DecodeScope,
+// The hidden states (B, T, width) that logits are needed for: (B, 1, width) in a DecodeScope,
 // otherwise all.
 Tensor predicting_tokens(const Tensor& x);
 

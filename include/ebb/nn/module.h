@@ -68,9 +68,9 @@ class ForwardScope {
   ForwardScope& operator=(const ForwardScope&) = delete;
 
   static Mode mode();
-  // The value that a buffer has at this point of the forward pass: what was recorded last, or its
-  // own. A module that computes its update from this one chains the updates of several calls, in
-  // their order.
+  // The value of a buffer at this point of the forward pass: the last recorded update, or the
+  // buffer itself. A module that computes its update from this value chains the updates of several
+  // calls, in their order.
   static Tensor current(const Variable& buffer);
   static void record(const Variable& buffer, const Tensor& value);
   const std::vector<Update>& updates() const { return updates_; }
@@ -158,9 +158,9 @@ class ModuleBase {
   // Packs a parameter of this module. Its value, or its initial value, is packed when a program
   // needs it; its own bytes are then no longer held here.
   Variable pack(std::string_view name, const PackedWeight& packed);
-  // The same for a matrix of the pattern 2:4, whose positions become a buffer "positions". A value
-  // with more than two of four weights that are not zero is a ValueError; of an initial value, the
-  // two that are farthest from zero stay.
+  // Packs a matrix of the pattern 2:4; its positions become the buffer "positions". A value with
+  // more than two non-zero weights in a group of four is a ValueError; of an initial value, the two
+  // largest magnitudes of each group are kept.
   NamedVariable pack(std::string_view name, const PairWeight& pairs);
 
  private:

@@ -7,15 +7,15 @@
 namespace ebb::nn {
 
 // x (..., in) → (..., out); `in` is a multiple of 4. In bfloat16 the weight takes 9/16 of a dense
-// one's bytes. Trained, its gradient and an optimizer's state have half the elements, whatever the
-// optimizer; the positions stay as they are. On the CPU alone.
+// one's bytes. In training, its gradient and the state of any optimizer have half the elements; the
+// positions do not change. On the CPU alone.
 class PairLinear : public Module<PairLinear> {
  public:
   // Keeps the first two of every four inputs until `assign` says otherwise.
   PairLinear(Place place, std::int64_t in, std::int64_t out, Bias bias = Bias::yes);
   Tensor forward(const Tensor& x);
 
-  // Takes the two weights of each four that are farthest from zero from a matrix (out, in) in the
+  // Takes the two largest magnitudes of each group of four weights from a matrix (out, in) in the
   // layer's dtype. A matrix of the pattern is taken as it is.
   void assign(const Tensor& dense);
   Tensor dense() const { return spread_pairs(weight, positions); }

@@ -36,10 +36,9 @@ struct ExportOptions {
   Cache cache = Cache::no;
   ExternalData external_data = ExternalData::when_needed;
   Compute compute = Compute::as_weights;
-  // Weights of linear layers as whole numbers of 8 or 4 bits with a scale for each block, which
-  // DequantizeLinear turns into numbers: the codes and scales of ebb's int8 and int4
-  // (ebb/quantised.h). Needs opset 21. Embeddings and output layers of language models stay as they
-  // are.
+  // Stores weights of linear layers as int8 or int4 with a scale for each block, decoded by
+  // DequantizeLinear: the codes and scales of ebb's int8 and int4 (ebb/quantised.h). Needs opset
+  // 21. Embeddings and output layers of language models are not quantised.
   std::optional<LowBits> bits = {};
 };
 

@@ -14,7 +14,8 @@ namespace ebb::optim {
 // fine-tuning.
 struct Adafactor {
   double lr = 1e-2;  // with relative_step the largest relative step
-  // The step is at most 1 / sqrt(t), in units of the parameter's size when that is on too.
+  // The relative step is at most 1 / sqrt(t); with scale_by_parameter, in units of the parameter's
+  // size.
   bool relative_step = true;
   bool warm_up = false;  // the largest relative step grows along a line to `lr` at step 10^4
   bool scale_by_parameter = true;  // steps are in units of the parameter's root mean square
@@ -25,7 +26,7 @@ struct Adafactor {
   std::optional<double> clip_threshold = 1.0;
   std::optional<double> beta1 = {};  // of a first moment, kept in full; none: without one
   double weight_decay = 0.0;         // on the parameter itself
-  // What the decay is multiplied with: the step as it is taken, or `lr`.
+  // Whether the decay is multiplied by the step size actually used, or by `lr`.
   bool decay_by_step = true;
 
   void visit(auto&& field) const {

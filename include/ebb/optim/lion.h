@@ -1,11 +1,11 @@
-// Lion (Chen et al., 2023): steps of one size, in the direction of the sign of a mean gradient.
+// Lion (Chen et al., 2023): steps of constant size in the direction of the sign of a mean gradient.
 #pragma once
 
 #include "ebb/optim/rule.h"
 
 namespace ebb::optim {
 
-// The rate should be 3 to 10 times smaller than Adam's and the decay as much larger.
+// Use a rate 3 to 10 times smaller than Adam's, and a decay larger by the same factor.
 struct Lion {
   double lr = 1e-4;
   double beta1 = 0.9;         // of the mean whose sign is the step

@@ -24,7 +24,7 @@ using SchedulePtr = std::shared_ptr<Schedule>;
 SchedulePtr constant();
 // Times `gamma` every `every` steps.
 SchedulePtr step_decay(std::int64_t every, double gamma);
-// From 0 to 1 over `warmup` steps, then as `after` says, its own steps counted from there.
+// From 0 to 1 over `warmup` steps, then `after`, whose steps are counted from there.
 SchedulePtr linear_warmup(std::int64_t warmup, SchedulePtr after = constant());
 // From 1 down to `floor` along half a cosine over `steps`, and `floor` from then on.
 SchedulePtr cosine(std::int64_t steps, double floor = 0.0);

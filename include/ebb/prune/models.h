@@ -1,4 +1,5 @@
-// Smaller models of the families ebb has: which groups go, and the config of what remains.
+// Makes smaller models of the families ebb has: which groups are removed, and the config of the
+// rest.
 #pragma once
 
 #include <memory>
@@ -19,24 +20,24 @@ namespace ebb::prune {
 
 struct StructuredOptions {
   double keep = 0.7;          // share of each kind that stays, in every layer
-  std::set<Kind> kinds = {};  // empty: only blocks, if they go; otherwise all kinds there are
-  bool blocks = false;        // whether blocks go too, by the same share
+  std::set<Kind> kinds = {};  // empty: none if `blocks` is set, otherwise all that the model has
+  bool blocks = false;        // whether blocks are removed too, by the same share
   std::int64_t multiple = 1;  // numbers of neurons and channels that stay are multiples of it
   std::string under = {};     // only parts of the model below this path; empty: all
 };
 
-// The groups with the lowest scores of each dimension, the same share of every one: the config of
-// most families has one number for all layers. A kind that the model lacks is a ValueError.
+// Chooses the groups with the lowest scores, the same share of every dimension, because the config
+// of most families has one number for all layers. A kind that the model lacks is a ValueError.
 Removal choose(const Structure& structure, const Scores& scores, const StructuredOptions& options);
 
-// What `ebb prune` and `ebb train --prune` remove where nothing is said: all kinds that the config
-// of the family can express.
+// What `ebb prune` and `ebb train --prune` remove by default: all kinds that the config of the
+// family can express.
 StructuredOptions usual_structure(const nn::ModuleBase& model);
 
 // The shape that remains of the variable with this path in the dense model.
 Shape shape_without(const Structure& structure, const Removal& removal, const std::string& path);
 
-// The config of the model that remains. What a config cannot express is a ValueError.
+// The config of the model that remains. Throws a ValueError if a config cannot express it.
 models::Gpt2Config smaller(const models::Gpt2Config& config, const Structure& structure,
                            const Removal& removal);
 models::LlamaConfig smaller(const models::LlamaConfig& config, const Structure& structure,
@@ -50,7 +51,7 @@ models::MlpConfig smaller(const models::MlpConfig& config, const Structure& stru
 models::ResNetConfig smaller(const models::ResNetConfig& config, const Structure& structure,
                              const Removal& removal);
 
-// Why transformers cannot load a folder of this model; nothing if it can.
+// Why transformers cannot load a folder of this model; empty if it can.
 std::optional<std::string> refused_by_transformers(const models::Gpt2Config& config);
 std::optional<std::string> refused_by_transformers(const models::LlamaConfig& config);
 std::optional<std::string> refused_by_transformers(const models::BertConfig& config);

@@ -10,9 +10,9 @@
 
 namespace ebb::prune {
 
-// What goes.
+// What is to be removed.
 struct Removal {
-  std::vector<std::set<int>> groups;  // of each dimension; shorter: nothing of the others
+  std::vector<std::set<int>> groups;  // by dimension; nothing is removed from those past its end
   std::set<std::size_t> blocks;
 
   bool empty() const;
@@ -21,18 +21,19 @@ struct Removal {
 // The `count` members with the lowest scores; of equal ones, the first.
 std::set<int> lowest(const std::vector<double>& scores, std::int64_t count);
 
-// How many of `size` stay at a share `keep`: the nearest multiple of `multiple`, at least one of
-// them and at most `size`.
+// How many of `size` are kept at a share `keep`: the nearest multiple of `multiple`, at least one
+// multiple and at most `size`.
 std::int64_t kept_of(std::int64_t size, double keep, std::int64_t multiple = 1);
 
-// Sets everything that goes to zero, in place: the model computes what the smaller one computes.
+// Sets everything in `removal` to zero, in place: the model then computes what the smaller one
+// computes.
 void set_to_zero(const Structure& structure, const Removal& removal);
 
-// The value of a variable without the indices that go.
+// The value of a variable without the removed indices.
 Tensor without(const Structure& structure, const Removal& removal, std::size_t variable);
 
 // The path that a variable has in the smaller model, whose lists number the remaining blocks anew.
-// Empty if it goes with its block.
+// Empty if the variable is removed with its block.
 std::string path_without(const Structure& structure, const Removal& removal, std::size_t variable);
 
 // Whether the bytes of a dense variable are freed once they have been copied.

@@ -1,4 +1,4 @@
-// How much a group matters: the smaller its score, the sooner it goes.
+// How much a group matters: groups with small scores are removed first.
 #pragma once
 
 #include <cstdint>

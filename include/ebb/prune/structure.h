@@ -3,8 +3,8 @@
 // The groups are found over the graph of the model's loss. Every index of every axis of a variable
 // starts as its own class. Ops merge classes: a product merges the columns of one factor with the
 // rows of the other, a residual addition merges the channels of its terms, a reshape into heads
-// merges the indices of one head, grouped attention merges a key head with its query heads. What
-// remains apart can be removed alone, and the rest of the model stays valid.
+// merges the indices of one head, grouped attention merges a key head with its query heads. Each
+// class that remains can be removed by itself, and the rest of the model stays valid.
 #pragma once
 
 #include <cstdint>

@@ -13,23 +13,23 @@
 
 namespace ebb::prune {
 
-// Gives `smaller` the state of `dense`, without what goes, and its number of steps. Both have the
-// same optimizer. State that is not stored element by element, such as 8-bit or factored moments,
-// cannot be sliced: if its parameter loses indices, that is a ValueError.
+// Gives `smaller` the state of `dense` without the removed indices, and its number of steps. Both
+// have the same optimizer. State that is not stored element by element, such as 8-bit or factored
+// moments, cannot be sliced: it is a ValueError if its parameter loses indices.
 void copy_state(const Structure& structure, const Removal& removal, TrainStep& dense,
                 TrainStep& smaller);
 
-// Whether a state has one value, or several along further axes, for each element of its parameter.
+// Whether a state has a value, or several along further axes, for each element of its parameter.
 bool is_by_element(const Shape& state, const Shape& parameter);
 
-// The same in two parts, so that the dense step, and with it its arena, can go between them.
+// The same in two parts, so that the dense step and its arena can be freed in between.
 struct StepState {
   std::map<std::string, Tensor> values;  // by path
   std::int64_t step = 0, optimizer_start = 0;
 };
 StepState state_of(TrainStep& step);  // shares the step's bytes
-// What remains of it, under the paths of the smaller model. The bytes of each value are given up as
-// soon as its slice exists.
+// The sliced state, under the paths of the smaller model. The bytes of each value are freed as soon
+// as its slice exists.
 StepState sliced_state(const Structure& structure, const Removal& removal, StepState state);
 void give_state(StepState state, TrainStep& smaller);
 

@@ -21,15 +21,15 @@ class WeightStore {
   virtual void keep(const nn::NamedVariable& variable) = 0;
   // Frees the value of a variable, which may be fetched again if it has not changed.
   virtual void release(const nn::NamedVariable& variable) = 0;
-  // What `fetch` or `keep` take beside the variable's own bytes, at most.
+  // An upper bound of what `fetch` and `keep` allocate in addition to the variable's own bytes.
   virtual Bytes extra_bytes(const nn::NamedVariable& variable) const = 0;
 };
 
 struct WalkOptions {
   WeightStore* store = nullptr;  // null: the model has its values, and keeps them
-  // Limit of what the walk takes, with `fixed` bytes that the process has already. Within it, the
-  // values between blocks stay in memory if they fit, otherwise they go to a file without a name
-  // in `folder`. No choice changes a bit of the result. A budget that cannot be kept is a
+  // Limit of the walk's memory, including `fixed` bytes that the process already holds. The values
+  // between blocks stay in memory if they fit, and otherwise go to a file without a name in
+  // `folder`. This choice changes no bit of the result. A budget that cannot be kept is a
   // MemoryError that names the smallest one that can.
   std::optional<Bytes> budget = {};
   Bytes fixed = {};
@@ -38,7 +38,7 @@ struct WalkOptions {
 };
 
 struct WalkReport {
-  Bytes planned;  // the most that the walk takes, with WalkOptions::fixed
+  Bytes planned;  // the walk's peak memory, WalkOptions::fixed included
   bool values_in_file = false;
   // The inputs of a block's matrices were judged one after the other instead of all at once.
   bool one_input_at_a_time = false;

@@ -22,7 +22,7 @@ namespace ebb::prune {
 using ebb::Pattern;
 using ebb::pattern_named;
 
-// How much goes: a share of each matrix, or a pattern.
+// How much is removed: a share of each matrix, or a pattern.
 struct Sparsity {
   double share = 0.5;
   std::optional<Pattern> pattern = {};
@@ -33,11 +33,11 @@ struct WeightMatrix {
   std::span<double> weights;  // outputs × inputs
 };
 
-// The smallest |w| of the matrix go.
+// Removes the smallest |w| of the matrix.
 void prune_by_magnitude(const WeightMatrix& matrix, const Sparsity& sparsity);
 
-// Wanda (Sun et al. 2023): the smallest |w_ij| · ‖x_j‖ of each row go. `squares` has ‖x_j‖² for
-// each input, summed over the data.
+// Wanda (Sun et al. 2023): removes the smallest |w_ij| · ‖x_j‖ of each row. `squares` has ‖x_j‖²
+// for each input, summed over the data.
 void prune_by_wanda(const WeightMatrix& matrix, std::span<const double> squares,
                     const Sparsity& sparsity);
 
@@ -46,8 +46,8 @@ struct SparseGptOptions {
   std::int64_t block = 128;  // columns whose weights are chosen together
 };
 
-// SparseGPT (Frantar and Alistarh 2023): the weights with the least w² / [H⁻¹]² go, column by
-// column, and later columns make up for the error. `hessian` is 2 / N Σ x xᵀ over N inputs x, a
+// SparseGPT (Frantar and Alistarh 2023): removes the weights with the least w² / [H⁻¹]², column by
+// column; later columns compensate for the error. `hessian` is 2 / N Σ x xᵀ over N inputs x, a
 // matrix of inputs × inputs. It is overwritten.
 void prune_by_sparsegpt(const WeightMatrix& matrix, std::span<double> hessian,
                         const Sparsity& sparsity, const SparseGptOptions& options = {});

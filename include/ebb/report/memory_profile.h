@@ -26,7 +26,7 @@ struct DecisionGroup {
   std::string path;  // block numbers written as *: "h.*.mlp"
   std::string op;
   int count = 0;
-  Bytes bytes;      // freed in all
+  Bytes bytes;      // freed in total
   double ms = 0.0;  // to compute them again
 };
 

@@ -51,8 +51,8 @@ std::unique_ptr<RunLog> tensorboard(const std::filesystem::path& folder);
 // Keeps nothing.
 std::unique_ptr<RunLog> none();
 
-// Every call goes to all of the logs, also when some of them fail; what failed is thrown as one
-// error afterwards.
+// Passes every call to all logs, even if some of them fail; the failures are then thrown as one
+// error.
 std::unique_ptr<RunLog> all_of(std::vector<std::unique_ptr<RunLog>> logs);
 
 }  // namespace ebb::report

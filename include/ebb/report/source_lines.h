@@ -18,9 +18,9 @@ class SourceLines {
 
   void add(const nn::ModuleBase& model);
 
-  // "models/gpt2.cpp:57" by "transformer.h.0.mlp". Folders that all files lie in are left out.
-  // Modules of several models may have the same path; then all lines are told. A model itself has
-  // no path and is not there.
+  // "models/gpt2.cpp:57" by "transformer.h.0.mlp". Leading folders that all files share are left
+  // out. If modules of several models have the same path, all their lines are listed. The model
+  // itself has no path and is not listed.
   std::map<std::string, std::string> by_path() const;
 
  private:

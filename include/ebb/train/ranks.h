@@ -36,19 +36,19 @@ struct RankOptions {
   bool shards(Shard stage) const { return count > 1 && shard >= stage; }
 };
 
-// Which leaves a rank computes. All ranks run the same program: one whose last blocks lie beyond
-// the last leaf computes other leaves in their place, and nothing of them is used.
+// Which leaves a rank computes. All ranks run the same program: a rank whose last blocks lie beyond
+// the last leaf computes other leaves in their place, and their results are not used.
 //
-// With Shard::gradients, and more than one leaf a rank, leaves go round: rank r has the leaves r,
-// r + ranks, and so on. Then what all ranks have computed at any time are the first leaves of the
-// tree, and their gradients can be summed and freed.
+// With Shard::gradients and more than one leaf per rank, leaves are dealt in turn: rank r has the
+// leaves r, r + ranks, and so on. The leaves that all ranks together have computed at any time are
+// then the first leaves of the tree, so their gradients can be summed and freed.
 struct LeafBlocks {
   std::int64_t leaves = 1;  // of the global batch
   std::int64_t block = 1;   // leaves of a block, a power of two; with one rank all leaves
   std::int64_t blocks = 1;  // of the global batch
   std::int64_t own = 1;     // blocks of one rank
   std::int64_t ranks = 1;
-  bool round = false;  // leaves go round the ranks; blocks are single leaves
+  bool round = false;  // leaves are dealt to the ranks in turn; blocks are single leaves
 
   // Divides leaves so that the busiest rank has as few as possible, in as few blocks as possible.
   // An error if there are more ranks than leaves.

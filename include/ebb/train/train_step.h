@@ -25,7 +25,7 @@ struct Batch {
 
   const Tensor& x() const { return at(0); }
   const Tensor& y() const { return at(1); }
-  // One that the batch does not have is an error that tells how many it has.
+  // Throws an error that states the number of tensors if the batch has no tensor i.
   const Tensor& at(std::size_t i) const;
   std::vector<TensorType> types() const;
 };
@@ -123,11 +123,13 @@ class TrainStep {
   ByTier<Bytes> held(const std::vector<TensorType>& batch);
   Program::FileTraffic file_traffic(const std::vector<TensorType>& batch);
 
-  // The model's parameters, with the variables that hold their values: with Shard::parameters those
-  // of this rank's ranges, flattened and filled up with zeros. The model's own have none then.
+  // The model's parameters, with the variables that hold their values. With Shard::parameters these
+  // variables hold this rank's ranges, flattened and padded with zeros, and the model's own
+  // variables have no values.
   std::vector<nn::NamedVariable> weights();
-  // A graph that reads the model's parameters, such as that of an evaluation, for these variables:
-  // with Shard::parameters it gathers what it reads, so that all ranks must run it.
+  // Rewrites a graph that reads the model's parameters, such as that of an evaluation, to read
+  // these variables. With Shard::parameters it gathers what it reads, so that all ranks must run
+  // it.
   Graph gathered(const Graph& graph) const;
 
   // Everything except the weights that a resumed run needs to repeat the same bits.

@@ -1,4 +1,4 @@
-// What tells two sets of data apart, so that a resumed run is known to go on with its own.
+// Identifies a set of data, so that a resumed run is known to continue with its own.
 #pragma once
 
 #include <filesystem>
@@ -12,15 +12,16 @@
 namespace ebb::workloads {
 
 // Facts by name: the number of items and a hash of some of them, and for every file of the source
-// its size and a hash of its content. Files above 64 MiB are sampled. Of a folder, the files count
-// that data is read from (.txt, .bin, .gz, .csv, .jsonl, -ubyte) and that lie directly in it, and
+// its size and a hash of its content. Files above 64 MiB are sampled. In a folder, the files that
+// count are those that data is read from (.txt, .bin, .gz, .csv, .jsonl, -ubyte) and that lie
+// directly in it; in a folder of images, the files of all its classes, hashed together.
 // of a folder of images all files of its classes together.
 using DataFingerprint = std::map<std::string, std::string>;
 DataFingerprint data_fingerprint(const std::optional<std::filesystem::path>& source,
                                  const data::Dataset& items);
 
-// Of the files that decide what is trained, where the options name folders: of a model config.json,
-// the weights and tokenizer.json, of an adapter its settings and weights. Names of these facts
+// The same for the files that decide what is trained, if the options name folders: config.json,
+// weights and tokenizer.json of a model, settings and weights of an adapter. Names of these facts
 // start with "model " and "adapter ".
 DataFingerprint model_fingerprint(const Options& options);
 

@@ -12,7 +12,7 @@
 
 namespace ebb::workloads {
 
-// What may be set for one level; what is not takes the workload's own default.
+// The settings of one level; a setting without a value takes the workload's default.
 struct LevelOptions {
   std::optional<mlo::Method> method;
   std::optional<std::int64_t> unroll, accumulate, warmup, iterations;  // of neumann and cg
@@ -21,12 +21,12 @@ struct LevelOptions {
   std::optional<Precision> precision;
   std::optional<Recompute> recompute;
   std::optional<Bytes> budget;
-  std::optional<ParameterForm> form;  // of parameters in bfloat16
+  std::optional<ParameterForm> form;  // of bfloat16 parameters
 
-  // These over a level's defaults.
+  // `config`, the defaults of a level, with these settings applied.
   mlo::Config over(mlo::Config config) const;
   optim::Optimizer over(const optim::Optimizer& optimizer) const;
-  DType dtype() const;  // that the level's module is made in
+  DType dtype() const;  // the dtype in which the level's module is made
 };
 
 inline constexpr double usual_imbalance = 100.0;
@@ -34,12 +34,12 @@ inline constexpr std::int64_t usual_meta = 1000;
 
 struct MultilevelOptions {
   Options common;  // name, batch, data, device, seed, sizes of the classifier
-  std::optional<std::string> classifier;  // of classifier_names(); the first of them without
+  std::optional<std::string> classifier;  // one of classifier_names(); by default the first
   std::optional<double> imbalance;        // how many times fewer items the rarest class has
   std::optional<std::int64_t> meta;       // items of the balanced set
   bool unweighted = false;  // the baseline: the lowest level alone, every item with the same weight
   std::map<std::string, LevelOptions> levels;  // by the names of problems
-  RankOptions ranks = {};  // batches are parts of this rank; a choice of the run, no setting
+  RankOptions ranks = {};  // a choice of the run, not a setting; batches are this rank's parts
 };
 
 class MultilevelWorkload {
@@ -48,11 +48,11 @@ class MultilevelWorkload {
 
   virtual std::vector<mlo::Problem*> problems() = 0;
   virtual mlo::Dependencies dependencies() const = 0;
-  // The model that is judged, and by what: the mean loss and the share of right answers.
+  // The evaluated model and its metrics: the mean loss and the accuracy.
   virtual nn::ModuleBase& model() = 0;
   virtual std::vector<Tensor> judge(const Batch& batch) = 0;
-  // For each class, the share of the batch's items that are of it, and of those the share of the
-  // batch that is answered right: 2 · classes() scalars.
+  // For each class, the share of the batch's items that belong to it, and the share of the batch
+  // that belongs to it and is classified correctly: 2 · classes() scalars.
   virtual std::vector<Tensor> judge_by_class(const Batch& batch) = 0;
   virtual std::int64_t classes() const = 0;
 

@@ -45,7 +45,7 @@ std::string_view name(Setting setting);  // that of the field of Options
 bool uses(const Options& options, Setting setting);
 bool uses(const MultilevelOptions& options, Setting setting);
 
-// Workloads of either kind that use it at least with some of their data.
+// Workloads of either kind that use the setting, at least with some of their data.
 std::vector<std::string> users_of(Setting setting);
 
 // The first setting that is given and has no effect.
@@ -56,8 +56,8 @@ struct Misfit {
 std::optional<Misfit> misfit(const Options& options);
 std::optional<Misfit> misfit(const MultilevelOptions& options);
 
-// An option of a level that has no effect: of a method that is not the level's, or of a level that
-// none is above. What is wrong, or nothing.
+// What is wrong with an option of a level that has no effect, because it belongs to another method
+// or because no level is above this one. Empty if every option has an effect.
 std::optional<std::string> level_misfit(const MultilevelOptions& options);
 
 }  // namespace ebb::workloads

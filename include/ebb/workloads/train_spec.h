@@ -42,11 +42,12 @@ struct PruneOptions {
   std::vector<std::string> structure;  // heads, neurons, channels; empty: all that the family has
 };
 
-// How a step is computed, and within what it is planned.
+// How a step is computed, and the limits that it is planned within.
 struct PlanningOptions {
   std::optional<std::string> budget, recompute;
   bool whole_process = false;
-  // Sizes of other tiers of memory, what may be there, and where the file of the disk's tier is.
+  // The sizes of other tiers of memory, what may be kept in them, and the folder of the disk tier's
+  // file.
   std::optional<std::string> host_budget, disk_budget;
   std::vector<std::string> offload;
   std::optional<std::filesystem::path> offload_folder;
@@ -69,11 +70,11 @@ struct PlanningOptions {
   std::string on_nan = "stop";  // or skip, ignore
   SparsityOptions sparsity;
   PruneOptions prune;
-  // Not an option, but what a verb does: nothing is run, so that a GPU that a file describes need
-  // not be here.
+  // Not an option, but a property of the verb: nothing is run, so a GPU that is described by a file
+  // need not be here.
   bool only_plans = false;
   bool tries_budgets = false;  // of a verb that plans for budgets of its own choice
-  // The ranks of the run, which its starter decides, or those that are planned for.
+  // The ranks of the run, which its launcher decides, or those that are planned for.
   int ranks = 1, rank = 0;
   int gpu = 0;  // of several ranks, the one that this rank uses
   std::shared_ptr<Communicator> communicator = nullptr;
@@ -87,8 +88,8 @@ struct PlanningOptions {
 // Whether a run that is resumed may differ in a field.
 enum class OnResume : std::uint8_t {
   never,    // another value is another run
-  by_name,  // it decides what is computed: it stays, unless its change is asked for by name
-  free,     // it decides where and within what, or is told by another field too
+  by_name,  // it decides what is computed: it stays, unless the change is asked for by name
+  free,     // it decides where and within what limits, or another field records it too
 };
 
 struct TrainSpec {
@@ -97,27 +98,27 @@ struct TrainSpec {
   std::optional<double> rate;
   std::string schedule = "constant";
   std::int64_t steps = 100, warmup = 0, eval_batches = 8;
-  // Evaluation on the way, every so many steps; after `patience` of them in a row without a lower
-  // test loss the run ends.
+  // Evaluation during the run, every `eval_every` steps. The run ends after `patience` evaluations
+  // in a row without a lower test loss.
   std::optional<std::int64_t> eval_every, patience;
   bool overcommit = false;  // start with a plan larger than the memory that is available
-  // What is kept on the way.
+  // Checkpoints that are written during the run.
   std::optional<std::int64_t> checkpoint_every;
   std::int64_t keep = 1;   // checkpoints
   bool keep_best = false;  // also the one of the lowest test loss
   std::optional<std::filesystem::path> log;
-  // Optimizer::description(), of the whole and of each level: known once they are made.
+  // Optimizer::description() of the whole run and of each level, set once the optimizers are made.
   std::string rule;
   std::map<std::string, std::string> level_rules;
 
-  // Calls field(name, value, OnResume) for every field of a TrainSpec or a const one; those of
-  // levels are visit_level's.
+  // Calls field(name, value, OnResume) for every field of a TrainSpec, const or not. The fields of
+  // levels are visited by visit_level.
   template <class Self, class Field>
   static void visit(Self& s, Field&& field) {
     auto& common = s.task.common;
     auto& planning = s.planning;
-    // What, and on what. The data's folder may have moved: checkpoints hold a fingerprint of the
-    // data itself.
+    // What is trained, and on what. The data's folder may have moved: checkpoints hold a
+    // fingerprint of the data itself.
     field("workload", common.name, OnResume::never);
     field("model", common.model, OnResume::free);  // a fingerprint of its files is kept too
     field("pack", common.pack, OnResume::by_name);
@@ -232,17 +233,17 @@ bool operator==(const TrainSpec& a, const TrainSpec& b);  // every field that is
 std::string to_json(const TrainSpec& spec);
 TrainSpec train_spec_from_json(std::string_view text);
 
-// Something that two runs do not have in common.
+// A field in which two runs differ.
 struct Difference {
   std::string option;  // that changes it, without dashes: "lr", "classifier.lr"
   std::string saved, given;
   OnResume on_resume = OnResume::by_name;
 };
 
-// What `given` has otherwise than `saved` of the fields that must stay the same.
+// The fields that must stay the same but differ in `given` from `saved`.
 std::vector<Difference> differences(const TrainSpec& saved, const TrainSpec& given);
 
-// The fields of `saved`, but those of `given` that `wanted` names.
+// `saved`, with the fields that `wanted` names taken from `given`.
 TrainSpec overlaid(const TrainSpec& saved, const TrainSpec& given,
                    const std::function<bool(const std::string& option)>& wanted);
 

@@ -17,7 +17,7 @@ namespace ebb::cuda {
 class Heap {
  public:
   static constexpr Bytes page = 2_MiB;
-  static constexpr Bytes unit = 512_B;  // what sizes are rounded up to
+  static constexpr Bytes unit = 512_B;  // sizes are rounded up to multiples of it
 
   explicit Heap(Device device);
 

@@ -13,7 +13,7 @@ namespace {
 
 std::size_t count(Bytes size) { return static_cast<std::size_t>(size.count); }
 
-// What is allocated on a device.
+// The allocations on a device.
 class Memory {
  public:
   explicit Memory(Device device) : heap(device) {}

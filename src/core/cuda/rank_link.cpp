@@ -28,10 +28,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds look_every{100};
-// For all ranks to meet in NCCL, which they enter together.
+// How long ranks wait for each other to enter NCCL, which they do together.
 constexpr seconds patience_at_start{120};
-// For NCCL to end, and for others to tell which rank was lost. After an abort NCCL may take seconds
-// more, which nobody needs to wait for: the device is free already.
+// How long to wait for NCCL to end, and for other ranks to report which one was lost. After an
+// abort NCCL may take seconds longer, but nothing waits for it then, because the device is already
+// free.
 constexpr seconds patience_at_end{5};
 constexpr milliseconds patience_after_abort{200};
 
@@ -75,13 +76,14 @@ GpuOfRank own_gpu(Device device) {
     EBB_CUDA_CHECK(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device.index));
     gpu.bus = bus.data();
     gpu.nccl_version = require_nccl();
-  } catch (const Error& error) {  // told to all ranks
+  } catch (const Error& error) {  // sent to all ranks
     gpu.problem = error.what();
   }
   return gpu;
 }
 
-// What the link and its thread share. The thread may outlive the link if NCCL does not return.
+// State that the link and its thread share. The thread may outlive the link if NCCL does not
+// return.
 struct Shared {
   Shared(std::shared_ptr<Communicator> c, Device d) : communicator(std::move(c)), device(d) {}
 
@@ -93,7 +95,7 @@ struct Shared {
   std::mutex mutex;
   std::condition_variable changed;
   bool made = false, stopping = false, ended = false;
-  std::string reason;  // what NCCL said
+  std::string reason;  // the error that NCCL reported
 
   void fail(std::string why) {
     const std::lock_guard lock(mutex);
@@ -109,8 +111,8 @@ struct Shared {
   }
 };
 
-// Makes NCCL's communicator, watches over it, and ends it: calls that may not return, on a thread
-// that nobody has to wait for.
+// Makes NCCL's communicator, watches it, and ends it. These calls may not return, so they run on a
+// thread that nothing has to wait for.
 void attend(const std::shared_ptr<Shared>& shared, const ncclUniqueId& id) {
   (void)cudaSetDevice(shared->device.index);
   ncclComm_t comm = nullptr;
@@ -142,8 +144,8 @@ void attend(const std::shared_ptr<Shared>& shared, const ncclUniqueId& id) {
     }
     look();
   }
-  // Aborting also ends what runs on the device. It returns when all graphs with NCCL's calls are
-  // gone, so nobody else may wait for it before that.
+  // Aborting also ends what runs on the device. It returns only when all graphs with NCCL's calls
+  // are gone, so nothing that keeps such a graph may wait for it.
   if (comm) (void)(shared->failed ? nccl().abort(comm) : nccl().destroy(comm));
   const std::lock_guard lock(shared->mutex);
   shared->ended = true;
@@ -251,7 +253,7 @@ class NcclLink final : public RankLink {
   }
 
  private:
-  // Calls of one group are started together; a group is ended also where a call fails.
+  // The calls of a group are started together. A group is ended even if one of its calls fails.
   class Group {
    public:
     explicit Group(NcclLink& link) : link_(link) {
@@ -295,7 +297,8 @@ class NcclLink final : public RankLink {
     if (failed()) raise(name);
   }
 
-  // One exchange between all ranks: NCCL connects them at the first, with memory of its own.
+  // Makes one exchange between all ranks, because NCCL connects them at the first exchange and
+  // allocates memory for it.
   void connect() {
     std::byte* bytes = nullptr;
     const std::size_t own = static_cast<std::size_t>(size());

@@ -3,8 +3,8 @@
 // and can be captured in a graph; all ranks launch the same calls in the same order.
 //
 // NCCL waits forever for a rank that was lost. A thread therefore watches the ranks' signs of life
-// (Communicator::check_alive) and NCCL's own errors; in both cases it aborts what runs on the
-// device, so that whoever waits for the stream goes on and finds that the link has failed.
+// (Communicator::check_alive) and NCCL's own errors. In both cases it aborts what runs on the
+// device, so that threads waiting for the stream continue and find that the link has failed.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,8 @@ struct ReceivedBytes {
   Bytes size;
 };
 
-// `elements` of every rank at `from` are summed to `to` of rank `root`; the others do not use
-// theirs.
+// `elements` elements at `from` on every rank are summed to `to` on rank `root`; `to` is not used
+// on the other ranks.
 struct SummedPart {
   int root;
   const std::byte* from;
@@ -63,8 +63,8 @@ class RankLink {
                           void* stream) = 0;
   virtual void reduce(std::span<const SummedPart> parts, DType dtype, void* stream) = 0;
 
-  // Where a stream notes the instruction whose collective it has reached, counted from 1: an
-  // address on the device, and what is there.
+  // Where a stream records the instruction whose collective it has reached, counted from 1: first
+  // the address on the device, then the value there.
   virtual std::int32_t* reached() const = 0;
   virtual std::int32_t instruction_reached() const = 0;
 

@@ -13,7 +13,7 @@ TEST(RankLink, ALibraryThatIsNotThereIsNamed) {
                {"NCCL, for several ranks,", "could not be loaded", "libnccl-absent"});
 }
 
-// With or without a GPU: NCCL is there and new enough, or the error says what is missing.
+// With or without a GPU: either NCCL is there and new enough, or the error says what is missing.
 TEST(RankLink, NcclIsFoundOrMissed) {
   try {
     EXPECT_GE(cuda::require_nccl(), 21800);

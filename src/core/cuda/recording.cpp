@@ -10,7 +10,7 @@ Recording::Recording(Device device, const std::function<void()>& work) : device_
   try {
     work();
   } catch (...) {
-    (void)cudaStreamEndCapture(stream, &graph);  // or the stream could not be used again
+    (void)cudaStreamEndCapture(stream, &graph);  // otherwise the stream could not be used again
     if (graph) (void)cudaGraphDestroy(graph);
     (void)cudaGetLastError();
     throw;

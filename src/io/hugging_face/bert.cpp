@@ -104,7 +104,7 @@ void read_sizes(Fields& f, models::BertConfig& c) {
   if (roberta) return;
   f.only("directionality", {"bidi"});
   f.only("pooler_type", {"first_token_transform"});
-  // The other sizes of the pooler are of old files, and nothing reads them.
+  // Other sizes of the pooler occur in old files and are not used.
   f.harmless({"pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
               "pooler_size_per_head"});
 }
@@ -121,7 +121,7 @@ void read_distilbert_sizes(Fields& f, models::BertConfig& c) {
   c.dropout.hidden = f.probability("dropout", 0.1);
   c.dropout.attention = f.probability("attention_dropout", 0.1);
   c.dropout.classifier = f.probability("seq_classif_dropout", 0.2);
-  // The first says how positions started, the second is of another head.
+  // The first is how positions were initialised, the second belongs to another head.
   f.harmless({"sinusoidal_pos_embds", "qa_dropout"});
 }
 
@@ -158,7 +158,7 @@ Names bert_names(const models::BertConfig& c, EncoderHead head) {
   const auto unused = [&](const char* prefix, std::initializer_list<const char*> parts) {
     for (const char* part : parts) names.other_heads.insert(fmt::format("{}{}", prefix, part));
   };
-  // Tensors of the head that is not asked for.
+  // Tensors of the other heads.
   unused("cls.seq_relationship.", {"weight", "bias"});
   if (head == EncoderHead::classifier) {
     names.may_start = {"bert.pooler.dense", "classifier"};
@@ -167,8 +167,8 @@ Names bert_names(const models::BertConfig& c, EncoderHead head) {
             "transform.LayerNorm.bias", "decoder.weight", "decoder.bias"});
   } else {
     names.may_start = {"cls.predictions"};
-    // A decoder of its own has the bias under its name too; transformers joins the two only if
-    // tied.
+    // A decoder of its own also has the bias under its own name; transformers shares the two only
+    // if they are tied.
     if (!c.tied && c.family != EncoderFamily::distilbert)
       names.second_names = {{"cls.predictions.decoder.bias", "cls.predictions.bias"}};
     unused("bert.pooler.dense.", {"weight", "bias"});

@@ -12,12 +12,12 @@ models::Gpt2Config read_gpt2(Fields& fields);
 // The decoders that are Llama with other fields, by model_type; nothing for other models.
 std::optional<models::DecoderFamily> decoder_family(std::string_view model_type);
 models::LlamaConfig read_llama(Fields& fields, models::DecoderFamily family);
-// The rotary settings; `usual_base` where the file says nothing.
+// The rotary settings. `usual_base` is used if the file says nothing.
 struct RopeFields {
   double base = 10000.0;
   models::Rope rope = {};
-  double share = 1.0;                                 // of a head that is turned
-  std::string share_field = "partial_rotary_factor";  // where it is said
+  double share = 1.0;                                 // the share of a head that is rotated
+  std::string share_field = "partial_rotary_factor";  // the field that gives it
 };
 RopeFields read_rope(Fields& fields, std::int64_t context, const RopeFields& usual);
 nlohmann::json write_rope(const models::LlamaConfig& config);

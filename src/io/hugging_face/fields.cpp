@@ -164,7 +164,7 @@ void Fields::harmless(std::initializer_list<const char*> fields) {
 }
 
 void Fields::common() {
-  // Where it came from, and in what form a library handles it.
+  // The origin of the file, and the form in which a library handles it.
   harmless({"model_type",
             "architectures",
             "transformers_version",

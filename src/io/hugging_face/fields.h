@@ -22,7 +22,8 @@ class Fields {
   std::int64_t size(const char* field, std::int64_t low, std::int64_t otherwise);
   std::optional<std::int64_t> size_or_null(const char* field, std::int64_t low);
   std::int64_t layers(const char* field, std::int64_t otherwise);  // 0 to most_layers
-  // The field's other name, or its own where the other is not there. They must not contradict.
+  // The name under which the file has the field: `other` or, if that is missing, `field`. If both
+  // are there they must not contradict each other.
   const char* either(const char* field, const char* other);
 
   double positive(const char* field, double otherwise);     // at least 0
@@ -33,14 +34,14 @@ class Fields {
   // The row of an embedding that is not trained, counted from the end where negative.
   std::optional<std::int64_t> padding(std::int64_t vocabulary);
 
-  // The value itself, for fields with a form of their own; null where it is not there.
+  // The value itself, for fields of a special form; null if it is missing.
   nlohmann::json value(const char* field);
-  // A field that ebb has in some forms only.
+  // A field of which ebb supports only some values.
   void only(const char* field, std::initializer_list<nlohmann::json> accepted);
   // Fields that change no result.
   void harmless(std::initializer_list<const char*> fields);
-  // Those that every family shares: what generation, tokenizers and labels need, and settings that
-  // would change the model and must be off.
+  // The fields that every family shares: what generation, tokenizers and labels need, and settings
+  // that would change the model and must be off.
   void common();
 
   // An error if a field was never asked for.

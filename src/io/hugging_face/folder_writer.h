@@ -20,7 +20,7 @@ class FolderWriter {
   // packed are written packed.
   FolderWriter(const nn::ModuleBase& model, const std::filesystem::path& folder);
 
-  // The bytes of a parameter, or of the positions of one, which must be as many as its type has.
+  // Writes the bytes of a parameter, or of a parameter's positions: as many as its type has.
   void write(const std::string& parameter, std::span<const std::byte> bytes);
   bool has(const std::string& parameter) const { return written_.contains(parameter); }
   // How a parameter is stored.

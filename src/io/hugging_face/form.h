@@ -1,4 +1,4 @@
-// What a model looks like as a folder: the names of its tensors and its config.json.
+// The form of a model as a folder: the names of its tensors and its config.json.
 #pragma once
 
 #include <filesystem>
@@ -16,11 +16,11 @@ struct FolderForm {
   bool packed = false;  // packed weights are written as they are
 };
 
-// Of a model that need not have values. `packed`: the form of weights that config.json names. A
-// model of a family without a Hugging Face form is a ValueError.
+// The form of a model, which need not have values. `packed` is the form of weights that config.json
+// names. A model of a family without a Hugging Face form is a ValueError.
 FolderForm form_of(const nn::ModuleBase& model, const std::optional<nn::WeightForm>& packed = {});
 
-// The form of a model's packed weights; nothing if none is.
+// The form of a model's packed weights; nothing if no weight is packed.
 std::optional<nn::WeightForm> packed_form(const nn::ModuleBase& model);
 
 // Makes the folder if it is not there.

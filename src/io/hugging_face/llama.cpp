@@ -23,7 +23,7 @@ constexpr DecoderName decoder_families[] = {
     {"qwen3", "Qwen3ForCausalLM", DecoderFamily::qwen3},
     {"gpt_neox", "GPTNeoXForCausalLM", DecoderFamily::gpt_neox}};
 
-// What transformers takes where the file says nothing.
+// The values that transformers uses if the file says nothing.
 LlamaConfig usual(DecoderFamily family) {
   LlamaConfig c;
   c.family = family;

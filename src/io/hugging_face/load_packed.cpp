@@ -11,7 +11,7 @@
 namespace ebb::io {
 namespace {
 
-// Rows as they arrive, in pieces of any size.
+// Packs rows as they arrive, in pieces of any size.
 void pack_rows(const SafetensorsFile& file, const std::string& name, const Encoding& e,
                Packer& packer) {
   const auto columns = static_cast<std::size_t>(e.columns);

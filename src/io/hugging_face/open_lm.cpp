@@ -43,7 +43,7 @@ std::vector<std::int32_t> end_ids(const std::filesystem::path& folder) {
 }
 
 std::vector<std::string> unused_generation_settings(const std::filesystem::path& folder) {
-  // Each with the value that changes nothing.
+  // Each setting with the value that changes nothing.
   const std::pair<const char*, nlohmann::json> settings[] = {{"do_sample", false},
                                                              {"num_beams", 1},
                                                              {"penalty_alpha", 0},

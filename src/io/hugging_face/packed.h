@@ -21,10 +21,10 @@ namespace ebb::io {
 // an error.
 std::optional<nn::WeightForm> packing_of(const JsonFile& config);
 
-// What config.json says of a form.
+// The field of config.json that names this form.
 nlohmann::json packing_field(const nn::WeightForm& form);
 
-// Writes a model whose linear layers are packed as it is; an error for other models.
+// Writes a model with its packed weights as they are; an error if its linear layers are not packed.
 void save_packed(const nn::ModuleBase& model, const std::filesystem::path& folder);
 
 }  // namespace ebb::io

@@ -49,7 +49,8 @@ std::optional<std::pair<std::string, std::size_t>> Names::part(const std::string
   if (!fused) return {};
   for (std::size_t i = 0; i < fused->parts.size(); ++i) {
     const std::string own = "." + fused->parts[i] + ".";
-    // What follows is "weight" or "bias"; an adapter's parameters lie deeper, and in no such file.
+    // The rest is "weight" or "bias"; an adapter's parameters have longer paths and are in no such
+    // file.
     if (const std::size_t at = parameter.find(own);
         at != std::string::npos && parameter.find('.', at + own.size()) == std::string::npos)
       return {{std::string(parameter).replace(at, own.size(), "." + fused->whole + "."), i}};
@@ -106,8 +107,9 @@ FolderWeights::FolderWeights(const fs::path& folder, Names names) : names_(std::
   for (const auto& file : files_)
     for (const auto& [stored, entry] : file->entries()) {
       const std::string full = whole_name(stored, bare), own = names_.here(full);
-      // A parameter has one name in files. Its own name, where that is another, stands for nothing:
-      // "classifier.weight" of RoBERTa is of a head for tokens, not the parameter of that name.
+      // A parameter has one name in files. If that is not its own name, the own name must not
+      // occur: "classifier.weight" of RoBERTa belongs to a head for tokens, not to the parameter of
+      // that name.
       if (names_.in_files(own) != full) belongs_nowhere(*file, stored);
       const auto [place, added] = tensors_.try_emplace(own, Tensor{file.get(), stored});
       if (!added)
@@ -289,7 +291,7 @@ void FolderWeights::check(const nn::ModuleBase& model, models::Origin& origin) c
 }
 
 void FolderWeights::load(const nn::ModuleBase& model) const {
-  if (absent()) (void)SafetensorsFile(path_);  // tells why it cannot be read
+  if (absent()) (void)SafetensorsFile(path_);  // throws the error that says why it cannot be read
   for (const nn::NamedVariable& p : model.parameters()) load(p, model.dtype());
 }
 

@@ -33,8 +33,8 @@ struct Names {
   std::set<std::string> buffers = {};   // tensors of old files that can be computed from the config
   std::set<std::string> other_heads = {};   // tensors of heads that ebb's model does not have
   std::vector<std::string> may_start = {};  // modules that may be missing completely
-  // Parts of names that files spell otherwise than the parameters: (in files, here). They are
-  // replaced in this order. A part that does not start with a dot is the beginning of a name.
+  // Parts of names that differ between files and parameters, as (in files, here). They are replaced
+  // in this order. A part that does not start with a dot is the beginning of a name.
   std::vector<std::pair<std::string, std::string>> spelled = {};
   std::optional<Fused> fused = {};
   // Tensors that files hold twice: (second name, parameter), as the parameters are named.
@@ -73,7 +73,8 @@ class FolderWeights {
   void load(const nn::NamedVariable& parameter, DType dtype) const;
   // The dtype of a parameter in its file; an error if it is not there.
   DType stored_dtype(const std::string& parameter) const;
-  // What loading it takes beside its own bytes, at most, and without small buffers.
+  // An upper bound of what loading a parameter allocates beside its own bytes, without small
+  // buffers.
   Bytes loading_bytes(const nn::NamedVariable& parameter) const;
   // The bytes of a tensor, in pieces.
   void each_piece(const std::string& name,

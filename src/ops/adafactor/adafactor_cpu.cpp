@@ -1,6 +1,6 @@
 // The gradient of a matrix is read three times: for the means of rows and columns, for the size of
-// the step, and to apply the step; that of a vector twice. Only shapes decide how work is split,
-// and partial sums are added in order, so the bits do not depend on the number of threads.
+// the step, and to apply the step; that of a vector twice. The division of work depends on shapes
+// only, and partial sums are added in order, so the bits do not depend on the number of threads.
 #include <cmath>
 
 #include "core/parallel.h"
@@ -134,7 +134,7 @@ class Runner {
     return total;
   }
 
-  // A flat tensor's elements in runs: calls body(worker, begin, end).
+  // Calls body(worker, begin, end) for runs of a flat tensor's elements.
   template <class Body>
   double sum_of_runs(const KernelArgs& args, const Body& body) const {
     const std::int64_t runs = std::clamp<std::int64_t>(elements_ / 16384, 1, max_runs);
@@ -291,7 +291,7 @@ class Runner {
     }
   }
 
-  // Adds squares of a row's scaled gradient to `columns` and gives their sum.
+  // Adds squares of a row's scaled gradient to `columns` and returns their sum.
   static C add_squares(const G* g, C scale, C* columns, std::int64_t count) {
     rows::TileReader<G> read;
     double total = 0.0;
@@ -317,7 +317,7 @@ class Runner {
     C operator()(C before, C sum) const { return before * beta2 + (sum * share + eps) * rest2; }
   };
 
-  // Small matrices, each by one worker.
+  // Small matrices, each processed by one worker.
   void means_of_runs(const KernelArgs& args, const Sizes& s) const {
     const Geometry& q = *geometry_;
     const Keep keep_row(a_, s, q.columns), keep_column(a_, s, q.rows);
@@ -340,7 +340,7 @@ class Runner {
         });
   }
 
-  // One large matrix by all workers.
+  // One large matrix, processed by all workers.
   void means_by_pieces(const KernelArgs& args, const Sizes& s, std::int64_t matrix) const {
     const Geometry& q = *geometry_;
     const G* g = args.in<G>(AdafactorUpdate::gradient);

@@ -64,7 +64,7 @@ struct State {
   C* row_means;               // (batch): of the rows' mean squares
 };
 
-// Whether the step is skipped: then no kernel changes anything.
+// Whether the step is skipped, in which case no kernel changes anything.
 template <class T, class G>
 __device__ bool skipped(const State<T, G>& s) {
   return *s.scale == Compute<T>(0);
@@ -99,7 +99,7 @@ __device__ C kept_mean(const Sizes<C>& z, C before, C sum, std::int64_t count, d
   return before * z.beta2 + (sum * share + static_cast<C>(eps)) * z.rest2;
 }
 
-// Rows of matrices are taken by groups of threads: a warp for short ones, else a block.
+// A group of threads processes a row of a matrix: a warp for short rows, otherwise a block.
 template <int group>
 struct RowGroup : Group<group> {
   std::int64_t row;
@@ -158,7 +158,7 @@ __global__ void column_means_kernel(Extent e, State<T, G> s, AdafactorAttributes
   });
 }
 
-// The mean of a matrix's rows, a block each.
+// The mean of a matrix's row means; one block per matrix.
 template <class T, class G>
 __global__ void __launch_bounds__(threads) mean_of_rows(Extent e, State<T, G> s) {
   if (skipped(s)) return;

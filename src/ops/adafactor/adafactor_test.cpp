@@ -44,7 +44,7 @@ TEST(Adafactor, StepsAndTheirDerivatives) {
   check(step("a number", {}, {.clip_threshold = 1.0}));
 }
 
-// Sizes that are cut to pieces, along rows, along columns, and many small matrices.
+// Sizes that are cut into pieces along rows or along columns, and many small matrices.
 TEST(Adafactor, LargeTensorsEqualTheReference) {
   for (const Shape& shape : {Shape{1031, 300}, Shape{130, 2053}, Shape{300, 3, 5}, Shape{70001}}) {
     SCOPED_TRACE(to_string(shape));

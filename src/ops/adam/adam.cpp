@@ -39,7 +39,7 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const AdamAttributes& 
   return out;
 }
 
-// Every call of a group draws by its own key.
+// Every call of a group draws with its own key.
 std::optional<Attributes> in_common_adam(std::span<const Arg>, const Attributes& attributes) {
   AdamAttributes a = attributes.as<AdamAttributes>();
   a.key = a.form.key = 0;

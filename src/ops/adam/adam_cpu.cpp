@@ -5,7 +5,7 @@
 namespace ebb {
 namespace {
 
-// C is the type it is computed in, S the state's.
+// C is the type of the computation, S that of the state.
 template <class C, class S>
 struct Step {
   const S *m, *v;

@@ -54,7 +54,7 @@ __device__ void store_by_chance(const Philox& philox, std::int64_t i, BFloat16* 
   }
 }
 
-// What all calls have in common is in `a`.
+// `a` has the values that all calls share.
 template <class T, class G, class S, int most>
 __global__ void __launch_bounds__(item_threads)
     adam_kernel(const __grid_constant__ Calls<State<T, G, S>, most> calls, AdamAttributes a) {

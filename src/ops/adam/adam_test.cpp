@@ -59,11 +59,11 @@ TEST(Adam, RoundsStochastically) {
         ASSERT_LT(std::abs(value - exact[k]), gap);
         sum += value;
       }
-      // Five standard deviations of the mean of so many draws, each with at most gap / 2.
+      // Five standard deviations of the mean of this many draws, each with at most gap / 2.
       EXPECT_NEAR(sum / count, exact[k], 5.0 * 0.5 * gap / std::sqrt(double{count}));
     }
   }
-  // The same seed and step draw the same; others do not.
+  // The same seed and step draw the same numbers; others do not.
   const Tensor moment = step(f32).square;
   const int before = threads();
   const auto bits = values_of(moment);

@@ -20,9 +20,9 @@ constexpr int channel_axis(const Shape& x, ImageLayout layout) {
   return layout == ImageLayout::channels_last ? x.rank() - 1 : 1;
 }
 
-// Inputs: x (N, C, ...) or (N, ..., C), then weight (C), bias (C) and what is added to the result,
-// like x, as they exist. Outputs: y like x, or y + added, optionally with relu: the same bits as
-// the ops `add` and `relu` on a stored y; mean and var (C), the latter biased.
+// Inputs: x (N, C, ...) or (N, ..., C), then, if they exist, weight (C), bias (C) and a tensor like
+// x that is added to the result. Outputs: y like x, or y + added, optionally with relu: the same
+// bits as the ops `add` and `relu` on a stored y; mean and biased var (C).
 struct BatchNormAttributes {
   double eps = 0.0;
   bool weight = false, bias = false;
@@ -42,9 +42,10 @@ struct BatchNormAttributes {
 };
 
 // Inputs: x, the gradient of y or relu(y), mean, var, weight if there is one, and with relu the
-// bias if there is one, in x's dtype or in the statistics' dtype to be rounded to it. Backward
+// bias if there is one, in x's dtype or in the statistics' dtype and then rounded to x's. Backward
 // recomputes y to rebuild relu's mask, so that it reads no more memory than without relu. Outputs:
-// the gradients of x, weight and bias. The first needs the last two sums anyway.
+// the gradients of x, weight and bias. The gradient of x needs the sums of the other two in any
+// case.
 struct BatchNormGradAttributes {
   double eps = 0.0;
   bool weight = false;
@@ -73,8 +74,8 @@ inline constexpr float lost_in<BFloat16> = 0x1p-134f;
 const Op& batch_norm_op();
 const Op& batch_norm_grad_op();
 
-// Operands in order. Where the bias and what is added come depends on what else exists: see the
-// attributes.
+// Operands in order. The positions of the bias and of the added tensor depend on which others
+// exist: see the attributes.
 struct BatchNorm {
   enum Input : int { x, weight };
   enum Output : int { y, mean, var };

@@ -46,7 +46,7 @@ struct Columns {
     return dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(shares(fit)));
   }
 
-  // Of this block and this thread; columns from `columns` on have nothing to do.
+  // The part of this block and this thread; columns from `columns` on have no work.
   template <int width>
   __device__ std::int64_t first() const {
     return static_cast<std::int64_t>(blockIdx.x) * across * width;
@@ -58,8 +58,8 @@ struct Columns {
   __device__ int lane() const {
     return static_cast<int>(threadIdx.y) * across + static_cast<int>(threadIdx.x);
   }
-  // Calls body(first, count) for this thread's rows of every chunk of the block's share: `count` of
-  // them, `down` apart, all of them but in the last chunk.
+  // Calls body(first, count) for this thread's rows of every chunk of the block's share: `count`
+  // rows, `down` apart. Only the last chunk may have fewer rows.
   template <class Body>
   __device__ void for_chunks(const Body& body) const {
     for (std::int64_t c = blockIdx.y; c < chunks; c += gridDim.y) visit(c, body);
@@ -79,7 +79,7 @@ struct Columns {
   }
 };
 
-// `count` rows of `width` columns each, as memory has them: half types take half the registers.
+// `count` rows of `width` columns each, in their storage dtype: half types take half the registers.
 template <class S, int width, int count>
 struct Rows {
   using Raw = std::conditional_t<(width > 1), uint4, S>;
@@ -247,7 +247,8 @@ __device__ Coefficients<Compute<S>> finish(const BackwardChannels<S>& channels, 
   return channels.finish(c, {sums.a, sums.b});
 }
 
-// 32 channels a block: its warps first take every 32nd share of all, then a channel each.
+// 32 channels per block: its warps first add every 32nd share of all channels, and then one channel
+// each.
 template <class S, class Channels>
 __global__ void __launch_bounds__(1024)
     finish_kernel(Columns p, std::int64_t shares, const Pair* partial, Channels channels,
@@ -269,8 +270,8 @@ __global__ void __launch_bounds__(1024)
   if (threadIdx.x == 0 && c < p.columns) coefficients[c] = finish(channels, c, p.rows, all);
 }
 
-// out from x and, if `two`, a second tensor of x's shape: column j of the thread is each(j, x,
-// beside).
+// Computes out from x and, if `two`, a second tensor of x's shape: column j of the thread is
+// each(j, x, beside).
 template <class S, int width, bool two, class Each>
 __device__ void write_elements(const Columns& p, const S* x, const S* beside, S* out,
                                const Each& each) {
@@ -297,7 +298,7 @@ __device__ void write_elements(const Columns& p, const S* x, const S* beside, S*
   });
 }
 
-// y from x, and from what is added to it.
+// y from x and the added tensor.
 template <class S, int width, bool relu, bool adds>
 __global__ void __launch_bounds__(threads, adds ? fit_two : fit_one)
     forward_kernel(Columns p, const S* x, const S* added, S* y,
@@ -349,7 +350,7 @@ const Coefficients<Compute<S>>* find_coefficients(const KernelArgs& args, const 
   return coefficients;
 }
 
-// Calls body with the number of columns a thread takes: a pack, or one where packs do not fit.
+// Calls body with the number of columns per thread: a pack, or one if packs do not fit.
 template <class S, class Body>
 void with_width(bool packs, const Body& body) {
   if (packs)

@@ -1,10 +1,11 @@
-// Batch normalisation of x as (N, C, S), S the elements of a channel in one sample.
+// Batch normalisation of x as (N, C, S), where S is the number of elements of a channel in one
+// sample.
 //
-// Channels are independent and are divided among threads. With a long S, a channel is N runs of
-// memory, each summed and normalised as such. With a short one (S is 1 after a linear layer and
-// with the channels last) blocks of neighbouring channels are handled together, a column of (N, C ·
-// S) for each vector lane. Either way the order of sums depends on the shape alone, and y may be x,
-// dx may be x or g.
+// Channels are independent and are divided among threads. With a long S, a channel consists of N
+// runs in memory, each summed and normalised separately. With a short S (1 after a linear layer and
+// with the channels last), blocks of neighbouring channels are processed together, one column of
+// (N, C · S) per vector lane. In both cases the order of sums depends on the shape alone. y may be
+// x, and dx may be x or g.
 #include <cmath>
 
 #include "core/parallel.h"
@@ -69,7 +70,7 @@ void sum_columns(const Extent& e, std::int64_t first, std::int64_t last, double*
   const std::int64_t width = (last - first) * e.run;
   std::fill_n(totals, width, 0.0);
   for_pieces(e, first, last, [&](std::int64_t at, std::int64_t count) { step(totals, at, count); });
-  // Columns of one channel join.
+  // Joins the columns of each channel.
   for (std::int64_t c = 0; c < last - first; ++c) {
     double total = 0.0;
     for (std::int64_t k = 0; k < e.run; ++k) total += totals[c * e.run + k];

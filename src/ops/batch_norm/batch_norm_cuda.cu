@@ -1,7 +1,8 @@
-// Batch normalisation of x as (N, C, S), S the elements of a channel in one sample, more than one
-// (batch_norm_columns_cuda.cu has the other case). Blocks compute the moments or sums of slices of
-// a channel, a warp combines the slices of each channel in order and computes its coefficients, and
-// a third kernel applies them to every element: y may be x, and dx may be x or g.
+// Batch normalisation of x as (N, C, S), where S is the number of elements of a channel in one
+// sample, and more than one (batch_norm_columns_cuda.cu has the other case). Blocks compute the
+// moments or sums of slices of a channel, a warp combines the slices of each channel in order and
+// computes its coefficients, and a third kernel applies them to every element. y may be x, and dx
+// may be x or g.
 #include <algorithm>
 
 #include "ebb/storage.h"
@@ -30,9 +31,9 @@ struct Extent : ChannelExtent {
   constexpr double per_channel() const { return static_cast<double>(samples * run); }
   constexpr std::int64_t elements() const { return samples * channels * run; }
 
-  // Calls body(offset) for this thread's slots of `width` neighbouring elements of the block's
-  // slice of its channel, `together` slots at once: body gets an array of offsets, -1 where there
-  // is none.
+  // Calls body(offset) for this thread's slots of `width` neighbouring elements in the block's
+  // slice of its channel. `together` slots are passed at once, as an array of offsets, with -1 for
+  // missing slots.
   template <int width, int together, class Body>
   __device__ void for_slots(const Body& body) const {
     const std::int64_t per_run = run / width, all = samples * per_run;

@@ -59,7 +59,7 @@ TEST(BatchNorm, TrainingWithTheChannelsLast) {
                }));
 }
 
-// Values, gradients and running statistics do not depend on where the channels lie.
+// Values, gradients and running statistics do not depend on the layout of channels.
 TEST(BatchNorm, BothLayoutsAgree) {
   const Tensor x = make_input(SampleInput::real({6, 5, 7, 9}, -3.0, 9.0), f64, 1),
                g = make_input(SampleInput::real({6, 5, 7, 9}), f64, 2),
@@ -179,7 +179,7 @@ TEST(BatchNorm, HalfTypesWithFloatStatistics) {
   EXPECT_EQ(result.running_var.dtype(), bf16);
 }
 
-// Long runs, tiles with rests, and blocks of columns, whatever the number of threads.
+// Long runs, tiles with remainders, and blocks of columns, for any number of threads.
 TEST(BatchNorm, DoesNotDependOnThreads) {
   for (const Shape& shape : {Shape{3, 5, 1101}, Shape{700, 133}, Shape{70, 50, 3}}) {
     const Tensor x = eval(random_normal(shape, 100.0, 2.0)),

@@ -33,7 +33,7 @@ std::vector<TensorType> infer(const Call& call, const NoAttributes&) {
   return {call.inputs[CacheWrite::keys], call.inputs[CacheWrite::values]};
 }
 
-// A matrix of zeros and ones says which new token goes to which place of the cache.
+// A matrix of zeros and ones maps new tokens to their places in the cache.
 std::vector<Tensor> reference(std::span<const Tensor> in, const NoAttributes&) {
   const Shape cache = in[CacheWrite::keys].shape(), fresh = in[CacheWrite::k].shape();
   const std::int64_t places = cache[0] * cache[2], tokens = fresh[0] * fresh[2];
@@ -64,8 +64,8 @@ bool accepts(const Arg& arg, int input, const NoAttributes&) {
   return arg.strides.back() == 1 || arg.shape().back() <= 1;
 }
 
-// In place, which is what it is for, only the new tokens are moved. `lower` takes off outputs that
-// overwrite inputs; this leaves the tokens, read and written.
+// In place, as the op is meant to run, it moves only the new tokens. `lower` subtracts outputs that
+// overwrite inputs, which leaves the new tokens, read and written.
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
           const NoAttributes&) {
   const Bytes fresh = inputs[CacheWrite::k].bytes() + inputs[CacheWrite::v].bytes();

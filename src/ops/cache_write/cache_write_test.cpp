@@ -31,7 +31,7 @@ TEST(CacheWrite, Samples) {
          }});
 }
 
-// What it is for: a variable's new tokens are written where they belong, and nothing is copied.
+// The purpose of the op: new tokens are written into a variable in place, and nothing is copied.
 TEST(CacheWrite, WritesIntoAVariableInPlace) {
   Variable keys(full({2, 1, 4, 2}, 7.0)), values(full({2, 1, 4, 2}, 8.0));
   const Tensor k = input({{1, 1, 1, 2}, f32}, "k"), at = input({{1, 1}, i32}, "at"),

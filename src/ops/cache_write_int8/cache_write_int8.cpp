@@ -33,8 +33,8 @@ bool accepts_int8(const Arg& arg, int input, const NoAttributes&) {
   return arg.strides.back() == 1 || arg.shape().back() <= 1;
 }
 
-// In place, which is what it is for, only the new tokens are moved. `lower` takes off outputs that
-// overwrite inputs; this leaves the tokens, read and written.
+// In place, as the op is meant to run, it moves only the new tokens. `lower` subtracts outputs that
+// overwrite inputs, which leaves the new tokens, read and written.
 Cost cost_int8(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                const NoAttributes&) {
   const Bytes fresh = inputs[In::k].bytes() + inputs[In::v].bytes();

@@ -13,7 +13,7 @@ namespace {
 
 using In = CacheWriteInt8;
 
-// Codes and scale of one block. An infinity or NaN makes the scale NaN, so that what is read is
+// Codes and scale of one block. An infinity or NaN makes the scale NaN, so that decoded values are
 // NaN too.
 template <class T>
 float pack(const T* from, std::int64_t count, std::uint8_t* codes) {
@@ -25,7 +25,7 @@ float pack(const T* from, std::int64_t count, std::uint8_t* codes) {
     largest = std::max(largest, magnitude);
   }
   const float scale = largest / 127.0f;
-  // A scale that rounds to zero would make the inverse infinite: such a block is zero.
+  // A scale that rounds to zero would have an infinite inverse: such a block is stored as zero.
   const bool some = finite && scale >= std::numeric_limits<float>::min();
   const float inverse = some ? 1.0f / scale : 0.0f;
   for (std::int64_t i = 0; i < count; ++i) {

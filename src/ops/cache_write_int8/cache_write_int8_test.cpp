@@ -19,7 +19,7 @@ Int8KeysValues empty_cache(std::int64_t rows, std::int64_t heads, std::int64_t t
 
 Tensor ids(std::vector<std::int32_t> values, Shape shape) { return Tensor::from(values, shape); }
 
-// Both dtypes and values behind the last whole block; positions that are not there change nothing.
+// Both dtypes, and values past the last whole block; tokens without a position change nothing.
 TEST(CacheWriteInt8, ValuesComeBackWithinHalfAStep) {
   const std::int64_t size = 100, value_size = 16;
   for (const DType dtype : {f32, bf16, f16, f64}) {
@@ -67,7 +67,7 @@ TEST(CacheWriteInt8, ValuesThatAreNotFiniteStayVisible) {
   }
 }
 
-// What it is for: a variable's new tokens are written where they belong, and nothing is copied.
+// The purpose of the op: new tokens are written into variables in place, and nothing is copied.
 TEST(CacheWriteInt8, WritesIntoVariablesInPlace) {
   const std::int64_t size = 64;
   Variable codes(full({2, 1, 40, size}, 7.0, u8)), scales(full({2, 1, 40, 1}, 3.0)),

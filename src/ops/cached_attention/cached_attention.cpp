@@ -89,7 +89,7 @@ bool cached_attention_accepts(const Arg& arg, int input) {
   return arg.strides.back() == 1 || arg.shape().back() <= 1;
 }
 
-// As if every token saw the whole cache: positions are not known here.
+// The cost of attention over the whole cache, because positions are not known here.
 Cost cached_attention_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                            const CachedAttentionOperands& operands) {
   const auto shape = [&](int input) -> const Shape& {

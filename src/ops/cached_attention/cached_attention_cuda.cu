@@ -82,7 +82,7 @@ __global__ void join_kernel(Shapes s, const std::int32_t* positions, const std::
                  static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
 }
 
-// The call as a step of a resident kernel.
+// The call as a task of a resident kernel.
 resident::Attention attention(const CachedAttentionProblem& p, const KernelArgs& args) {
   using Op = CachedAttention;
   return {.q = args.inputs[Op::q],
@@ -155,7 +155,7 @@ Kernel bind_chunks(const KernelRequest& request, const Shapes& s) {
 
 template <class S>
 Kernel bind_type(const KernelRequest& request, const Shapes& s) {
-  // Rows of the caches begin at multiples of 16 bytes: buffers are aligned to more.
+  // Rows of the caches begin at multiples of 16 bytes, because buffers have a larger alignment.
   const bool packed = s.p.size % pack<S> == 0 && s.p.value_size % pack<S> == 0 &&
                       request.in(CachedAttention::keys).offset % pack<S> == 0 &&
                       request.in(CachedAttention::values).offset % pack<S> == 0;

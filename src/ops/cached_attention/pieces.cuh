@@ -38,7 +38,8 @@ struct Piece {
 };
 
 // The part of a row of keys or values that a lane reads: chunk c begins at (c · lanes + lane) ·
-// vec. Kept as it is stored until it is used, so that several rows are under way at once.
+// vec. It stays in its storage dtype until it is used, so that several rows can be in flight at
+// once.
 template <class S, int vec, int chunks>
 struct RowPart {
   std::conditional_t<vec == 1, S, uint4> raw[chunks];
@@ -96,7 +97,8 @@ __device__ void attend_piece(const Piece<S>& p, const Team& team, Compute<S>* sh
     }
   }
 
-  // All lanes of a warp take part in every exchange, so groups run as often as each other.
+  // All lanes of a warp take part in every exchange, so all groups run the same number of
+  // iterations.
   constexpr int at_once = chunks == 1 ? (queries == 1 ? 4 : 2) : 1;
   for (std::int64_t base = p.begin; base < p.end; base += at_once * groups) {
     RowPart<S, vec, chunks> key[at_once], value[at_once];
@@ -139,7 +141,7 @@ __device__ void attend_piece(const Piece<S>& p, const Team& team, Compute<S>* sh
     }
   }
 
-  // Groups are joined in their order, one query after another, through shared memory.
+  // Groups are joined in order, one query after another, through shared memory.
   const std::int64_t width = 2 + p.value_size;
 #pragma unroll
   for (int i = 0; i < queries; ++i) {

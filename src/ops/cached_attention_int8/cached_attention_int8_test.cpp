@@ -47,7 +47,7 @@ TEST(CachedAttentionInt8, Samples) {
   check(longer);
 }
 
-// What is written and read again, as a model does.
+// Writes to the cache and reads it again, as a model does.
 TEST(CachedAttentionInt8, OfNewTokens) {
   const Int8KeysValues cache{random_cache({2, 2, 4, 66}, 1), random_cache({2, 2, 4, 5}, 3)};
   Sample written{"written, then read",

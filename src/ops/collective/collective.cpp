@@ -44,8 +44,8 @@ Kernel bind_alone(const KernelRequest& request, const CollectiveAttributes& a) {
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
           const CollectiveAttributes& a) {
   Cost cost = default_cost(inputs, outputs, 0.0);
-  // What the others send is written to memory and read again: their parts of this rank's range, one
-  // for each block, or their ranges of the whole, and for all_reduce both.
+  // Received data is written to memory and read again: the other ranks' parts of this rank's range,
+  // one for each block, or their ranges of the whole; for all_reduce both.
   const bool gathers = a.shape.rank() > 0, both = !gathers && inputs[0].shape == outputs[0].shape;
   const TensorType& whole = inputs[0];
   const Bytes range = gathers
@@ -61,12 +61,12 @@ OpSpec<CollectiveAttributes> collective(std::string_view name, std::string_view 
   spec.cpu = bind_alone;
   spec.cuda = EBB_CUDA_KERNEL(bind_collective_alone_cuda);
   spec.cost = cost;
-  spec.recomputable = false;  // what is summed is freed
+  spec.recomputable = false;  // the summed blocks are freed
   return spec;
 }
 
 // A sum reaches every rank, so the gradient of a block is the sum of the gradients of all ranks.
-// Of several blocks on one rank each has the same.
+// All blocks of one rank have the same gradient.
 std::vector<Tensor> repeated(const Tensor& gradient, int count) {
   return std::vector<Tensor>(static_cast<std::size_t>(count), gradient);
 }
@@ -134,14 +134,14 @@ const Op& all_gather_op() {
         throw ValueError("[all_gather] only whole ranges have a gradient");
       return std::vector{reduce_scatter({call.grad()}, a.ranks, a.ranks, 0, a.reduce)};
     };
-    // All ranks have the same plan, so that all gather again at the same place of it.
+    // All ranks have the same plan, so all gather again at the same place.
     spec.recomputable = true;
     return spec;
   }());
   return op;
 }
 
-// It has no gradient: that would be a tensor of which each rank has another part.
+// It has no gradient, because that would be a tensor of which each rank has a different part.
 const Op& own_range_op() {
   static const TypedOp<CollectiveAttributes> op([] {
     auto spec = collective("own_range", "this rank's range of a tensor that every rank has");
@@ -224,13 +224,13 @@ LinkUse link_use(const Op& op, std::span<const TensorType> inputs,
   const Bytes others = (a.ranks - 1) * (range * size_of(whole.dtype));
   const std::int64_t slots = static_cast<std::int64_t>(inputs.size());
   LinkUse use;
-  if (!gathers && a.reduce == Reduce::fast) {  // of the sum of a rank's blocks
+  if (!gathers && a.reduce == Reduce::fast) {  // over this rank's blocks
     use.sent += others, ++use.exchanges;
   } else if (!gathers) {
-    // Of one block a rank, only the ranks whose blocks count send theirs: this many on average.
+    // With one block per rank, only the ranks whose blocks count send theirs: this many on average.
     const bool some = slots == 1 && a.blocks < a.ranks;
     use.sent += some ? Bytes{others.count * a.blocks / a.ranks} : slots * others;
-    // GPUs send all blocks of a piece at once, CPUs one after the other.
+    // GPUs send all blocks of a piece at once, CPUs one after another.
     const std::int64_t pieces = pieces_of(range, a.ranks, slots, whole.dtype, kind).count;
     use.exchanges += (kind == Device::Kind::cuda ? 1 : slots) * pieces;
   }

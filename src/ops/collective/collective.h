@@ -4,10 +4,10 @@
 // A tensor of n elements that is divided among ranks is a flat row of ranges, one for each rank,
 // all of `range_elements` elements; the last ranges are filled up with zeros.
 //
-// Sums are reproducible. They are over `blocks` tensors of the whole run: rank r has numbers
-// r · inputs to (r + 1) · inputs - 1, of which `blocks` from `first` on count. The sum of n
-// tensors is the sum of the first p plus the sum of the others, where p is the largest power of two
-// below n, whatever rank has which.
+// Sums are reproducible. They run over `blocks` tensors of the whole run: rank r has numbers r ·
+// inputs to (r + 1) · inputs - 1, and the `blocks` tensors from number `first` on are summed. The
+// sum of n tensors is the sum of the first p plus the sum of the others, where p is the largest
+// power of two below n, whichever rank has which tensor.
 #pragma once
 
 #include <memory>
@@ -59,13 +59,14 @@ Tensor all_reduce(const std::vector<Tensor>& own_blocks, std::int64_t ranks, std
 Tensor reduce_scatter(const std::vector<Tensor>& own_blocks, std::int64_t ranks,
                       std::int64_t blocks, std::int64_t first = 0, Reduce reduce = Reduce::exact);
 Tensor all_gather(const Tensor& range, const Shape& shape, std::int64_t ranks);
-// `after` is not read: it delays the copy until that tensor exists, where it would otherwise be
+// `after` is not read: it delays the copy until that tensor exists. Otherwise the copy would be
 // made at the beginning of a step and kept until it is used.
 Tensor own_range(const Tensor& x, std::int64_t ranks, const Tensor& after = {});
 
 bool is_collective(const Op& op);
 
-// What a rank sends in one call, and in how many exchanges: from these the time is predicted.
+// The bytes that a rank sends in one call, and the number of exchanges; the time is predicted from
+// these.
 struct LinkUse {
   Bytes sent;
   std::int64_t exchanges = 0;
@@ -85,8 +86,8 @@ Kernel bind_collective_cuda(const KernelRequest& request, const CollectiveAttrib
                             const std::shared_ptr<cuda::RankLink>& link);
 Kernel bind_collective_alone_cuda(const KernelRequest& request, const CollectiveAttributes& a);
 
-// An error unless a call that is about to run has the ranks that it is for; 0: there is no
-// communicator.
+// An error unless a call that is about to run has the number of ranks that it was made for; 0:
+// there is no communicator.
 void require_ranks(const Op& op, const CollectiveAttributes& a, int present);
 // An error if a rank has more blocks than its kernel can take.
 void require_few_blocks(const Op& op, std::int64_t blocks, std::int64_t most);

@@ -37,7 +37,7 @@ class TreeSum {
                               static_cast<Compute<T>>(right[static_cast<std::size_t>(i)]));
   }
 
-  // The sum of `count` elements of each source, to `out`, which may be one of the sources.
+  // Writes the sum of `count` elements of each source to `out`, which may be one of the sources.
   static void run(const std::vector<const T*>& sources, std::int64_t count, T* out) {
     const std::int64_t tiles = (count + tile - 1) / tile;
     parallel_for(tiles, 32, [&](std::int64_t begin, std::int64_t end) {
@@ -103,7 +103,7 @@ class Reduction : public Call {
   }
 
   void run(const KernelArgs& args) {
-    // In the whole sum this rank's range has its place; otherwise it is all there is.
+    // The result holds the whole sum, in which this rank's range has its place, or only this range.
     T* const own = args.out<T>() + (whole_ ? ranges_.begin(rank_) : 0);
     for (std::int64_t p = 0; p < pieces_.count; ++p) reduce_piece(args, p * pieces_.elements, own);
     const std::int64_t size = ranges_.size(rank_);
@@ -121,7 +121,7 @@ class Reduction : public Call {
   }
 
  private:
-  // Whether the block of this number, from the first that counts, is part of the sum.
+  // Whether the block with this number, counted from the first that counts, is part of the sum.
   bool is_summed(std::int64_t number) const { return number >= 0 && number < blocks_; }
 
   std::int64_t size_at(std::int64_t rank, std::int64_t at) const {
@@ -157,7 +157,7 @@ class Reduction : public Call {
   std::vector<const T*> sources_;  // by block
 };
 
-// Ranges, or other equal parts, of all ranks, one after another; the end may be cut off.
+// Gathers ranges, or other equal parts, of all ranks, one after another; the end may be cut off.
 class Gathering : public Call {
  public:
   Gathering(const KernelRequest& request, const CollectiveAttributes& a, Communicator* communicator,

@@ -19,8 +19,8 @@ using cuda::RankLink;
 constexpr std::int64_t most_own =
     256;  // blocks of a rank: their addresses are a kernel's arguments
 
-// Where the blocks of a sum are: this rank's own, and the others' as they were received, block
-// `slot` of rank r at (slot · ranks + r) · stride. The sum begins at block `first`.
+// The places of a sum's blocks: this rank's own, and the received ones, block `slot` of rank r at
+// (slot · ranks + r) · stride. The sum begins at block `first`.
 template <class T>
 struct Blocks {
   const T* received;
@@ -33,7 +33,7 @@ struct Blocks {
   }
 };
 
-// The elements of 16 bytes, or fewer at the end.
+// The elements in 16 bytes, or fewer at the end.
 template <class T>
 __device__ void load(const T* from, std::int64_t at, std::int64_t count, bool packs,
                      Compute<T> (&to)[cuda::pack<T>]) {
@@ -70,8 +70,8 @@ __device__ void add_few(const Blocks<T>& blocks, std::int64_t at, std::int64_t c
   }
 }
 
-// The same for any number: sums of as many blocks are added at once, and those that are left from
-// the end, which is the order of the tree.
+// The same for any number of blocks: sums of equal numbers of blocks are added at once, and the
+// remaining ones from the end, which is the order of the tree.
 template <class T>
 __device__ void add_many(const Blocks<T>& blocks, std::int64_t number, std::int64_t at,
                          std::int64_t count, bool packs, Compute<T> (&sum)[cuda::pack<T>]) {
@@ -133,7 +133,8 @@ class Call {
       : link_(std::move(link)), rank_(link_ ? link_->rank() : 0), ranks_(a.ranks) {}
 
  protected:
-  // Tells the host which collective the device is in: if a rank is lost, the error names it.
+  // Records for the host which collective the device has reached, so that an error after a lost
+  // rank can name it.
   void enter(const KernelArgs& args) const {
     cuda::launch({args, "note", 1, 1}, note, link_->reached(), args.instruction + 1);
   }
@@ -192,7 +193,7 @@ class Reduction : public Call {
   void run(const KernelArgs& args) {
     if (ranks_ > 1) enter(args);
     if (fast_) return whole_ ? reduce_all_fast(args) : scatter_fast(args);
-    // In the whole sum this rank's range has its place; otherwise it is all there is.
+    // The result holds the whole sum, in which this rank's range has its place, or only this range.
     T* const own = args.out<T>() + (whole_ ? ranges_.begin(rank_) : 0);
     for (std::int64_t p = 0; p < pieces_.count; ++p) reduce_piece(args, p * pieces_.elements, own);
     if (!whole_)
@@ -202,7 +203,7 @@ class Reduction : public Call {
   }
 
  private:
-  // Whether the block of this number is part of the sum.
+  // Whether the block with this number is part of the sum.
   bool is_summed(std::int64_t number) const {
     return number >= first_ && number < first_ + blocks_;
   }
@@ -251,7 +252,8 @@ class Reduction : public Call {
 
   // --- NCCL's order
 
-  // Blocks of this rank that count, the first of them, and whether any rank has not exactly one.
+  // The number of this rank's blocks that count, the first of them, and whether any rank has a
+  // number other than one.
   std::int64_t first_own() const {
     return std::clamp<std::int64_t>(first_ - rank_ * slots_, 0, slots_);
   }
@@ -313,7 +315,7 @@ class Reduction : public Call {
   std::vector<cuda::SummedPart> parts_;
 };
 
-// Ranges, or other equal parts, of all ranks, one after another; the end may be cut off.
+// Gathers ranges, or other equal parts, of all ranks, one after another; the end may be cut off.
 class Gathering : public Call {
  public:
   Gathering(const KernelRequest& request, const CollectiveAttributes& a,

@@ -126,8 +126,8 @@ TEST(CollectiveRanks, SumsOfSomeBlocks) {
   });
 }
 
-// The gradient of a collective is one: of a sum that every rank squares, the sum of all their
-// gradients.
+// The gradient of a collective is a collective: for a sum that every rank squares, it is the sum of
+// the gradients of all ranks.
 TEST(CollectiveRanks, GradientsAreSums) {
   on_ranks(3, [](const std::shared_ptr<Communicator>& rank) {
     const double own = rank->rank() + 1.0;

@@ -1,5 +1,5 @@
-// How a flat tensor is divided among ranks, and each range into pieces: sums are exchanged piece by
-// piece, so that what is received fits into a small workspace.
+// How a flat tensor is divided among ranks, and each range into pieces. Sums are exchanged piece by
+// piece, so that received data fits into a small workspace.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,9 @@ struct Pieces {
   std::int64_t count = 0;     // pieces of a range
 };
 
-// Of ranges of this many elements, `slots` blocks of which every rank sends. An exchange between
-// GPUs costs a launch and moves hundreds of bytes in a nanosecond, so it has larger pieces.
+// The pieces for ranges of this many elements, of which every rank sends `slots` blocks. An
+// exchange between GPUs costs a launch and moves hundreds of bytes per nanosecond, so its pieces
+// are larger.
 inline Pieces pieces_of(std::int64_t range, std::int64_t ranks, std::int64_t slots, DType dtype,
                         Device::Kind kind) {
   const Bytes workspace = kind == Device::Kind::cuda ? 32_MiB : 4_MiB;

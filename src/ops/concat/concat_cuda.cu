@@ -18,7 +18,7 @@ struct Table {
   std::int64_t outer, stride;  // blocks, and units of a block of the result
 };
 
-// U: the unit that is moved at a time.
+// U is the unit that is moved at a time.
 template <class U>
 __global__ void copy_parts(const __grid_constant__ Table table, U* out) {
   const std::int64_t width = table.begin[table.count] - table.begin[0];

@@ -22,7 +22,7 @@ TEST(Concat, Gradients) {
          }});
 }
 
-// Every part has a number of its own, however many there are: only one of them gets no gradient.
+// Every part is tested by itself, for any number of parts: only one of them gets no gradient.
 TEST(Concat, ManyParts) {
   for (const int count : {33, 70}) {
     std::vector<Tensor> parts;

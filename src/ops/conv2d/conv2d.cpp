@@ -19,14 +19,16 @@ void check_options(const Call& call, const Conv2dAttributes& a) {
   if (a.groups < 1) call.fail_value(fmt::format("groups must be at least 1, but is {}", a.groups));
 }
 
-// Positions of the kernel along one axis of the image; less than 1 when it does not fit.
+// The number of positions of the kernel along one axis of the image; less than 1 if it does not
+// fit.
 std::int64_t positions(std::int64_t image, std::int64_t kernel, std::int64_t stride,
                        std::int64_t padding, std::int64_t dilation) {
   const std::int64_t room = image + 2 * padding - dilation * (kernel - 1) - 1;
   return room < 0 ? 0 : room / stride + 1;
 }
 
-// The result's shape for an image and a kernel, all checked, and all with the channels first.
+// The shape of the result for an image and a kernel. Checks both; all shapes have the channels
+// first.
 Shape result_shape(const Call& call, const Shape& x, const Shape& weight,
                    const Conv2dAttributes& a) {
   for (int i = 1; i < 4; ++i)

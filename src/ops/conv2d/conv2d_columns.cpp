@@ -19,7 +19,7 @@ struct Columns {
   std::int64_t channels() const { return g.in / g.groups; }
   std::int64_t rows() const { return channels() * g.kernel.h * g.kernel.w; }
   std::int64_t columns() const { return g.result.h * g.result.w; }
-  // Channels that are worth a thread.
+  // The number of channels that is worth a thread.
   std::int64_t grain() const {
     return std::max<std::int64_t>(1, 32768 / (g.kernel.h * g.kernel.w * columns()));
   }
@@ -30,13 +30,13 @@ struct Columns {
   // Elements between neighbouring channels of an image, and between neighbouring cells of a row.
   std::int64_t channel_step() const { return g.channels_last() ? 1 : g.image.h * g.image.w; }
   std::int64_t cell_step() const { return g.channels_last() ? g.in : 1; }
-  // Where tap (i, j) of a channel stands in a row of the weight.
+  // The place of tap (i, j) of a channel in a row of the weight.
   std::int64_t tap(std::int64_t channel, std::int64_t i, std::int64_t j) const {
     return g.channels_last() ? (i * g.kernel.w + j) * channels() + channel
                              : (channel * g.kernel.h + i) * g.kernel.w + j;
   }
 
-  // Calls visit(row, first, last, cell) for every line of result positions along w: those in
+  // Calls visit(row, first, last, cell) for every line of result positions along w. Positions in
   // [first, last) read the image from `cell` on, one stride apart; the others read padding.
   template <class Visit>
   void for_lines(std::int64_t channel, const Visit& visit) const {

@@ -71,8 +71,8 @@ struct Formats {
     else if (kind == ConvKind::forward && blocks(g))
       x = y = Tag::nChw16c;
   }
-  // In forward, oneDNN prefers NHWC, to which reordering takes longer than to blocked channels;
-  // with a single block, its faster kernel outweighs that.
+  // In forward, oneDNN prefers NHWC. Reordering to it takes longer than to blocked channels, which
+  // only a single block makes up for, by its faster kernel.
   static bool blocks(const ConvGeometry& g) {
     if (!has_isa(dnnl::cpu_isa::avx512_core)) return false;
     if (g.groups == g.in && g.groups == g.out) return g.in % vector_channels == 0;  // depthwise
@@ -131,7 +131,7 @@ struct Stage {
       x_desc = desc.src_desc(), weight = desc.weights_desc(), y_desc = desc.dst_desc();
       scratch_desc = desc.scratchpad_desc();
     } else {
-      // oneDNN asks for the forward pass as a hint; nothing of it is kept.
+      // oneDNN requires the forward pass as a hint; nothing of it is used later.
       const Desc x_hint(x_dims, type, Tag::any), y_hint(y_dims, type, Tag::any);
       const dnnl::convolution_forward::primitive_desc hint(
           dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, algorithm, x_hint,

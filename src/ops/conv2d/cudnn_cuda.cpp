@@ -110,7 +110,7 @@ cudnnDataType_t data_type(DType dtype) {
 constexpr const char* library = "cuDNN";
 std::string library_version() { return std::to_string(dnn().version()); }
 
-// How a tuning names the convolution: all numbers that an algorithm is chosen by.
+// The name of the convolution in a tuning: all numbers on which the choice of an algorithm depends.
 std::string call_of(ConvKind kind, const ConvGeometry& g, DType dtype, bool tf32) {
   constexpr std::array kinds{"forward", "input_grad", "weight_grad"};
   return fmt::format(
@@ -122,9 +122,9 @@ std::string call_of(ConvKind kind, const ConvGeometry& g, DType dtype, bool tf32
       tf32 ? " tf32" : "");
 }
 
-// The first algorithm of a list, sorted by speed, that is supported, deterministic, uses the
-// requested arithmetic and fits the workspace limit; if none fits, the one with the smallest
-// workspace. A choice of -1 if none is supported.
+// The first algorithm of a list sorted by speed that is supported, deterministic, uses the
+// requested arithmetic and fits the workspace limit. If none fits, the one with the smallest
+// workspace. The choice is -1 if none is supported.
 template <class Performance, class Size>
 TunedCall first_fit(const std::vector<Performance>& list, cudnnMathType_t math, const Size& size) {
   TunedCall least{.choice = -1, .workspace = {}};

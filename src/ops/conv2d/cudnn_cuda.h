@@ -15,8 +15,8 @@ inline constexpr Bytes conv_workspace_limit = 128_MiB;
 // float32 is multiplied as such unless TF32 is allowed; half types are summed in float32.
 class Convolution {
  public:
-  // Empty if cuDNN has no such algorithm for this image layout. Where that is not known, a plan
-  // counts with one, and with the limit as its workspace.
+  // Empty if cuDNN has no such algorithm for this image layout. If the tuning does not know, a plan
+  // assumes that there is one whose workspace is the limit.
   static std::optional<Convolution> find(const Target& target, ConvKind kind,
                                          const ConvGeometry& geometry, DType dtype);
 

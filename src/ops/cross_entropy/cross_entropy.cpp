@@ -1,5 +1,6 @@
-// Cross-entropy of softmax(logits) against class numbers, one fused op each way. Forward keeps only
-// the logsumexp of each row; backward makes the probabilities from it and may overwrite the logits.
+// Cross-entropy of softmax(logits) against class numbers, with one fused op for each direction.
+// Forward keeps only the logsumexp of each row; backward computes the probabilities from it and may
+// overwrite the logits.
 #include "ops/cross_entropy/cross_entropy.h"
 
 #include <fmt/core.h>
@@ -64,8 +65,8 @@ std::vector<TensorType> infer_grad(const Call& call, const CrossEntropyAttribute
   return {call.inputs[0]};
 }
 
-// The saved logsumexp only saves backward a pass: differentiation treats it as a constant, and the
-// backward op's derivative with respect to the logits is total.
+// The saved logsumexp only saves backward a pass over the logits: differentiation treats it as a
+// constant, and the backward op's derivative with respect to the logits is total.
 std::vector<Tensor> gradient(const GradientCall& call, const CrossEntropyAttributes& a) {
   const Tensor &logits = call.input(0), &lse = call.output(1);
   Tensor result;

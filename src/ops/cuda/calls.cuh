@@ -1,6 +1,6 @@
-// The arguments of one call of a kernel, or of the several that a group does in one launch: the
-// blocks with blockIdx.y == i do call i. They are passed as kernel arguments, so that a captured
-// step needs no table in device memory.
+// The arguments of one call of a kernel, or of the several calls that a group runs in one launch:
+// the blocks with blockIdx.y == i run call i. They are passed as kernel arguments, so that a
+// captured step needs no table in device memory.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,7 @@ struct Plus {
     return a + b;
   }
 };
-// NaN loses, as in a row's largest finite part.
+// A maximum that starts at -infinity ignores NaN, because b > a is false for it.
 struct Larger {
   template <class T>
   __device__ T operator()(T a, T b) const {

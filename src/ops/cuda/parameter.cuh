@@ -241,8 +241,8 @@ Kernel dispatch_update(const KernelRequest& request, DType state, const Make& ma
   });
 }
 
-// An elementwise update, for one call or a group of up to `most`. The kernel is given the states of
-// all calls, and the attributes of the first, of which it reads what all calls have in common.
+// An elementwise update, for one call or a group of up to `most`. The kernel gets the states of all
+// calls and the attributes of the first, from which it reads the values that all calls share.
 template <class State, int most, class A>
 Kernel update_kernel(const char* name, void (*kernel)(Calls<State, most>, A),
                      std::span<const KernelRequest> calls, const std::vector<A>& attributes) {

@@ -1,7 +1,7 @@
 // Kernels over contiguous rows. A warp or a block processes a row in slots of neighbouring
 // elements. A row that fits stays in registers, so that it is read from memory only once.
 //
-// A row op is a struct with what it is given as fields and
+// A row op is a struct whose fields are its arguments, with the function
 //
 //   template <class S, class Walk> __device__ void row(std::int64_t row, const Walk& walk) const;
 #pragma once

@@ -11,8 +11,8 @@
 
 namespace ebb::cuda {
 
-// What the tuning knows of a call, or null. To tune, the library is asked for what is not known of
-// its version.
+// The tuning's entry for a call, or null. For Purpose::tune, the library is asked about calls that
+// are not known for its version.
 template <class Version, class Ask>
 const TunedCall* tuned_call(const Target& target, const std::string& library,
                             const std::string& call, const Version& version, const Ask& ask) {
@@ -22,8 +22,8 @@ const TunedCall* tuned_call(const Target& target, const std::string& library,
   return known ? known : target.tuning->add(library, call, version(), ask);
 }
 
-// Before a call runs by what the tuning knows: whether the library is still the one that was asked.
-// `fits`: it offers the algorithm, with no more workspace than planned.
+// Checks, before a call runs with an algorithm from the tuning, that the library is still the same.
+// `fits` says whether it offers the algorithm with no more workspace than planned.
 inline void require_tuned(const Target& target, const std::string& library,
                           const std::string& version, bool fits) {
   const std::string tuned = target.tuning ? target.tuning->version_of(library) : version;

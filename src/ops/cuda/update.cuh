@@ -16,8 +16,8 @@ struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) Four {
   T values[4];
 };
 
-// Parameters per block are a multiple of the width; enough blocks to fill the device, and several
-// groups per thread, to amortise what a block computes first.
+// Parameters per block are a multiple of the width. There are enough blocks to fill the device, and
+// several groups per thread to amortise what a block computes first.
 inline std::int64_t update_blocks(std::int64_t count) {
   return std::min<std::int64_t>(ceil_div(count, update_width * item_threads), 1056);
 }
@@ -95,8 +95,8 @@ __device__ void store_state(S* to, const C (&from)[n]) {
   store_group<n>(to, stored);
 }
 
-// A value computed by one thread and shared by the block, because it costs as much as many
-// elements.
+// A value computed by one thread and shared by the block, because computing it costs as much as
+// updating many elements.
 template <class T, class Make>
 __device__ const T& made_once(const Make& make) {
   alignas(16) __shared__ unsigned char memory[sizeof(T)];

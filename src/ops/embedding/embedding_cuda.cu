@@ -13,7 +13,7 @@ namespace {
 
 using namespace cuda;
 
-// A block for each id, of as many threads as its row has units, up to 256.
+// One block per id, with as many threads as its row has units, up to 256.
 template <class U>
 __global__ void embedding_kernel(const U* table, Indices ids, U* out, std::int64_t rows,
                                  std::int64_t units, FaultSlot fault) {
@@ -40,7 +40,7 @@ constexpr int tile = 32;         // sorted ids of a block
 constexpr int sum_threads = 64;  // each with its columns
 constexpr int ahead = 4;         // rows read before the first is added
 
-// The sorted ids, and where their runs lie.
+// The sorted ids, and the places of their runs.
 struct Runs {
   sorting::Pairs sorted;
   std::int64_t count, rows;
@@ -48,8 +48,8 @@ struct Runs {
   __device__ std::int64_t tile_end(std::int64_t t) const {
     return (t + 1) * tile < count ? (t + 1) * tile : count;
   }
-  // Whether the run at the beginning of tile t began in an earlier one; whether the run at its end
-  // goes on in the next.
+  // Whether the run at the beginning of tile t began in an earlier tile; whether the run at its end
+  // continues in the next one.
   __device__ bool began_before(std::int64_t t) const {
     return t > 0 && sorted.keys[t * tile - 1] == sorted.keys[t * tile];
   }
@@ -59,8 +59,8 @@ struct Runs {
   }
 };
 
-// width: columns of a thread. `parts` is (tiles, 2, columns): sums of the run that began before the
-// tile and of the run that goes on after it.
+// `width` is the number of columns per thread. `parts` is (tiles, 2, columns): sums of the run that
+// began before the tile and of the run that continues after it.
 template <class S, int width>
 __global__ void __launch_bounds__(sum_threads)
     sum_tiles(Runs runs, const S* g, S* out, Compute<S>* parts, std::int64_t columns) {

@@ -9,7 +9,7 @@
 namespace ebb {
 namespace {
 
-// Elements in one piece that are worth a tile of their own on the CPU.
+// The number of contiguous elements that are worth a tile of their own on the CPU.
 constexpr std::int64_t shortest_piece = 256;
 // A GPU reduces each result, or several neighbouring ones, with a warp. With fewer elements most
 // threads would be idle, while a separate elementwise kernel uses all of them. For very few
@@ -30,7 +30,8 @@ std::vector<Tensor> reference(std::span<const Tensor> inputs, const FusedReduceA
   return {apply1(reduce_op(a.kind), {reshape(evaluated, a.shape)}, a.reduce)};
 }
 
-// The work of both; only what the functions read and the reduction writes is moved.
+// The work of both ops. Only the operands of the functions and the results of the reduction are
+// moved.
 Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
           const FusedReduceAttributes& a) {
   const TensorType evaluated[] = {a.evaluated()};

@@ -23,15 +23,15 @@ struct FusedReduceAttributes {
   }
 
   TensorType evaluated() const { return {shape, program.code.back().dtype}; }
-  // What the reduction would read: the program's result lies in one piece.
+  // The operand that an unfused reduction would read: the program's result as a contiguous tensor.
   Arg unfused() const { return {evaluated(), contiguous_strides(shape)}; }
 };
 
 const Op& fused_reduce_op();
 
-// Whether fusing a reduction of elements of this shape is faster. Not on the CPU if the reduction
-// would evaluate short, scattered pieces, since programs run on tiles; not on CUDA if rows are so
-// short that most threads would be idle.
+// Whether fusing a reduction over elements of this shape is faster. It is not on the CPU if the
+// reduction would evaluate short, scattered pieces, because programs run on tiles, and not on CUDA
+// if rows are so short that most threads would be idle.
 bool gains_by_evaluating(const Shape& shape, const Axes& axes, Device device);
 
 Kernel bind_fused_reduce(const KernelRequest& request, const FusedReduceAttributes& attributes);

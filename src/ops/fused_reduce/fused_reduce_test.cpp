@@ -45,8 +45,8 @@ Tensors all_kinds(const Tensor& x, const Axes& axes) {
   return {sum(x * 1.0, axes), sum_squares(x * 1.0, axes), max(x * 1.0, axes), min(x * 1.0, axes)};
 }
 
-// Rows and columns shorter and longer than a tile, several bands, runs and slices, and what comes
-// in pieces.
+// Rows and columns shorter and longer than a tile, several bands, runs and slices, and elements in
+// separate pieces.
 struct Case {
   Shape shape;
   Axes axes;
@@ -87,7 +87,7 @@ TEST(FusedReduce, ChangesNoBit) {
     }
 }
 
-// What a function gives an element must not depend on where in a tile it is.
+// The result of a function for an element must not depend on the element's place in a tile.
 TEST(FusedReduce, ChangesNoBitOfAnyFunction) {
   for (const Op* op : pointwise_ops())
     for (DType dtype : {f32, f64, bf16}) {
@@ -165,7 +165,7 @@ TEST(FusedReduce, Samples) {
          }});
 }
 
-// --- What is fused
+// --- Which ops are fused
 
 TEST(FusedReduce, TheEvaluatedTensorDoesNotExist) {
   const int before = threads();
@@ -208,7 +208,7 @@ int on_cuda(const Tensor& output) {
                   "fused_reduce");
 }
 
-// Short pieces from here and there would leave the CPU's tiles empty; a GPU has none.
+// Short, scattered pieces would leave the CPU's tiles mostly empty; a GPU has no tiles.
 TEST(FusedReduce, ShortPiecesStayApartOnTheCpu) {
   const Tensor y = exp(random({20, 30, 7}, f32));
   EXPECT_EQ(fused_reductions({sum(y, {0, 2})}), 0);

@@ -45,8 +45,8 @@ std::string_view reduction_name(ReduceKind kind) {
   return "Min";
 }
 
-// Slots that are fetched before the first is used: what a thread has in flight stays about the same
-// however many operands a slot has.
+// The number of slots that are fetched before the first is used. The bytes that a thread has in
+// flight stay about the same for any number of operands.
 int in_flight(const PointwiseAccess& operands, int of_one) {
   const auto varying =
       operands.inputs.size() - static_cast<std::size_t>(std::count(
@@ -55,7 +55,7 @@ int in_flight(const PointwiseAccess& operands, int of_one) {
   return of_one;
 }
 
-// The operands of a slot, from memory.
+// Fetches the operands of a slot from memory.
 std::string fetch(const FusedAttributes& program, const FusedReduceAccess& access) {
   const PointwiseAccess& operands = access.operands;
   const bool grouped = operands.width == access.width;
@@ -80,7 +80,7 @@ std::string fetch(const FusedAttributes& program, const FusedReduceAccess& acces
         break;
     }
   }
-  // Where operands are reached one element at a time, a group is an element.
+  // If operands are accessed one element at a time, a group is one element.
   const std::string_view first = grouped && access.width > 1
                                      ? "    {\n    Index rest = slot.group; (void)rest;\n"
                                      : "#pragma unroll\n    for (int k = 0; k < width; ++k) {\n"
@@ -92,7 +92,7 @@ std::string fetch(const FusedAttributes& program, const FusedReduceAccess& acces
       members, first, operand_places(operands), loads);
 }
 
-// A slot's elements, rounded to what would be stored.
+// The elements of a slot, rounded to the dtype in which they would be stored.
 std::string values(const FusedReduceAttributes& a, const FusedReduceAccess& access) {
   std::string text = fmt::format(
       "  void values(const Slot& slot, Value (&to)[width]) const {{\n#pragma unroll\n"

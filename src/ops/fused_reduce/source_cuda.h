@@ -15,7 +15,7 @@ struct FusedReduceAccess {
   Walk walk = Walk::warps;
 };
 
-// Where results go.
+// Where the results are written.
 struct FusedReduceOutput {
   void* out = nullptr;
   void* partial = nullptr;  // (slices, results), null without slices

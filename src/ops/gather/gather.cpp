@@ -71,8 +71,8 @@ void run_gather(const KernelArgs& args, const AxisBlocks& x, std::int64_t count)
                });
 }
 
-// One thread has a range of (outer, inner) lines and adds along the axis in order, so sums are
-// deterministic.
+// Each thread processes a range of (outer, inner) lines and adds along the axis in order, so sums
+// are deterministic.
 template <class T, class I>
 void run_scatter(const KernelArgs& args, const AxisBlocks& x, std::int64_t count) {
   const I* index = args.in<I>(1);

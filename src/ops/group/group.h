@@ -1,6 +1,6 @@
-// Several small calls of one op as one node, so that one launch replaces dozens: the updates of
-// biases and norms, the sums of squares of their gradients. Inputs and outputs of the calls are
-// concatenated; all properties of the node are derived from its calls.
+// Several small calls of one op as one node, so that one launch replaces dozens, for example for
+// the updates of biases and norms and for the sums of squares of their gradients. Inputs and
+// outputs of the calls are concatenated; all properties of the node are derived from its calls.
 //
 // An op that can be grouped names its group's op in its record:
 //
@@ -32,8 +32,8 @@ struct GroupSpec {
   std::string_view name, summary;
   const Op& (*member)() = nullptr;
 
-  // The attributes that calls of one group must share, in addition to the dtypes of their inputs;
-  // empty for a call that cannot be grouped.
+  // The attributes that the calls of one group must share, in addition to the dtypes of their
+  // inputs. Empty for a call that cannot be grouped.
   std::optional<Attributes> (*in_common)(std::span<const Arg> inputs, const Attributes&) = nullptr;
 
   // A kernel for all calls at once, with the same bits as the op's own kernel. On the CPU, where a

@@ -70,7 +70,7 @@ std::size_t calls_in_groups(const Plan& plan) {
   return count;
 }
 
-// On the CPU groups are made for the test alone.
+// On the CPU, groups are made only for this test.
 Plan plan_in_groups(const Graph& graph, const CompileOptions& options, Device device) {
   if (device != device::cpu) return plan_program(graph, options);
   return make_plan(group_small(insert_copies(fuse_pointwise(graph)), Device::Kind::cpu),

@@ -38,7 +38,7 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const LionAttributes& 
   return out;
 }
 
-// Every call of a group draws by its own key.
+// Every call of a group draws with its own key.
 std::optional<Attributes> in_common_lion(std::span<const Arg>, const Attributes& attributes) {
   LionAttributes a = attributes.as<LionAttributes>();
   a.form.key = 0;

@@ -5,7 +5,7 @@
 namespace ebb {
 namespace {
 
-// C is the type it is computed in, S the state's.
+// C is the type of the computation, S that of the state.
 template <class C, class S>
 void run(const KernelArgs& args, const ParameterRuns<C>& runs, const LionAttributes& a) {
   const C rate = static_cast<C>(*args.in<double>(LionUpdate::rate)),

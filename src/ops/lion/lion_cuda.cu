@@ -32,7 +32,7 @@ struct State {
              aligned_for_packs(m_out)) {}
 };
 
-// What all calls have in common is in `a`.
+// `a` has the values that all calls share.
 template <class T, class G, class S, int most>
 __global__ void __launch_bounds__(item_threads)
     lion_kernel(const __grid_constant__ Calls<State<T, G, S>, most> calls, LionAttributes a) {

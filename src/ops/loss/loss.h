@@ -14,7 +14,7 @@ inline DType statistics_dtype(DType dtype) { return dtype == f64 ? f64 : f32; }
 // that they overflow only if the result itself does.
 Tensor reduce_loss(const Tensor& losses, Reduction reduction);
 
-// The same for one loss per target, zero where the target is ignored: the mean is over the others.
+// The same with targets: losses of ignored targets are zero and do not count in the mean.
 Tensor reduce_loss(const Tensor& losses, const Tensor& targets, Reduction reduction,
                    std::int64_t ignore_index);
 

@@ -1,4 +1,5 @@
-// Two ops on masks of one bit a weight (ebb/masks.h): applying a mask, and choosing who lives.
+// Two ops on masks of one bit a weight (ebb/masks.h): applying a mask, and choosing the live
+// weights.
 #pragma once
 
 #include <bit>
@@ -19,7 +20,7 @@ struct MaskedAttributes {
 struct ChooseMaskAttributes {
   enum class Kind : std::uint8_t { magnitude, value, regrow };
   Kind kind = Kind::magnitude;
-  std::int64_t of = 0, axis = 0;  // of runs; `of` is 0 where all weights compete
+  std::int64_t of = 0, axis = 0;  // of runs; `of` is 0 if all weights of the tensor compete
   bool operator==(const ChooseMaskAttributes&) const = default;
   void visit(auto&& field) {
     static constexpr std::string_view names[] = {"magnitude", "value", "regrow"};
@@ -48,7 +49,7 @@ Kernel dispatch_choice(const KernelRequest& request, const ChooseMaskAttributes&
   return dispatch_floating(request, weights, [&](auto tag) { return make(tag, tag); });
 }
 
-// Keys order weights as whole numbers: of those that compete, the smallest is chosen first.
+// Keys order weights as integers: among competing weights, the smallest key is chosen first.
 namespace mask_key {
 
 inline constexpr std::uint32_t never = 0xffffffffu;  // above the key of every candidate
@@ -57,7 +58,7 @@ inline constexpr std::uint32_t never = 0xffffffffu;  // above the key of every c
 constexpr std::uint32_t magnitude(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu; }
 constexpr bool finite(float x) { return magnitude(x) < 0x7f800000u; }
 
-// Of a weight that may die: dead ones are 0, before all others.
+// The key of a weight that may die; weights that are already dead have 0, below all others.
 constexpr std::uint32_t shrinking(float x, bool by_magnitude, bool live) {
   if (!live) return 0;
   if (by_magnitude) return magnitude(x) + 1;
@@ -65,7 +66,7 @@ constexpr std::uint32_t shrinking(float x, bool by_magnitude, bool live) {
   const std::uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return ordered == 0 ? 1 : ordered;
 }
-// Of a live weight that may be dropped, and of a dead one that may grow.
+// The keys of a live weight that may be dropped, and of a dead weight that may grow.
 constexpr std::uint32_t dropping(float weight, bool live) {
   return live ? magnitude(weight) : never;
 }
@@ -82,7 +83,7 @@ struct RunGeometry {
   // The first element of i's run.
   constexpr std::int64_t first(std::int64_t i) const { return i - i / stride % of * stride; }
 };
-// The weights of a run that die for a share such as 1 - 2 / 3, which is not exact.
+// The number of weights of a run that die for a share such as 1 - 2 / 3, which is not exact.
 constexpr std::int64_t dead_in_run(double share, std::int64_t of) {
   return static_cast<std::int64_t>(share * static_cast<double>(of) + 1e-9);
 }

@@ -158,8 +158,8 @@ void shrink_runs(const Problem& p, const KernelArgs& args, double share) {
   const auto key = [&](std::int64_t i) {
     return mask_key::shrinking(value(i), p.by_magnitude(), before[i / 8] >> i % 8 & 1);
   };
-  // A run may end in a byte that another thread writes, so each weight's place among its run is
-  // found from the old mask, which is then in other memory.
+  // A run may end in a byte that another thread writes. So each weight's place in its run is found
+  // from the old mask, which is in other memory then.
   parallel_for((p.count + 7) / 8, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b) {
       unsigned bits = 0;
@@ -228,7 +228,7 @@ void run(const Problem& p, const KernelArgs& args, int workers) {
   auto* after = args.out<std::uint8_t>();
   if (p.a.of != 0 && share >= 0.0) {
     if (before != after) return shrink_runs<T>(p, args, share);
-    // The old mask moves to the workspace, since neighbours in a run are in other bytes.
+    // Copies the old mask to the workspace, because neighbours in a run are in other bytes.
     auto* copy = args.scratch<std::uint8_t>();
     std::memcpy(copy, before, static_cast<std::size_t>(bytes));
     std::byte* inputs[] = {args.inputs[0], reinterpret_cast<std::byte*>(copy), args.inputs[2]};

@@ -1,5 +1,5 @@
-// Masks change rarely, every hundred steps or so: one block chooses for a whole tensor. Counts are
-// whole numbers, so their order changes nothing.
+// Masks change rarely, about every hundred steps, so one block chooses for a whole tensor. Counts
+// are integers, so their order does not matter.
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/mask/mask.h"
@@ -49,7 +49,7 @@ struct Digit {
   Count rest;
 };
 
-// What the threads of a block share while they choose.
+// The data that the threads of a block share while they choose.
 struct Shared {
   Count histogram[bins];
   Digit digit;
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(block_threads)
       });
 }
 
-// A thread for each byte; `before` is in other memory.
+// One thread per byte; `before` is in other memory.
 template <class T>
 __global__ void runs_kernel(bool by_magnitude, RunGeometry runs, const T* scores,
                             const std::uint8_t* before, const double* share_at, std::uint8_t* mask,

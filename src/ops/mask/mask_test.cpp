@@ -20,7 +20,7 @@ SampleInput share(double value) {
   input.values = {value};
   return input;
 }
-// Distinct absolute values that bfloat16 tells apart, in no order, of both signs.
+// Distinct absolute values that bfloat16 can distinguish, in no particular order, of both signs.
 SampleInput scattered(const Shape& shape, std::int64_t by) {
   SampleInput input = SampleInput::fixed(shape, 0.0, 1.0);
   const std::int64_t count = shape.elements();
@@ -87,7 +87,7 @@ std::vector<float> noise(std::size_t count, std::uint64_t seed, std::uint32_t le
   return values;
 }
 
-// The indices of the candidates, sorted by what is smallest, of equal ones the first.
+// The indices of the candidates, sorted by score, the smallest first, and of equal ones the first.
 std::vector<std::size_t> order_by(const std::vector<double>& scores,
                                   const std::vector<bool>& candidates) {
   std::vector<std::size_t> order;
@@ -98,7 +98,7 @@ std::vector<std::size_t> order_by(const std::vector<double>& scores,
   return order;
 }
 
-// Compared with sorting, in sizes of several pieces, with many equal scores.
+// Compared with sorting, at sizes of several pieces and with many equal scores.
 TEST(Mask, ChoosesAsSortingDoes) {
   for (const std::size_t count : {1u, 7u, 1000u, 70001u})
     for (const std::uint32_t levels : {3u, 100u, 1u << 20})
@@ -166,7 +166,7 @@ TEST(Mask, GradientsThatAreNotFiniteChangeNothing) {
             live);
 }
 
-// What they are for: a variable and its mask change in place.
+// The purpose of the ops: a variable and its mask change in place.
 TEST(Mask, VariablesChangeInPlace) {
   Variable weight(random_normal({64, 64}, 0.0, 1.0)), mask(full({512}, 255.0, u8));
   const Tensor wanted = input({{}, f64}, "share");

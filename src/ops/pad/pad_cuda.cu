@@ -1,4 +1,4 @@
-// A thread for each element of the result finds out whether an element of the input lies there.
+// One thread per element of the result checks whether an element of the input lies there.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
 #include "ops/dispatch.h"

@@ -12,8 +12,9 @@
 
 namespace ebb {
 
-// For the four bits of a group, where each of its columns comes from: kept value 0 or 1, or 2 for
-// zero. Bits that no encoder writes, with more than two of four set, name kept values too.
+// For each pattern of the four bits of a group, the source of each of its columns: kept value 0 or
+// 1, or 2 for zero. Patterns that no encoder writes, with more than two bits set, also name kept
+// values.
 inline constexpr auto pair_sources = [] {
   std::array<std::array<std::uint8_t, 4>, 16> table{};
   for (unsigned four = 0; four < 16; ++four)

@@ -14,7 +14,7 @@ void require_fours(const Call& call, std::int64_t columns) {
     call.fail_shape(fmt::format("{} columns do not divide into fours", columns));
 }
 
-// Checks positions for a matrix of that size, which are input `input`.
+// Checks that input `input` holds the positions of a matrix of that size.
 void require_positions(const Call& call, int input, std::int64_t rows, std::int64_t columns) {
   const TensorType expected = positions_type(rows, columns);
   if (call.inputs[static_cast<std::size_t>(input)] != expected)
@@ -126,7 +126,7 @@ std::vector<Tensor> gradient_linear(const GradientCall& call, const PairLinearAt
     x = apply1(pair_linear_op(), {call.grad(), call.input(1), call.input(2)},
                PairLinearAttributes{!a.back});
   if (call.needs(1)) {
-    // Of W (rows, columns).
+    // The gradient of W (rows, columns).
     const Tensor& rows = a.back ? call.input(0) : call.grad();
     const Tensor& columns = a.back ? call.grad() : call.input(0);
     values = take_pairs(matmul(rows, columns, Transpose::yes), call.input(2));
@@ -138,7 +138,7 @@ Cost cost_linear(std::span<const TensorType> inputs, std::span<const TensorType>
                  const PairLinearAttributes&) {
   Cost result = default_cost(inputs, outputs);
   result.work = Work::product;
-  // The products of the whole matrix, and unpacking it.
+  // Counts the products of the whole matrix, and unpacking it.
   result.flops = 4.0 * static_cast<double>(inputs[1].shape.elements()) *
                  static_cast<double>(inputs[0].shape[0] + 2);
   return result;

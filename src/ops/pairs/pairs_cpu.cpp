@@ -1,7 +1,7 @@
-// Products in two ways. With few rows, the weight's kept values are spread over a register and used
-// at once (forward only): a weight of 9/16 of the bytes is read from memory. Otherwise tiles of the
-// weight are spread (tiled_linear.h). Which one depends on shapes only, so the number of threads
-// changes no bit.
+// Two ways to compute products. With few rows of x (forward only), the weight's kept values are
+// spread over a register and used at once, so that only 9/16 of a dense weight's bytes are read
+// from memory. Otherwise tiles of the weight are unpacked (tiled_linear.h). The choice depends on
+// shapes only, so the number of threads changes no bit.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,9 +19,9 @@
 namespace ebb {
 namespace {
 
-constexpr std::int64_t few_rows = 8;              // that read a weight directly
+constexpr std::int64_t few_rows = 8;              // rows of x that read a weight directly
 constexpr std::int64_t elements_at_once = 16384;  // for one thread
-// Of a tile of a weight: whole rows, so that a product of large factors is made at a time.
+// Elements of a tile of a weight. Tiles have whole rows, so that each product has large factors.
 constexpr std::int64_t tile_elements = std::int64_t{1} << 22;
 
 std::int64_t tile_rows(std::int64_t columns) {
@@ -39,7 +39,7 @@ void each_row(std::int64_t rows, std::int64_t columns, const Use& use) {
   });
 }
 
-// Of which two of four values stay.
+// Finds which two of four values stay.
 template <class T>
 unsigned largest_two(const T* four) {
   float size[4];
@@ -64,7 +64,7 @@ struct Sizes {
 
 // --- Few rows ---
 
-// A row of the weight, and where its products go: one result for each row of x.
+// A row of the weight, and the places of its products: one result for each row of x.
 template <class T>
 struct WeightRow {
   const T* values;
@@ -72,9 +72,9 @@ struct WeightRow {
   float* out;
 };
 
-// The products of `wide` rows of the weight with `count` rows of x: register by register, or column
-// by column. Several rows of the weight share what is read of x. Each result is summed in the same
-// order whatever the two numbers are.
+// The products of `wide` rows of the weight with `count` rows of x, register by register or column
+// by column. Several rows of the weight share the elements read of x. The order of a result's sum
+// depends on neither number.
 template <int wide, int count, class T>
 void dots(const std::array<WeightRow<T>, wide>& w, const float* x, std::int64_t columns,
           std::int64_t out_stride) {
@@ -145,7 +145,7 @@ class Direct {
   }
 
  private:
-  // With all rows of x, some at a time.
+  // Multiplies with all rows of x, a few at a time.
   template <int wide>
   void products(std::array<WeightRow<S>, wide> w, const float* x) const {
     const auto some = [&]<int count>(std::integral_constant<int, count>) {

@@ -9,7 +9,7 @@
 namespace ebb {
 namespace {
 
-// Floating numbers by their bits: all but the sign are clear in a zero.
+// Finds zeros of floating types by their bits: all except the sign are clear.
 template <class Bits>
 std::optional<std::string> fault_of(std::span<const std::byte> matrix, const Shape& shape,
                                     bool transposed) {

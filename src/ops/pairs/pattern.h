@@ -1,4 +1,4 @@
-// Whether bytes from elsewhere are a matrix of the pattern 2:4, or positions of one (ebb/pairs.h).
+// Checks whether bytes from a file are a matrix of the pattern 2:4, or its positions (ebb/pairs.h).
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace ebb {
 
-// What is wrong with a matrix in which four neighbours along the inputs have more than two weights
-// other than zero: the first such four. `type` is (outputs, inputs) or its transpose, with a
+// Describes the first four neighbours along the inputs with more than two weights other than zero;
+// nothing if the matrix has the pattern. `type` is (outputs, inputs) or its transpose, with a
 // multiple of 4 inputs.
 std::optional<std::string> pattern_fault(std::span<const std::byte> matrix, const TensorType& type,
                                          bool transposed);

@@ -30,7 +30,7 @@ void check_max_window(const Call& call, const PoolAttributes& a) {
                                 largest_window, a.kernel.h, a.kernel.w, a.kernel.h * a.kernel.w));
 }
 
-// The result for an image, both in the layout of the attributes.
+// The shape of the result for an image, both in the layout of the attributes.
 Shape pooled(const Call& call, const Shape& image, const PoolAttributes& a) {
   const Shape x = as_channels_first(image, a.layout);
   const std::int64_t h = x[2] + 2 * a.padding.h - a.kernel.h,
@@ -58,7 +58,7 @@ void check_offsets(const Call& call) {
     call.fail_dtype(fmt::format("the offsets must be uint8, but are {}", name(call.dtype(0))));
 }
 
-// The image that results of shape `y` came from.
+// The shape of the image whose results have the shape `y`.
 Shape image(const Call& call, const Shape& y, const PoolAttributes& a) {
   const std::int64_t channels = as_channels_first(y, a.layout)[1];
   const Shape x = from_channels_first({y[0], channels, a.size.h, a.size.w}, a.layout);

@@ -1,6 +1,6 @@
 // Pooling kernels for images with the channels last. A thread owns lines of the output, and all
-// channels of a cell are handled together, a band at a time. Sums have the order that the kernels
-// for the channels first have, so that both layouts give the same bits.
+// channels of a cell are processed together, a band at a time. Sums have the same order as in the
+// kernels for channels first, so both layouts give the same bits.
 #include <limits>
 
 #include "core/parallel.h"
@@ -29,7 +29,7 @@ void for_bands(const PoolGeometry& g, const Body& body) {
   for (std::int64_t c = 0; c < g.channels; c += band) body(c, std::min(band, g.channels - c));
 }
 
-// Where the channels of a cell begin.
+// The place where the channels of a cell begin.
 std::int64_t image_at(const PoolGeometry& g, std::int64_t n, std::int64_t y, std::int64_t x) {
   return ((n * g.image.h + y) * g.image.w + x) * g.channels;
 }
@@ -45,7 +45,8 @@ void for_cells(const PoolGeometry& g, std::int64_t p, std::int64_t q, const Visi
       visit(i * g.a.kernel.w + j, g.top(p) + i, q * g.a.stride.w - g.a.padding.w + j);
 }
 
-// Calls visit(cell, p, q) for the windows that hold image cell (y, x), as their `cell`.
+// Calls visit(cell, p, q) for the windows that contain image cell (y, x); `cell` is its number in
+// the window.
 template <class Visit>
 void for_windows(const PoolGeometry& g, std::int64_t y, std::int64_t x, const Visit& visit) {
   for (std::int64_t i = g.a.kernel.h - 1; i >= 0; --i) {  // result rows in growing order

@@ -1,5 +1,5 @@
-// Pooling kernels: a thread for each cell of the output. The gradients gather from the windows that
-// hold a cell, in the order the CPU adds them, so that every sum has one order.
+// Pooling kernels with one thread per cell of the output. The gradients gather from the windows
+// that contain a cell, in the order in which the CPU adds them, so that every sum has one order.
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
@@ -11,8 +11,8 @@ namespace {
 
 using namespace cuda;
 
-// Images as (planes, H, W, inner): with the channels first they are planes of their own, and
-// `inner` is 1; with the channels last `inner` is their number.
+// Images as (planes, H, W, inner). With the channels first, channels are planes and `inner` is 1;
+// with the channels last, `inner` is the number of channels.
 struct Pooling {
   std::int64_t planes, inner;
   int image_h, image_w, result_h, result_w;
@@ -79,7 +79,7 @@ struct Pooling {
                      : (w.last_row - w.first_row) * (w.last_column - w.first_column);
   }
 
-  // Calls visit(p, q, i, j) for the windows that hold image cell (y, x), as their cell (i, j).
+  // Calls visit(p, q, i, j) for the windows that contain image cell (y, x) as their cell (i, j).
   template <class Visit>
   __device__ void for_windows(int y, int x, const Visit& visit) const {
     for (int i = kernel_h - 1; i >= 0; --i) {

@@ -73,8 +73,7 @@ TEST(Pool, GlobalAvg) {
            [layout](const auto& t) { return std::vector{global_avg_pool2d(t[0], layout)}; }});
 }
 
-// Sums have one order in both layouts, and more channels than are handled at a time make no
-// difference.
+// Sums have one order in both layouts, even with more channels than are processed at a time.
 TEST(Pool, BothLayoutsGiveTheSameBits) {
   for (const std::int64_t channels : {3, 300})
     for (const DType dtype : {f64, f32, bf16}) {

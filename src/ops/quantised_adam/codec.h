@@ -4,21 +4,21 @@
 // x lies within 1e-4 of their distance from the midpoint.
 //
 // In a dynamic map with seven decades, decade d, from 10^(d-7) to 10^(d-6), has `first` · 2^d
-// values, `first` being 1 in the signed map and 2 in the unsigned one. Inside a decade values are
-// on a line.
+// values, where `first` is 1 in the signed map and 2 in the unsigned one. Inside a decade the
+// values are equally spaced.
 #pragma once
 
 #include "ops/quantised_adam/lanes.h"
 
 namespace ebb::simd {
 
-// From codes to values. The number of a value, counted so that decade d starts at `first` · 2^d,
-// plus 1/2 has the decade as its exponent: value = slope · number + start, by the exponent
-// modulo 8.
+// From codes to values. Values are numbered so that decade d starts at number `first` · 2^d. Then
+// number + 1/2 has the decade as its floating-point exponent, and value = slope · number + start,
+// with slope and start looked up by the exponent modulo 8.
 struct Lines {
   Table8 slope, start;
 
-  // 0 and 1, on one line, share an exponent next to those of the decades.
+  // 0 and 1 lie on one line, whose exponent is next to those of the decades.
   constexpr Lines(int first, double slope_of_rest, double start_of_rest) {
     for (int place = 0; place < 8; ++place)
       slope.set(place, slope_of_rest), start.set(place, start_of_rest);
@@ -36,8 +36,8 @@ struct Lines {
   }
 };
 
-// From magnitudes to the place among the map's magnitudes: in decade d the whole part of
-// slope · x + start, at most `last`. The lowest decade reaches down to 0, and 1 is one by itself.
+// From magnitudes to their index among the map's magnitudes: in decade d, the integer part of slope
+// · x + start, at most `last`. The lowest decade extends down to 0, and 1 has an entry of its own.
 struct Decades {
   Table8 lower, slope, start, last;
 
@@ -48,20 +48,21 @@ struct Decades {
       slope.set(d, values / (0.9 * unit));
       start.set(d, values * 8.0 / 9.0 - (first - 1));
       last.set(d, 2.0 * values - first);
-      // Half way between the last value of the decade before and the first of this one.
+      // Halfway between the last value of the previous decade and the first value of this one.
       if (d > 0) lower.set(d, 0.1 * unit * (1.0 + 1.8 / values));
     }
     lower.set(7, 1.0 - 0.225 / (64 * first));
     start.set(7, 127 * first + 1), last.set(7, 127 * first + 1);
-    // In the lowest decade, code 1 begins half way from zero to the first value, and code 2, which
-    // only the unsigned map has there, in the decade's middle.
+    // In the lowest decade, code 1 begins halfway from zero to the first value, and code 2, which
+    // only the unsigned map has there, in the middle of the decade.
     const double one = first == 1 ? 0.275e-6 : 0.1625e-6, two = 0.55e-6;
     slope.set(0, 1.0 / (two - one));
     start.set(0, 1.0 - one / (two - one));
   }
 
   Ints operator()(Floats x) const {
-    // A float's bits are nearly its logarithm. The guess is the decade or the next one.
+    // A float's bits are approximately its logarithm. The guess is the right decade or the one
+    // above.
     constexpr float log_of_2 = 0.30103f, shift = 6.0f - 127.0f * log_of_2 + 1.3f;
     const Ints guess = max(truncate(to_floats(bits_of(x)) * (log_of_2 * 0x1p-23f) + shift), all(0));
     const Ints d = x < lookup(lower, guess) ? guess - 1 : guess;

@@ -142,7 +142,7 @@ inline Floats lookup(const Table16& table, Ints index) {
 #endif
 }
 
-// The largest of all lanes. By way of a copy, so that `x` itself can stay in a register.
+// The largest of all lanes, by way of a copy, so that `x` itself can stay in a register.
 inline std::int32_t largest(Ints x) {
   std::int32_t values[lanes];
   std::memcpy(values, &x, sizeof x);

@@ -7,9 +7,10 @@
 
 namespace ebb {
 
-// The dynamic map of Dettmers et al. (2021). The decades below 1, `exponent_bits` of them, are cut
-// into equal parts, the uppermost into the most and each lower one into half as many; the map has
-// the middle of every part, zero and 1. A signed map has their negatives too, except -1.
+// The dynamic map of Dettmers et al. (2021). There are `exponent_bits` decades below 1. Each is cut
+// into equal parts, the highest into the most and each lower one into half as many. The map
+// consists of the middle of every part, zero and 1; a signed map also has their negatives, except
+// -1.
 std::vector<float> dynamic_map(bool is_signed, int exponent_bits, int total_bits);
 
 // 1/n, 2/n, ..., 1: the linear map without zero of Li et al. (2023).

@@ -47,7 +47,7 @@ std::vector<TensorType> infer(const Call& call, const QuantisedAdamAttributes& a
   return outputs;
 }
 
-// `x` (elements) in rows of blocks, filled up with zeros.
+// `x` (elements) in rows of blocks, padded with zeros.
 Tensor in_blocks(const Tensor& x, std::int64_t block) {
   const std::int64_t elements = x.shape().elements(), rows = (elements + block - 1) / block;
   return reshape(pad(x, {0}, {rows * block - elements}), {rows, block});
@@ -105,7 +105,7 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const QuantisedAdamAtt
   return out;
 }
 
-// Every call of a group draws by its own key.
+// Every call of a group draws with its own key.
 std::optional<Attributes> in_common_quantised_adam(std::span<const Arg>,
                                                    const Attributes& attributes) {
   QuantisedAdamAttributes a = attributes.as<QuantisedAdamAttributes>();

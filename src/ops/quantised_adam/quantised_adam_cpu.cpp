@@ -35,7 +35,7 @@ void write_codes(const std::uint8_t* codes, std::uint8_t* to, std::int64_t count
   Codec::bits == 8 ? void(std::copy_n(codes, count, to)) : pack(codes, to, count);
 }
 
-// 1 / absmax, and 0 for a block that counts as zero; absmax is then made 0.
+// 1 / absmax. For a block that counts as zero the result is 0 and absmax becomes 0.
 float inverse(float& absmax) {
   if (absmax < FLT_MIN) absmax = 0.0f;
   return absmax == 0.0f ? 0.0f : 1.0f / absmax;

@@ -1,6 +1,6 @@
-// A block of threads takes a block of state at a time, two elements a thread: decodes both moments
-// by the maps, updates them, finds their largest magnitudes and encodes them again. The maps are
-// kept in shared memory, so a block of threads takes many blocks of state.
+// A block of threads processes a block of state at a time, two elements per thread: it decodes both
+// moments by the maps, updates them, finds their largest magnitudes and encodes them again. The
+// maps are in shared memory, so a block of threads processes many blocks of state.
 #include <cfloat>
 
 #include "ops/cuda/group.cuh"
@@ -13,7 +13,7 @@ namespace {
 
 using namespace cuda;
 
-// Values and midpoints of both maps. The last midpoint is never passed.
+// Values and midpoints of both maps. No value reaches the last midpoint.
 template <class C, int codes>
 struct Maps {
   C mean[codes], square[codes], mean_midpoints[codes], square_midpoints[codes];
@@ -63,7 +63,7 @@ struct State {
         elements(count) {}
 };
 
-// The number of midpoints that x has reached; NaN has reached none.
+// The number of midpoints that x has reached; 0 for NaN.
 template <int codes, class C>
 __device__ int encode(const C* midpoints, C x) {
   int low = 0;
@@ -84,7 +84,7 @@ __device__ void read_codes(const std::uint8_t* from, std::int64_t first, int cou
   }
 }
 
-// Of two codes `count` exist.
+// Only `count` of the two codes exist.
 template <int bits>
 __device__ void write_codes(std::uint8_t* to, std::int64_t first, int count,
                             const int (&codes)[2]) {
@@ -95,7 +95,7 @@ __device__ void write_codes(std::uint8_t* to, std::int64_t first, int count,
   }
 }
 
-// Of two elements `count` exist.
+// Only `count` of the two elements exist.
 template <class T>
 __device__ void load_pair(const StoredParameter<T>& p, std::int64_t first, int count,
                           Compute<T> (&x)[2]) {
@@ -119,7 +119,7 @@ struct Shape {
   static constexpr int block = bits == 8 ? 256 : 128, threads = block / 2, codes = 1 << bits;
 };
 
-// What all calls have in common is in `a`.
+// `a` has the values that all calls share.
 template <class T, class G, int bits, int most>
 __global__ void __launch_bounds__(Shape<bits>::threads)
     quantised_adam_kernel(const __grid_constant__ Calls<State<T, G>, most> calls,
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(Shape<bits>::threads)
       x[e] = k.kept * x[e] - k.step_size * mean[e] / (square_root(square[e]) * k.root + k.eps);
     }
     store_pair(s.p, first, count, x);
-    // Every thread has read the block's magnitudes when the joins are through.
+    // After the joins, every thread has read the block's magnitudes.
     float mean_absmax = __uint_as_float(static_cast<unsigned>(group.largest(largest_mean))),
           square_absmax = __uint_as_float(static_cast<unsigned>(group.largest(largest_square)));
     if (mean_absmax < FLT_MIN) mean_absmax = 0.0f;  // all subnormal: counts as zero

@@ -37,7 +37,7 @@ void check_decoding() {
   }
 }
 
-// How much farther than the nearest value the one encoded is, in units of their distance.
+// How much farther from x the encoded value is than the nearest value, in units of their distance.
 double excess(const std::vector<float>& map, float x, int code) {
   const auto distance = [&](std::size_t i) { return std::abs(double{map[i]} - double{x}); };
   const std::size_t at = static_cast<std::size_t>(code);
@@ -114,8 +114,8 @@ TEST(QuantisedAdam, StepsAndTheirDerivatives) {
        {step("8 bits", {3, 90}, {adamw, 8}), step("8 bits, coupled", {5}, {adam, 8}),
         step("8 bits, whole blocks", {2, 256}, {adamw, 8}), step("4 bits", {3, 67}, {adamw, 4}),
         step("4 bits, odd", {9}, {adam, 4})}) {
-    // Largest magnitudes are float32 whatever the parameter: differences of them would be those of
-    // rounding. Another precision of the parameter may give the neighbouring code: see DtypesAgree.
+    // Largest magnitudes are float32 for any parameter, so differences of them would be rounding
+    // errors. Another precision of the parameter may give the neighbouring code: see DtypesAgree.
     sample.inputs[3].differentiable = sample.inputs[5].differentiable = false;
     sample.low_precision = false;
     sample.function = [all = sample.function](const std::vector<Tensor>& x) {
@@ -133,7 +133,8 @@ std::vector<Tensor> inputs_of(const Sample& sample, DType dtype) {
   return x;
 }
 
-// Every dtype's kernel against float64's: parameters to the dtype's precision, codes to one code.
+// Compares every dtype's kernel with float64's: parameters to the dtype's precision, codes to one
+// code.
 TEST(QuantisedAdam, DtypesAgree) {
   for (int bits : {8, 4})
     for (DType dtype : {f32, f16, bf16}) {
@@ -183,7 +184,7 @@ TEST(QuantisedAdam, BitsDoNotDependOnThreadsOrRuns) {
   set_threads(before);
 }
 
-// Zero and subnormal blocks stay zero, and what is not a number stays visible.
+// Zero and subnormal blocks stay zero, and NaN and infinity stay visible.
 TEST(QuantisedAdam, ExtremeBlocks) {
   for (int bits : {8, 4})
     for (DType dtype : {f32, f64}) {

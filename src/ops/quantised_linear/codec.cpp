@@ -13,14 +13,14 @@
 namespace ebb {
 namespace {
 
-// Between neighbouring levels of nf4: a value takes the upper level from there on.
+// Midpoints between neighbouring levels of nf4: from there on a value takes the upper level.
 constexpr std::array<float, 15> nf4_midpoints = [] {
   std::array<float, 15> result{};
   for (std::size_t i = 0; i < 15; ++i) result[i] = (nf4_levels[i] + nf4_levels[i + 1]) / 2;
   return result;
 }();
 
-// The code of x, which is the value divided by the scale. A value beyond the ends takes the end.
+// The code of x, a value divided by the scale. Values beyond the ends take the end's code.
 template <LowBits kind>
 int code_of(float x) {
   if constexpr (kind == LowBits::nf4) {
@@ -45,7 +45,7 @@ float pack_block(const float* values, std::int64_t count, std::uint8_t* codes) {
     largest = std::max(largest, magnitude);
   }
   const float scale = largest / top_level(kind);
-  // A scale that rounds to zero would make the inverse infinite: such a block is zero.
+  // A scale that rounds to zero would have an infinite inverse: such a block is stored as zero.
   const float inverse = finite && scale >= std::numeric_limits<float>::min() ? 1.0f / scale : 0.0f;
   const auto code = [&](std::int64_t i) {
     return static_cast<std::uint8_t>(code_of<kind>(inverse == 0.0f ? 0.0f : values[i] * inverse));

@@ -21,7 +21,8 @@ class PackedMatrix {
                   : scales_[i];
   }
 
-  // The scales of `count` blocks from block `first` of a row on; they may go on in the next rows.
+  // The scales of `count` blocks, starting with block `first` of a row; they may continue in later
+  // rows.
   void scales(std::int64_t row, std::int64_t first, std::int64_t count, float* to) const;
 
   // Rows [row, row + rows), columns [column, column + columns), row by row. `column` is a multiple

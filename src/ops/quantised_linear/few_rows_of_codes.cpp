@@ -26,11 +26,11 @@ using simd::lanes;
 
 constexpr std::int64_t work_grain = 32768;     // elements of the matrix that are worth a thread
 constexpr std::int64_t fetched_ahead = 32768;  // bytes, at least
-// Codes are read a register of 32-bit words at a time: a chunk. A word has 4 or 8 of them, all in
-// one block.
+// Codes are read as a register of 32-bit words, called a chunk. A word has 4 or 8 codes, all of one
+// block.
 constexpr std::int64_t chunk_bytes = 4 * lanes;
-// Rows of the matrix and columns whose scales are made at a time, and the room they take in each
-// row: blocks have 16 elements or more, and whole vectors of scales are read.
+// The number of rows of the matrix and of columns whose scales are computed at a time, and the room
+// for scales per row. Blocks have 16 elements or more, and whole vectors of scales are read.
 constexpr std::int64_t group = 8, segment = 8192, segment_scales = segment / 16 + lanes;
 
 Floats permuted(const Floats& x, const Ints& index) {
@@ -72,10 +72,10 @@ Register first_bytes(const void* from, std::int64_t count) {
 // Inlined, so that sums and levels stay in registers.
 #define EBB_INLINE inline __attribute__((always_inline))
 
-// How a chunk becomes numbers: `registers` of them, one after the other, the k-th from the same
-// bits of all words. x has `x_registers` for a chunk: of number j of register k the column is
-// j · x_registers + k. The matrix is read `most_rows` rows at a time at most, with one row of x
-// `rows_with_one`.
+// How a chunk is converted to numbers: to `registers` registers, one after another, where register
+// k comes from the same bits of all words. x has `x_registers` registers for a chunk; number j of
+// register k belongs to column j · x_registers + k. The matrix is read at most `most_rows` rows at
+// a time, and `rows_with_one` rows with one row of x.
 
 // Codes of 4 bits as float32 numbers.
 struct FourBits {
@@ -111,7 +111,7 @@ struct EightBits {
   EBB_INLINE Register level(const Ints& words, int k) const {
     constexpr std::int32_t bits = 0x4b000000;  // of 2²³, whose last place is 1
 #if defined(__AVX512BW__)
-    // Byte k of each word comes to the last place, and the others stay those of `bits`.
+    // Byte k of each word becomes the lowest byte; the other bytes are those of `bits`.
     const __m512i from = _mm512_set4_epi32(12 + k, 8 + k, 4 + k, k);
     const Ints number = reinterpret_cast<Ints>(_mm512_mask_shuffle_epi8(
         _mm512_set1_epi32(bits), 0x1111'1111'1111'1111, reinterpret_cast<__m512i>(words), from));
@@ -128,8 +128,8 @@ struct EightBits {
 };
 
 #ifdef EBB_PAIR_PRODUCTS
-// For rows of x in bfloat16, by the processor's products of pairs. Levels are whole numbers that
-// bfloat16 holds exactly, and so the products are exact.
+// For rows of x in bfloat16, with the processor's products of pairs. Levels are integers that
+// bfloat16 holds exactly, so the products are exact.
 struct PairProducts {
   using Number = BFloat16;
   using Register = __m512bh;
@@ -143,7 +143,7 @@ struct PairProducts {
   }
 
  protected:
-  // Of words of 16 bits.
+  // Shifts words of 16 bits.
   EBB_INLINE static __m512i shifted(const Ints& words, int bits) {
     return _mm512_maskz_srli_epi16(~__mmask32{0}, reinterpret_cast<__m512i>(words),
                                    static_cast<unsigned>(bits));
@@ -155,7 +155,8 @@ struct FourBitPairs : PairProducts {
   static constexpr std::int64_t columns = 8 * lanes;
 
   explicit FourBitPairs(LowBits kind) {
-    // A lookup takes five bits of a code and its neighbour: the fifth makes no difference.
+    // The lookup uses five bits: a code and one bit of its neighbour. Both values of that bit give
+    // the same level.
     std::array<BFloat16, 32> levels;
     for (std::size_t i = 0; i < 32; ++i) levels[i] = BFloat16(four_bit_levels(kind)[i % 16]);
     levels_ = _mm512_loadu_si512(levels.data());
@@ -170,9 +171,9 @@ struct FourBitPairs : PairProducts {
   __m512i levels_;
 };
 
-// A level is the sum of two numbers that bits of the code become parts of: of bits 0 to 6 comes 128
-// and more, in steps of 1; of bit 7 comes -128 if it is set and -256 otherwise. Where the product
-// of x and one of the parts overflows, the two give NaN: such rows are computed by EightBits.
+// A level is the sum of two numbers that are made from bits of the code: bits 0 to 6 give 128 and
+// more, in steps of 1; bit 7 gives -128 if it is set and -256 otherwise. If the product of x and
+// one of these parts overflows, their sum is NaN: such rows are computed by EightBits.
 struct EightBitPairs : PairProducts {
   static constexpr int x_registers = 2, rows_with_one = 1, most_rows = 2;
   static constexpr std::int64_t columns = 4 * lanes;
@@ -191,7 +192,8 @@ struct EightBitPairs : PairProducts {
   static constexpr int x_register(int k) { return k / 2; }
 };
 
-// A sum of a chunk has 8 products with parts of at most 256: below 2^116 none is near 2^128.
+// The sum of a chunk has 8 products with parts of at most 256, so rows below 2^116 stay far below
+// 2^128.
 bool overflows_in_parts(const BFloat16* row, std::int64_t columns) {
   constexpr int magnitude = 0x7fff, too_large = (127 + 116) << 7;
   bool found = false;
@@ -217,8 +219,8 @@ struct Factors {
 template <class How>
 constexpr std::int64_t x_size = How::columns / How::x_registers;  // numbers of a register
 
-// The registers of some rows for the first chunk, then theirs for the next; zeros behind the last
-// column.
+// The registers of some rows for the first chunk, then those for the next; columns past the last
+// are zero.
 template <class How, class S>
 void arrange(const Encoding& e, const S* x, std::int64_t rows, typename How::Number* to) {
   using Number = typename How::Number;
@@ -233,8 +235,8 @@ void arrange(const Encoding& e, const S* x, std::int64_t rows, typename How::Num
     }
 }
 
-// Rows of the matrix at a time with M rows of x: sums of a chunk and of all chunks stay in
-// registers.
+// The number of rows of the matrix processed at a time with M rows of x, so that the sums of a
+// chunk and of all chunks stay in registers.
 #if defined(__AVX512F__)
 constexpr int free_registers = 28;
 #else
@@ -244,11 +246,11 @@ template <class How, int M>
 constexpr int rows_with = static_cast<int>(std::bit_floor(static_cast<unsigned>(
     std::clamp(free_registers / (2 * M + 2), 1, M == 1 ? How::rows_with_one : How::most_rows))));
 
-// Rows of x in a pass over some rows of the matrix: with more of them only one row of the matrix
+// The most rows of x in a pass over some rows of the matrix. With more, only one row of the matrix
 // would fit.
 constexpr std::int64_t most_in_pass = 6;
 
-// N rows of the matrix from `row` on with M rows of x from `x_row` on.
+// Multiplies N rows of the matrix from `row` on with M rows of x from `x_row` on.
 template <class How, int M, int N>
 class Products {
  public:
@@ -262,8 +264,8 @@ class Products {
     const std::int64_t row_bytes = e.row_bytes();
     const int shift = std::countr_zero(static_cast<std::uint64_t>(e.block));
     const std::uint8_t* codes = f_.w.codes(row_) + first / How::columns * chunk_bytes;
-    // Rows ahead are fetched in the order in which they lie: a memory gives one stream faster than
-    // several.
+    // Prefetches rows in the order in which they lie, because memory delivers one stream faster
+    // than several.
     const std::uint8_t* next = f_.w.codes(row_) + std::max(N * row_bytes, fetched_ahead) +
                                first / How::columns * chunk_bytes * N;
     const typename How::Number* x = f_.x + x_row_ * chunks_in_row(e) * How::columns + first * M;
@@ -288,7 +290,7 @@ class Products {
                        blocks = ((last - first - 1) >> shift) + 1 - block;
     for (int n = 0; n < N; ++n) {
       words[n] = first_bytes<Ints>(codes + n * row_bytes, there);
-      // Zero for lanes behind the last column.
+      // Zero for lanes past the last column.
       own[n] =
           permuted(first_bytes<Floats>(scales + n * stride + block, 4 * blocks), f_.block_of_lane);
     }
@@ -367,7 +369,7 @@ void all_products(const Factors<How>& f, std::index_sequence<M...>) {
       });
 }
 
-// Calls use(how) with one of the structs above. x of type S.
+// Calls use(how) with one of the structs above; S is the type of x.
 template <class S, class Use>
 void with_decoder(LowBits kind, const Use& use) {
 #ifdef EBB_PAIR_PRODUCTS

@@ -12,7 +12,7 @@ namespace ebb {
 
 class FewRowsOfCodes {
  public:
-  // Of x, at least 8: up to there it is faster than products of unpacked tiles.
+  // The most rows of x, at least 8, for which this is faster than products of unpacked tiles.
   static std::int64_t most_rows(LowBits kind, DType dtype);
 
   FewRowsOfCodes(const Encoding& encoding, std::int64_t rows, DType dtype);

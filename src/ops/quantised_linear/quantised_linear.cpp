@@ -63,8 +63,7 @@ std::vector<TensorType> infer_linear(const Call& call, const QuantisedLinearAttr
   return {{{x[0], a.outer()}, call.dtype(0)}};
 }
 
-// A slice of the bytes as float32 values: their bits are put together by arithmetic, which is
-// exact.
+// A slice of the bytes as float32 values, composed from their bits by arithmetic, which is exact.
 Tensor floats_at(const Tensor& packed, std::int64_t at, std::int64_t count) {
   const Tensor bytes =
       cast(reshape(slice(packed, 0, at, at + 4 * count), {count, 4}), f64);  // little-endian

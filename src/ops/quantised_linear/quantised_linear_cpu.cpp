@@ -1,6 +1,6 @@
-// Two ways to multiply. With few rows, every code is turned into a number in a register and used at
-// once (forward only). Otherwise tiles of the weight are unpacked (tiled_linear.h). Which one
-// depends on shapes only, so the number of threads changes no bit.
+// Two ways to multiply. With few rows (forward only), every code is converted to a number in a
+// register and used at once. Otherwise tiles of the weight are unpacked (tiled_linear.h). The
+// choice depends on shapes only, so the number of threads changes no bit.
 #include <algorithm>
 #include <type_traits>
 
@@ -18,7 +18,7 @@
 namespace ebb {
 namespace {
 
-// Of a weight's tile: 2 MiB in float32. Columns are a multiple of every block.
+// The size of a weight's tile: 2 MiB in float32. Its columns are a multiple of every block.
 constexpr std::int64_t tile_rows = 512, tile_columns = 1024;
 
 template <class S>
@@ -69,7 +69,7 @@ Kernel bind_quantise_cpu(const KernelRequest& request, const Encoding& e) {
   return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     WorkspaceAreas areas;
-    // Rows that are converted at once: about 1 MiB, at least one.
+    // The number of rows that are converted at once: about 1 MiB, at least one row.
     const std::int64_t rows =
         std::max<std::int64_t>(1, (1 << 18) / std::max<std::int64_t>(e.columns, 1));
     if (!std::is_same_v<S, float>) areas.add<float>(std::min(rows, e.rows) * e.columns);

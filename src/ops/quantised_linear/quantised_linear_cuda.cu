@@ -61,7 +61,8 @@ struct Packed {
                      static_cast<float>(static_cast<int>(small[i]) - scale_zero), scales[0]);
   }
 
-  // Codes of `count` elements from `column`, a multiple of `run`, on; the rest is left.
+  // Reads the codes of `count` elements from `column` on, a multiple of `run`; the remaining
+  // numbers are not changed.
   __device__ void read(std::int64_t row, std::int64_t column, int count, int (&to)[run]) const {
     const std::uint8_t* from = codes + row * row_bytes + (eight ? column : column / 2);
     if (eight) {
@@ -98,8 +99,8 @@ struct SharedLevels {
   }
 };
 
-// Rows [row, row + rows) and columns [column, column + columns), row by row; `column` is a multiple
-// of the block.
+// Unpacks rows [row, row + rows) and columns [column, column + columns), row by row; `column` is a
+// multiple of the block.
 template <class S>
 __global__ void __launch_bounds__(item_threads)
     unpack_part(Packed w, LevelTable table, std::int64_t row, std::int64_t rows,
@@ -152,7 +153,8 @@ __global__ void __launch_bounds__(32 * warps)
   if (row >= rows) return;
   const int lane = static_cast<int>(threadIdx.x % 32);
   C sums[count] = {};
-  // Several reads of codes are under way at once: one alone would not use the memory's bandwidth.
+  // Several reads of codes are in flight at once, because one alone would not use the memory's
+  // bandwidth.
 #pragma unroll 4
   for (std::int64_t at = lane * run; at < w.columns; at += 32 * run) {
     const int size = static_cast<int>(w.columns - at < run ? w.columns - at : run);
@@ -357,7 +359,7 @@ __global__ void pack_blocks(const S* in, Encoding e, Encoder encode, std::uint8_
   });
 }
 
-// The mean of all scales in the order of the CPU: one thread adds them. Then zeros between the
+// The mean of all scales in the CPU's order, computed by one thread; then writes zeros between the
 // parts.
 __global__ void pack_offset(const float* scales, std::int64_t count, float* offset,
                             std::uint8_t* gap, std::int64_t gap_size) {

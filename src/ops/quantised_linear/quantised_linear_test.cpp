@@ -112,8 +112,8 @@ TEST(QuantisedLinear, FewRowsGiveTheSameBitsInEveryBatch) {
   }
 }
 
-// Activations that are infinite, or so large that a product with part of a level would be, give
-// what float32 gives; other rows keep their bits.
+// Infinite activations, and activations so large that a product with part of a level overflows,
+// give the results of float32; other rows keep their bits.
 TEST(QuantisedLinear, FewRowsWithInfiniteActivations) {
   constexpr std::int64_t columns = 70, rows = 9;
   for (const LowBits kind : all_kinds) {
@@ -146,8 +146,8 @@ TEST(QuantisedLinear, FewRowsWithInfiniteActivations) {
   }
 }
 
-// Rows that end in each part of a register of codes, and rows longer than the scales that are made
-// at a time, against float64.
+// Rows that end in each part of a register of codes, and rows longer than the scales computed at a
+// time, compared with float64.
 TEST(QuantisedLinear, FewRowsOfAllLengthsAgreeWithFloat64) {
   for (const LowBits kind : all_kinds)
     for (const std::int64_t columns : {1, 63, 64, 65, 127, 128, 129, 8300})

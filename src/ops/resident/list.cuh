@@ -30,7 +30,7 @@ struct TaskList {
     return *reinterpret_cast<const TaskHeader*>(data + offset);
   }
 
-  // Whether the task has room and was added.
+  // Adds a task if there is room; returns whether it was added.
   template <class T>
   bool add(TaskKind kind, bool waits, const T& task) {
     constexpr std::int32_t size =

@@ -14,13 +14,14 @@ __device__ inline void team_barrier(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(threads) : "memory");
 }
 
-// The threads that normalise a row, the packs of it that each holds at most, and the longest row.
+// The number of threads that normalise a row, and the most packs of it that each of them holds.
+// Together they limit the length of a row.
 inline constexpr int row_threads = 256, row_packs = 4;
 inline constexpr std::int64_t longest_row = 8 * row_packs * row_threads;
 static_assert(longest_row == row_threads * kept_elements && row_threads <= resident_threads);
 
 // Normalises one row, by all threads of the block. Sums have the order in which launch_rows adds
-// them: of a row that a warp could hold, each lane adds every 32nd pack.
+// them: if a warp could hold the row, each lane adds every 32nd pack.
 template <class S, int packs_each>
 __device__ inline void normalise_packs(const RowNormForward<S>& f, std::int64_t r, int columns,
                                        float* scratch) {
@@ -28,7 +29,8 @@ __device__ inline void normalise_packs(const RowNormForward<S>& f, std::int64_t 
   constexpr int n = pack<S>;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, packs = columns / n;
   const S* x = f.in + r * columns;
-  // Weight and bias of one pack are read with it; more would take too many registers.
+  // Weight and bias are read early if there is only one pack; with more they would take too many
+  // registers.
   constexpr bool early = packs_each == 1;
   uint4 own[packs_each], w{}, b{};
 #pragma unroll
@@ -105,8 +107,8 @@ __device__ inline void normalise_row(const RowNormForward<S>& f, std::int64_t r,
     normalise_packs<S, row_packs>(f, r, columns, scratch);
 }
 
-// Applies a function to a row and multiplies by another, if there is one. Threads `first`, first +
-// step, ... of all those that take part. Several packs are read before the first is used.
+// Applies a function to a row and multiplies by another row, if there is one. This thread takes
+// elements `first`, first + step, .... Several packs are read before the first is used.
 template <class S, class Function>
 __device__ inline void apply_to_row(const S* x, const S* second, S* y, int columns, bool aligned,
                                     int first, int step, const Function& function) {
@@ -187,7 +189,7 @@ __device__ inline void apply_forms(const resident::Rows& rows, int count, int co
   }
 }
 
-// Fills to (columns) with the row that a product reads.
+// Fills `to` (columns) with the row that a product reads.
 template <class S>
 __device__ inline void read_row_of(const resident::Rows& rows, int columns, S* to, float* scratch) {
   using resident::Form;
@@ -206,8 +208,8 @@ __device__ inline void read_row_of(const resident::Rows& rows, int columns, S* t
   apply_forms(rows, 1, columns, to, columns, static_cast<int>(threadIdx.x), resident_threads);
 }
 
-// Adds values of lanes whose numbers differ in `distance`, distance / 2, ..., `last`. Where there
-// are more values, each lane keeps those whose index begins with its bits. The pairs that are added
+// Adds values across lanes whose numbers differ by `distance`, distance / 2, ..., `last`. If a lane
+// has several values, it keeps those whose index begins with its own bits. The pairs that are added
 // are those of a butterfly.
 template <int count, int distance, int last>
 __device__ inline void fold_lanes(float (&v)[count], int lane) {
@@ -230,7 +232,8 @@ __device__ inline void fold_lanes(float (&v)[count], int lane) {
   }
 }
 
-// Where one element of a result goes, and what is added to it, which is read before it is known.
+// The destination of one element of a result, and the values added to it, which are read before the
+// element is known.
 template <class S>
 struct Result {
   S* to = nullptr;  // null: outside of the result
@@ -251,7 +254,7 @@ struct Result {
   }
 };
 
-// Calls body(i, raw) for parts i of the stream, with the next one already on its way to registers.
+// Calls body(i, raw) for parts i of the stream, while the next part is being loaded into registers.
 template <class S, class Body>
 __device__ inline void each_part(Stream<S>& stream, int parts, const Body& body) {
   constexpr int packs = Units<S>::packs;
@@ -267,7 +270,7 @@ __device__ inline void each_part(Stream<S>& stream, int parts, const Body& body)
   }
 }
 
-// x: the row, in shared memory. Past its end the ring has zeros, and x may not be read.
+// x is the row, in shared memory. Past its end the ring has zeros, and x must not be read.
 template <class S>
 __device__ void multiply_lines(const resident::Product& p, Stream<S>& stream, const S* x) {
   using U = Units<S>;
@@ -300,7 +303,7 @@ __device__ void multiply_lines(const resident::Product& p, Stream<S>& stream, co
   }
 }
 
-// Floats of a team's sums of one unit.
+// The number of floats for a team's sums of one unit.
 template <class S>
 inline constexpr int column_sums = Units<S>::chains* Units<S>::unit_columns;
 
@@ -311,7 +314,7 @@ __device__ void multiply_columns(const resident::Product& p, Stream<S>& stream, 
   constexpr int n = U::elements, packs = U::packs, team_threads = 32 * U::team_warps;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int team = warp / U::team_warps, thread = static_cast<int>(threadIdx.x) % team_threads;
-  // Twice: the sums of a unit are read while those of the next are written.
+  // Two buffers: the sums of a unit are read while those of the next are written.
   float* parts = scratch + team * 2 * column_sums<S>;
   int other = column_sums<S>;
   const typename Stream<S>::Share share = stream.share(p);

@@ -1,7 +1,7 @@
-// One kernel that runs the steps of a list, with as many blocks as the GPU has multiprocessors.
-// Where a step needs the results of others, all blocks wait for each other; meanwhile weights of
-// the products to come are copied into shared memory. So the time between two products does not
-// leave the memory idle, as it does between two kernels.
+// One kernel that runs the tasks of a list, with as many blocks as the GPU has multiprocessors.
+// Before a task that needs the results of others, all blocks wait for each other; meanwhile weights
+// of later products are copied into shared memory. So the memory is not idle between two products,
+// as it is between two kernels.
 #include <algorithm>
 
 #include "ops/cached_attention/pieces.cuh"
@@ -16,8 +16,8 @@ using namespace cuda;
 
 // --- Waiting for all blocks ---
 
-// Blocks that have arrived at barriers of this launch, and those that have ended. Launches on a
-// device follow each other, and each leaves zeros.
+// The number of blocks that have arrived at barriers of this launch, and of blocks that have ended.
+// Launches on a device run one after another, and each leaves zeros.
 __device__ unsigned arrived, ended;
 
 __device__ void await_all() {
@@ -44,9 +44,9 @@ __device__ void leave() {
   arrived = 0, ended = 0;
 }
 
-// --- Steps beside products ---
+// --- Tasks beside products ---
 
-// Steps between products are functions of their own, so that their registers do not take those of
+// Tasks between products are functions of their own, so that they do not use up the registers of
 // the stream.
 template <class S>
 __device__ __noinline__ void normalise(const TaskList& list, std::int32_t at, float* scratch) {
@@ -60,7 +60,7 @@ __device__ __noinline__ void normalise(const TaskList& list, std::int32_t at, fl
                                   static_cast<T*>(n.rstds),
                                   n.eps,
                                   n.means != nullptr};
-  // Short rows, as those of heads, are a warp's each.
+  // Short rows, such as those of heads, are processed by one warp each.
   if (n.columns <= 32 * kept_elements) {
     Walk<S, 32, Access::registers, kept_elements> walk;
     walk.lane = static_cast<int>(threadIdx.x) % 32, walk.columns = n.columns;
@@ -93,13 +93,13 @@ __device__ __noinline__ void turn(const TaskList& list, std::int32_t at) {
   });
 }
 
-// Where an instruction notes an index that is out of range.
+// Where a task records an index that is out of range.
 __device__ FaultSlot slot_of(FaultSlot slot, std::int32_t instruction) {
   slot.instruction = instruction;
   return slot;
 }
 
-// The place of a token in the cache, or nothing for a row without a sequence.
+// The place of a token in the cache; none for a row without a sequence.
 struct CachePlace {
   std::int64_t position, row;
   bool exists;
@@ -135,14 +135,14 @@ __device__ void write_cache(const resident::CacheWriting& p, const FaultSlot& fa
   });
 }
 
-// Pieces of a token's heads that have been computed; zero between launches. The team that computes
-// the last one joins them all.
+// The number of computed pieces of a token's heads; zero between launches. The team that computes
+// the last piece joins all of them.
 __device__ unsigned joined[resident::most_heads];
 
 constexpr int attention_teams = resident_threads / piece_threads;
-// Of one team: (128 / lanes) · (2 + size), where lanes · 8 is at least the size.
+// Floats of one team: (128 / lanes) · (2 + size), where lanes · 8 is at least the size.
 constexpr int groups_floats = 1280;
-// And the results of one piece for its query heads, 2 + size each.
+// Those, and the results of one piece for its query heads, 2 + size each.
 constexpr int attention_floats = groups_floats + most_queries * (2 + 256);
 
 struct HalfBlock {
@@ -189,7 +189,7 @@ __device__ __noinline__ void attend(const TaskList& list, std::int32_t at, float
 
     const std::int64_t line_of_cache = (place.row * p.kv_heads + kv_head) * p.cache_tokens;
     if (p.k && end == seen.end) {
-      // All teams that read this token write the same.
+      // All teams that read this token write the same values.
       S* keys =
           const_cast<S*>(static_cast<const S*>(p.keys)) + (line_of_cache + place.position) * p.size;
       S* values = const_cast<S*>(static_cast<const S*>(p.values)) +
@@ -202,7 +202,7 @@ __device__ __noinline__ void attend(const TaskList& list, std::int32_t at, float
     }
     const int first_piece = static_cast<int>(seen.begin / piece_keys),
               end_piece = static_cast<int>((seen.end + piece_keys - 1) / piece_keys);
-    // The results of several pieces meet in memory.
+    // The results of several pieces are joined through memory.
     const bool several = end_piece - first_piece > 1;
     const std::int64_t head_record =
         several ? static_cast<std::int64_t>(all_pieces) * record : record;
@@ -331,8 +331,8 @@ struct Launcher {
   Machine machine{};
   std::int64_t longest = 0;
   TaskList list{};
-  std::int64_t line_workers = 0, team_workers = 0;  // units given out, by kind of worker
-  bool fresh = true;                                // no product of this launch yet
+  std::int64_t line_workers = 0, team_workers = 0;  // units assigned, by kind of worker
+  bool fresh = true;                                // no product in this launch yet
 
   void start() {
     if (list.bytes == 0) return;
@@ -342,7 +342,7 @@ struct Launcher {
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
         "resident");
-    cudaLaunchAttribute together{};  // all blocks run at once, whatever else does
+    cudaLaunchAttribute together{};  // all blocks run at once, whatever else runs
     together.id = cudaLaunchAttributeCooperative;
     together.val.cooperative = 1;
     cudaLaunchConfig_t config{};
@@ -366,7 +366,8 @@ struct Launcher {
     list.add(kind, false, first);
   }
 
-  // Units go on where those of the product before ended, so that all workers get as many.
+  // Units continue with the worker after the previous product's last one, so that all workers get
+  // equal numbers.
   void place(resident::Product& p) {
     const std::int64_t workers =
         (p.lines ? resident_warps : Units<S>::teams) * machine.multiprocessors;

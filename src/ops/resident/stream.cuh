@@ -1,6 +1,6 @@
-// The weights of all products of a list, as one stream that never waits for the products: each warp
-// copies its parts into a ring in shared memory, far enough ahead that the memory stays busy while
-// blocks wait for each other. A thread reads only what it has copied itself.
+// The weights of all products of a list, as one stream that does not wait for the products: each
+// warp copies its parts into a ring in shared memory, far enough ahead that the memory stays busy
+// while blocks wait for each other. A thread reads only what it has copied itself.
 #pragma once
 
 #include "ops/cuda/element.cuh"
@@ -10,14 +10,14 @@ namespace ebb::cuda {
 
 inline constexpr int resident_warps = 8, resident_threads = 32 * resident_warps;
 
-// A part is four times 16 bytes of every lane. In lines the inner axis of the matrix is in one
-// piece: a unit is one column of the result, of one warp. Otherwise a unit is the columns in 32
-// bytes, of a team of warps that take parts in turn.
+// A part is four times 16 bytes per lane. If the matrix has lines, which are contiguous along its
+// inner axis, a unit is one column of the result and belongs to one warp. Otherwise a unit is the
+// columns in 32 bytes, and belongs to a team of warps that take its parts in turn.
 template <class S>
 struct Units {
   static constexpr int elements = pack<S>;
   static constexpr int packs = 4;         // of a lane in a part
-  static constexpr int lanes_of_row = 2;  // that read one row of a unit's columns
+  static constexpr int lanes_of_row = 2;  // lanes that read one row of a unit's columns
   static constexpr int rows_of_pack = 32 / lanes_of_row;
   static constexpr int unit_columns = lanes_of_row * elements;
   static constexpr int chains = 16;  // partial sums of a unit, each over every 16th pack
@@ -27,8 +27,8 @@ struct Units {
 inline constexpr int ring_parts = 11, part_bytes = 4 * 512;
 inline constexpr int ring_bytes = resident_warps * ring_parts * part_bytes;
 
-// The asynchronous copies and the reads of the ring are ordered among themselves as they are
-// written here; everything else may move around them.
+// The asynchronous copies and the reads of the ring keep the order in which they are written here;
+// everything else may move around them.
 __device__ inline void copy_pack(unsigned to, const void* from, bool inside) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(inside ? 16 : 0));
@@ -64,9 +64,8 @@ class Stream {
     slot_ = ring_;
   }
 
-  // Units of a product that this warp or its team takes: unit, unit + step, ... below `units`; and
-  // the parts of each that this warp takes: `parts` of them, first_part, first_part + part_step,
-  // ...
+  // The units of a product that this warp or its team takes: unit, unit + step, ... below `units`.
+  // Of each unit this warp takes `parts` parts: first_part, first_part + part_step, ...
   struct Share {
     int unit, step, units, first_part, part_step, parts;
   };
@@ -94,7 +93,7 @@ class Stream {
     return s;
   }
 
-  // The next part of the stream, in the order in which units and parts are taken.
+  // Returns the next part of the stream, in the order in which units and parts are taken.
   __device__ void take(uint4 (&to)[U::packs]) {
     asm volatile("cp.async.wait_group %0;" ::"n"(ring_parts - 1));
 #pragma unroll
@@ -105,7 +104,7 @@ class Stream {
   }
 
  private:
-  // Finds the next product, from `task_` on, of which this warp takes something.
+  // Finds the next product, from `task_` on, of which this warp computes a part.
   __device__ void begin_task() {
     while (task_ >= 0) {
       const resident::Product p = list_.at<resident::Product>(task_);
@@ -118,7 +117,7 @@ class Stream {
       }
       task_ = p.next;
     }
-    limit_ = 0, left_ = 0;  // nothing is copied any more
+    limit_ = 0, left_ = 0;  // nothing more is copied
   }
 
   // The cursor at this warp's first part of the unit.
@@ -154,8 +153,8 @@ class Stream {
     }
   }
 
-  // Brings what the product reads beside its matrix into the second-level cache, so that the step
-  // itself does not wait for the memory.
+  // Loads the other operands of the product into the second-level cache, so that the product itself
+  // does not wait for the memory.
   __device__ void fetch_small(const resident::Product& p, const Share& s) const {
     const auto fetch = [](const S* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); };
     const S* bias = static_cast<const S*>(p.bias);

@@ -1,5 +1,5 @@
-// Steps of one resident kernel: the ops of one sequence's next token in generation, which a single
-// kernel runs one after another without leaving the GPU (resident_cuda.cu). Plain data that is
+// Tasks of one resident kernel: the ops of one sequence's next token in generation, which a single
+// kernel runs one after another without leaving the GPU (resident_cuda.cu). They are plain data,
 // passed to the kernel as its argument.
 #pragma once
 
@@ -15,11 +15,11 @@
 
 namespace ebb::resident {
 
-// What is applied to rows while they are read.
+// The function that is applied to rows while they are read.
 enum class Form : std::uint8_t { plain, layer_norm, rms_norm, gelu, gelu_tanh, silu, relu };
 
-// Rows of x, or a function of them. What a product reads, each block computes itself, so that no
-// block waits for another.
+// Rows of x, or a function of them. Each block computes the rows that its product reads itself, so
+// that no block waits for another.
 struct Rows {
   const void* x = nullptr;
   const void* second = nullptr;                   // a factor of the function's result, or null
@@ -103,11 +103,11 @@ struct Listed {
   bool waits = false;
 };
 
-// Launches one kernel for the tasks, or several if they are more than one can be given.
+// Launches one kernel for the tasks, or several if they do not fit into one kernel's argument.
 using Launch = void (*)(std::span<const Listed> tasks, DType dtype, const KernelArgs& args);
 
-// The function of a kernel that can also be part of a resident kernel. `task` describes one call,
-// or is empty if the call's operands do not allow it.
+// The function of a kernel whose call can also be a task of a resident kernel. `task` describes the
+// call, and is empty if the call's operands do not allow it.
 struct Step {
   std::function<void(const KernelArgs&)> run;
   DType dtype = f32;

@@ -1,6 +1,6 @@
-// A small kernel makes the table of cosines and sines, in double until stored. One thread turns a
-// pair, or as many neighbouring pairs as 16 bytes hold, and reads them before it writes: the result
-// may be written over the input.
+// A small kernel makes the table of cosines and sines, in double until stored. One thread rotates a
+// pair, or as many neighbouring pairs as 16 bytes hold, and reads them before it writes, so the
+// result may overwrite the input.
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"
@@ -64,7 +64,7 @@ __global__ void turn(Problem p, const T* x, T* out, const Compute<T>* cosines,
   });
 }
 
-// The same for pack<T> neighbouring pairs a thread.
+// The same with pack<T> neighbouring pairs per thread.
 template <class T>
 __global__ void turn_packs(Problem p, const T* x, T* out, const Compute<T>* cosines,
                            const Compute<T>* sines) {

@@ -1,4 +1,4 @@
-// One thread turns a pair of all heads of a token: its angle is computed once, in double.
+// One thread rotates one pair of all heads of a token; its angle is computed once, in double.
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/strided.cuh"

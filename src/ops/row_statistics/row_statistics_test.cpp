@@ -41,7 +41,7 @@ TEST(RowStatistics, LogsumexpIsSafe) {
   EXPECT_TRUE(std::isnan(y[3]));
 }
 
-// Far from zero the squares of x would drown the variance: two passes keep it.
+// Far from zero, the variance would be lost in the squares of x: two passes keep it.
 TEST(RowStatistics, VarianceFarFromZero) {
   std::vector<float> values;
   for (int i = 0; i < 3000; ++i) values.push_back(10000.0f + static_cast<float>(i % 2));

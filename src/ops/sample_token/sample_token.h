@@ -1,8 +1,8 @@
-// Drawing a token from logits. With Gumbel noise g(i), the largest of x(i) / temperature + g(i) is
-// a draw from the softmax of x / temperature (Gumbel, 1954): each token needs only its own number,
-// whatever else is kept. top_k and top_p keep the logits that reach a threshold, found by bisection
-// over the ordered bits of float32 with counts and probabilities in whole numbers: the order of the
-// additions changes nothing.
+// Draws a token from logits. With Gumbel noise g(i), the largest of x(i) / temperature + g(i) is a
+// draw from the softmax of x / temperature (Gumbel, 1954). So each token needs only its own random
+// number, whichever other tokens are kept. top_k and top_p keep the logits above a threshold, which
+// is found by bisection over the ordered bits of float32. Counts and probabilities are summed as
+// integers, so the order of additions does not matter.
 #pragma once
 
 #include <bit>
@@ -39,8 +39,8 @@ Kernel bind_sample_token_cuda(const KernelRequest& request,
 
 namespace sampling {
 
-// Orders finite floats as whole numbers: a < b exactly if ordered(a) < ordered(b). Both zeros are
-// one.
+// Maps finite floats to integers in the same order: a < b exactly if ordered(a) < ordered(b). Both
+// zeros have the same number.
 constexpr std::uint32_t ordered(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x == 0.0f ? 0.0f : x);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -55,13 +55,13 @@ constexpr Philox numbers(std::int64_t key, std::int32_t position) {
           RandomKey{static_cast<std::uint64_t>(position)}};
 }
 
-// In (0, 1), never an end of it.
+// Uniform in (0, 1), both ends excluded.
 constexpr float open_uniform(std::uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5f) * 0x1p-23f;
 }
 
-// The least key for which `reaches(key)` still holds, where it holds for all keys up to some one:
-// the largest key whose elements at or above it have enough of what is counted.
+// The largest key for which `reaches(key)` holds. `reaches` must hold for all keys up to some key
+// and for none above it.
 template <class Reaches>
 constexpr std::uint32_t threshold(const Reaches& reaches) {
   std::uint32_t found = 0;

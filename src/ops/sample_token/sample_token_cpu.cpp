@@ -15,7 +15,7 @@ struct Row {
   const SampleTokenAttributes& a;
 };
 
-// The first of the largest; -1 if it is not finite or something is NaN.
+// The first of the largest; -1 if it is not finite or any logit is NaN.
 std::int64_t most_likely(const Row& row) {
   float top = -std::numeric_limits<float>::infinity();
   bool broken = false;
@@ -97,7 +97,7 @@ Kernel bind_sample_token_cpu(const KernelRequest& request, const SampleTokenAttr
     using T = typename decltype(tag)::type;
     const std::int64_t rows = request.in(SampleToken::logits).shape()[0],
                        count = request.in(SampleToken::logits).shape()[1];
-    // Of each worker: the row as float32, then its probabilities.
+    // The workspace of each worker: the row as float32, then its probabilities.
     const Bytes wide = round_up({count * 4}, 64_B), area = wide + round_up({count * 8}, 64_B);
     const int workers =
         static_cast<int>(std::min<std::int64_t>(threads(), std::max<std::int64_t>(rows, 1)));

@@ -1,4 +1,4 @@
-// One block per row. Sums are of whole numbers, so their order changes nothing.
+// One block per row. Sums are integers, so their order does not matter.
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/group.cuh"
 #include "ops/cuda/launch.cuh"

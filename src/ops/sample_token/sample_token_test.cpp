@@ -60,10 +60,10 @@ TEST(SampleToken, DrawsByProbability) {
   expect_frequencies(draws(logits, 20000, {.temperature = 1.0}), p);
   expect_frequencies(draws(logits, 20000, {.temperature = 1.0, .top_k = 2}),
                      {2.0 / 3.0, 1.0 / 3.0, 0.0, 0.0});
-  // 0.5 alone does not reach 0.6; with 0.25 it does.
+  // 0.5 alone does not reach 0.6; together with 0.25 it does.
   expect_frequencies(draws(logits, 20000, {.temperature = 1.0, .top_p = 0.6}),
                      {2.0 / 3.0, 1.0 / 3.0, 0.0, 0.0});
-  // Of the two that top_k leaves, 2/3 alone reaches 0.6.
+  // Of the two tokens that top_k leaves, the one with 2/3 reaches 0.6 alone.
   expect_frequencies(draws(logits, 1000, {.temperature = 1.0, .top_k = 2, .top_p = 0.6}),
                      {1.0, 0.0, 0.0, 0.0});
   double total = 0.0;

@@ -46,7 +46,7 @@ std::vector<Tensor> reference(std::span<const Tensor> in, const SgdAttributes& a
   return out;
 }
 
-// Every call of a group draws by its own key.
+// Every call of a group draws with its own key.
 std::optional<Attributes> in_common_sgd(std::span<const Arg>, const Attributes& attributes) {
   SgdAttributes a = attributes.as<SgdAttributes>();
   a.form.key = 0;

@@ -31,7 +31,7 @@ struct State {
              aligned_for_packs(v_out)) {}
 };
 
-// What all calls have in common is in `a`.
+// `a` has the values that all calls share.
 template <class T, class G, int most>
 __global__ void __launch_bounds__(item_threads)
     sgd_kernel(const __grid_constant__ Calls<State<T, G>, most> calls, SgdAttributes a) {

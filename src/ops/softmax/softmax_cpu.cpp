@@ -20,7 +20,7 @@ void scale(T* y, T factor, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) y[i] *= factor;
 }
 
-// Σ exp(x - most); the exponentials themselves are kept nowhere.
+// Σ exp(x - most). The exponentials themselves are not stored.
 template <class S>
 double exp_sum(const S* x, Compute<S> most, std::int64_t columns) {
   using T = Compute<S>;
@@ -46,8 +46,8 @@ void softmax_row(const S* x, S* y, std::int64_t columns) {
     });
     scale(y, static_cast<T>(1.0 / total), columns);
   } else {
-    // Exponentials stored in a half type would be rounded twice: they stay in a tile that holds the
-    // whole row, or are computed again.
+    // Exponentials stored in a half type would be rounded twice. So they stay in a tile that holds
+    // the whole row, or are computed again.
     rows::TileReader<S> read;
     rows::TileWriter<S> write;
     if (columns <= rows::tile) {

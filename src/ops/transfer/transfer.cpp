@@ -18,7 +18,7 @@ OpSpec<TransferAttributes> transfer(std::string_view name, std::string_view summ
   spec.gradient = [](const GradientCall& call, const TransferAttributes&) {
     return std::vector{call.grad()};
   };
-  // Between main memory and a file the runner copies; this kernel is for memory alone.
+  // The runner copies between main memory and files; this kernel is for memory only.
   spec.cpu = [](const KernelRequest& request, const TransferAttributes&) {
     const auto size = static_cast<std::size_t>(request.out().type.bytes().count);
     return Kernel{.run = [size](const KernelArgs& args) {
@@ -35,7 +35,7 @@ OpSpec<TransferAttributes> transfer(std::string_view name, std::string_view summ
 const Op& store_op() {
   static const TypedOp<TransferAttributes> op([] {
     auto spec = transfer("store", "copies a tensor from the device to another tier of memory");
-    // Stored once: whatever is read later is fetched, and the file or the variable is written once.
+    // Must run once: the file or the variable is written once, and later reads use fetch.
     spec.recomputable = false;
     return spec;
   }());

@@ -39,8 +39,8 @@ TEST(View, NeedsNoInstruction) {
   EXPECT_EQ(program.plan().instructions.size(), 1u);
 }
 
-// Reshapes of strided tensors: as a view where strides can say it, else by a copy; the values never
-// differ.
+// Reshapes of strided tensors: a view if strides can express it, otherwise a copy; the values are
+// the same.
 TEST(View, ReshapeOfAnyLayoutKeepsOrder) {
   std::vector<double> values(48);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);

@@ -25,8 +25,8 @@ Regions regions(const Question& q, const RegionOf& region_of) {
 }
 
 // The values to free: those that are made in a region and that no step of forward outside it reads.
-// Of these, every n-th value of a region is kept; n is `keep_one_in`, by default the mark of the
-// region's steps; 0 keeps none.
+// Every n-th such value of a region is kept, where n is `keep_one_in`, by default the mark of the
+// region's steps; with 0, none is kept.
 std::vector<int> inside(const Question& q, const Regions& region,
                         std::optional<std::int64_t> keep_one_in = {}) {
   std::vector<int> values;

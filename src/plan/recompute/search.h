@@ -29,8 +29,9 @@ class Search {
   // Lists with smaller and smaller peaks, the first without recomputation.
   std::vector<Runs> ladder();
 
-  // Like `solve`, but quickly from lists that may be near: the fastest that keeps the limit,
-  // without runs that it does not need; or the lowest, lowered further. May exceed the limit.
+  // Like `solve`, but quickly and from lists that may be close to the limit. Returns the fastest
+  // list that keeps the limit, without the runs that it does not need. If none keeps it, lowers the
+  // list with the lowest peak further; the result may then exceed the limit.
   Runs nearest(std::int64_t limit, std::span<const Runs> lists);
 
   std::int64_t peak_of(Runs runs);

@@ -44,7 +44,8 @@ void Simulation::flatten() {
   for (const ModelValue& value : model_.values) {
     bytes_.push_back(value.bytes);
     in_arena_.push_back(value.in_arena);
-    // Of a value outside the arena, or copied to a variable at the end, the first copy is read.
+    // If a value is outside the arena, or copied to a variable at the end, its first copy is the
+    // one that is read.
     newest_counts_.push_back(value.in_arena && !value.copied_out);
   }
 }

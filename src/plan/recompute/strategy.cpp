@@ -21,7 +21,7 @@ class Automatic : public Strategy {
   }
 };
 
-// A strategy with a fixed rule, which says nothing about gathered weights.
+// A strategy with a fixed rule, which makes no decisions about gathered weights.
 class Regathering : public Strategy {
  public:
   explicit Regathering(std::unique_ptr<const Strategy> rule) : rule_(std::move(rule)) {}
