@@ -126,6 +126,18 @@ TEST(CommandLineResume, ChangesAreAskedForByName) {
   expect_failure(on + "--steps 12 --width 32 --change width,steps", 1, "(16, 48)");
 }
 
+// What a checkpoint says of a level that is trained alone, which has no method.
+TEST(CommandLineResume, ALevelAlone) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string();
+  ASSERT_EQ(run("train --workload reweight --hidden 8 --batch 4 --unweighted --eval-batches 0 "
+                "--steps 2 --checkpoint " +
+                at)
+                .code,
+            0);
+  EXPECT_EQ(losses_of("train --steps 3 --resume " + at).size(), 1u);
+}
+
 TEST(CommandLineResume, DataIsKnownByItsContent) {
   const TemporaryFolder folder;
   std::string text;
