@@ -104,7 +104,8 @@ Graph trace_step(workloads::Workload& task, const PlanningOptions& planning,
                  std::int64_t accumulate);
 
 // The number of micro-batches, of those tried, whose plan is fastest. `predicted_ms` plans a step
-// of so many and throws a BudgetError where that cannot keep the budget.
+// of so many. It throws a BudgetError where that cannot keep the budget, and a ValueError where
+// such a step cannot be made; where none can, this is the error.
 std::int64_t fastest_parts(std::int64_t batch,
                            const std::function<double(std::int64_t parts)>& predicted_ms);
 
