@@ -171,10 +171,21 @@ TEST_F(CommandLineAblate, OtherWorkloadsLeaveOutWhatDoesNotApply) {
       EXPECT_NE(technique, "adafactor");   // trains with momentum
     }
   expect_usage_error("ablate --workload resnet --techniques fused-loss", "changes nothing");
+  expect_usage_error("ablate --workload mlp --batch 1 --techniques accumulate", "changes nothing");
   expect_usage_error("ablate --techniques fly", "there is no technique \"fly\"");
   expect_usage_error("ablate --techniques blocks+auto", "exclude each other");
   expect_usage_error("ablate --device nowhere", "neither cpu nor cuda");
   expect_usage_error("ablate --items 2 --epochs 1 --batch 4", "less than one batch");
+}
+
+TEST_F(CommandLineAblate, MicroBatchesAreEqualParts) {
+  const auto parts = [&](const std::string& batch) {
+    return result_of(
+        "ablate --workload mlp --layers 1 --batch " + batch + " " + out() +
+        "--techniques accumulate --steps 1 --runs 1 --points 0")["settings"]["accumulate"];
+  };
+  EXPECT_EQ(parts("3"), 3);
+  EXPECT_EQ(parts("8"), 4);
 }
 
 TEST_F(CommandLineAblate, EpochsOverTheFirstItems) {

@@ -61,6 +61,7 @@ TEST(Config, IsReadBackAsTheSameRun) {
     EXPECT_NE(text.find(part), std::string::npos) << part << text;
   EXPECT_GT(text.find("\nlr ="), text.find("[levels")) << text;  // there is no rate of the whole
   expect_same_when_read(text);
+  expect_same_when_read(printed(std::string(small_reweight) + " --unweighted"));
 }
 
 TEST(Config, HoldsUnusualText) {
@@ -102,6 +103,7 @@ TEST(Config, HoldsAdapters) {
         "lora-modules = [\"q_proj\", \"k_proj\"]\n", "merge = true\n", "\n# adapter: "})
     EXPECT_NE(text.find(part), std::string::npos) << part << text;
   expect_same_when_read(text);
+  expect_same_when_read(printed(adapter_run()));  // neither merged nor saved
 }
 
 // Keys that print-config shows for some workload.

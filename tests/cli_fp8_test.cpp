@@ -53,6 +53,21 @@ TEST(CommandLineFp8, TrainsAndKeepsEightBits) {
   EXPECT_EQ(kept(whole), kept(halves));
 }
 
+// Where sizes are looked for, those that fp8 cannot multiply are left out.
+TEST(CommandLineFp8, SizesThatAreLookedFor) {
+  const std::string model =
+      " --workload gpt2 --layers 1 --width 32 --heads 2 --vocabulary 64 --precision fp8 ";
+  const std::string fit = "fit" + model + "--budget 100MiB --points 2 ";
+  EXPECT_EQ(told(fit + "--vary sequence --batch 2 --most 47")["largest"], 40);
+  EXPECT_EQ(told(fit + "--vary batch --sequence 24 --most 7")["largest"], 6);
+  EXPECT_EQ(told(fit + "--vary batch --sequence 16 --accumulate 3 --most 8")["largest"], 8);
+  EXPECT_EQ(told(fit + "--vary batch --sequence 8 --accumulate 2 --most 7")["largest"], 4);
+  expect_usage_error(fit + "--vary batch --sequence 1 --most 15", "the smallest batch, 16");
+  const std::string plan = "plan" + model + "--batch 4 --sequence 8 --accumulate ";
+  EXPECT_EQ(told(plan + "auto")["accumulate"], 1);
+  expect_failure(plan + "4", 1, "8 × 32 by 32 × 96");
+}
+
 TEST(CommandLineFp8, Ablation) {
   const Json study = told(
       "ablate --workload gpt2 --layers 1 --width 32 --heads 2 --vocabulary 64 "

@@ -50,6 +50,22 @@ TEST(CommandLineResume, NothingNeedsToBeTypedAgain) {
   expect_usage_error("train --resume " + at, "leaves nothing to do");
 }
 
+// What a checkpoint says of a perceptron of one layer, which has no hidden sizes.
+TEST(CommandLineResume, APerceptronOfOneLayer) {
+  const TemporaryFolder folder;
+  for (const std::string workload : {"mlp", "reweight"}) {
+    const std::string at = (folder / workload).string();
+    ASSERT_EQ(run("train --workload " + workload +
+                  " --layers 1 --batch 4 --eval-batches 0 --steps 2 --checkpoint " + at)
+                  .code,
+              0);
+    EXPECT_EQ(losses_of("train --steps 3 --resume " + at).size(), 1u) << workload;
+  }
+  const Outcome exported = run("export --checkpoint " + (folder / "mlp").string() + " --onnx " +
+                               (folder / "mlp.onnx").string());
+  EXPECT_EQ(exported.code, 0) << exported.output;
+}
+
 TEST(CommandLineResume, EachDifferenceIsToldAndRefused) {
   const TemporaryFolder folder;
   const std::string at = (folder / "run").string();
@@ -108,6 +124,18 @@ TEST(CommandLineResume, ChangesAreAskedForByName) {
       1u);
   EXPECT_EQ(losses_of(on + "--steps 9 --precision fp16 --change precision,steps").size(), 1u);
   expect_failure(on + "--steps 12 --width 32 --change width,steps", 1, "(16, 48)");
+}
+
+// What a checkpoint says of a level that is trained alone, which has no method.
+TEST(CommandLineResume, ALevelAlone) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string();
+  ASSERT_EQ(run("train --workload reweight --hidden 8 --batch 4 --unweighted --eval-batches 0 "
+                "--steps 2 --checkpoint " +
+                at)
+                .code,
+            0);
+  EXPECT_EQ(losses_of("train --steps 3 --resume " + at).size(), 1u);
 }
 
 TEST(CommandLineResume, DataIsKnownByItsContent) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "cli/accepted_by.h"
@@ -25,6 +26,7 @@
 #include "core/json.h"
 #include "ebb/error.h"
 #include "ebb/workloads/settings.h"
+#include "ops/fp8/fp8.h"
 
 namespace ebb::cli {
 namespace {
@@ -215,6 +217,27 @@ class Fit : public Verb {
     return vary_ == "sequence" ? 2 : 1;
   }
 
+  // The search is among multiples of this. In fp8 the rows of a product, which are the tokens of a
+  // micro-batch, must be a multiple of fp8_unit; other sizes are errors, not the end of the search.
+  std::int64_t step_of_sizes() const {
+    const bool in_fp8 = precision_by_name(planning_.precision) == Precision::fp8;
+    if (!in_fp8 || several() || vary_ == "layers") return 1;
+    const workloads::Options made =
+        workloads::make_workload(placed(sized(smallest()), planning_))->settings;
+    const std::int64_t parts =
+        planning_.accumulate == "auto" ? 1 : std::stoll(planning_.accumulate);
+    const auto step_beside = [](std::int64_t other) {
+      return fp8_unit / std::gcd(fp8_unit, other);
+    };
+    if (vary_ == "batch") {
+      const std::int64_t items = step_beside(made.sequence.value_or(1));  // of a micro-batch
+      return items == 1 ? 1 : parts * items;
+    }
+    // Micro-batches of two sizes have no common factor.
+    const std::int64_t batch = made.batch.value_or(1);
+    return batch % parts != 0 ? fp8_unit : step_beside(batch / parts);
+  }
+
   // A batch contains no item twice.
   std::int64_t items_to_train_on() {
     items_ = several()
@@ -227,27 +250,30 @@ class Fit : public Verb {
 
   // Doubles until it no longer fits, then halves the interval.
   std::int64_t find_largest(Waiting& waiting) {
-    std::int64_t good = smallest(), bad = most_ + 1;
+    const std::int64_t step = step_of_sizes(), least = (smallest() + step - 1) / step * step;
     if (vary_ == "batch") most_ = std::min(most_, items_to_train_on());
-    bad = std::min(bad, most_ + 1);
-    if (good > most_)
+    if (least > most_)
       throw UsageError(
-          fmt::format("--most {} is less than the smallest {}, which is {}", most_, vary_, good));
-    const auto fits = [&](std::int64_t size) {
-      waiting.say(fmt::format("{} {}", vary_, size));
-      return this->fits(size);
+          fmt::format("--most {} is less than the smallest {}, which is {}{}", most_, vary_, least,
+                      step > 1 ? fmt::format("; fp8 needs multiples of {}", step) : ""));
+    const std::int64_t most = most_ / step;
+    most_ = most * step;
+    const auto fits = [&](std::int64_t steps) {
+      waiting.say(fmt::format("{} {}", vary_, steps * step));
+      return this->fits(steps * step);
     };
+    std::int64_t good = least / step;
     if (!fits(good)) {  // tries once more, to throw its error
-      if (several()) plan_levels(sized_levels(good), planning_, rates_, beside_);
-      plan_or_explain(sized(good), planning_, graph_of(good), compile_, beside_);
+      if (several()) plan_levels(sized_levels(least), planning_, rates_, beside_);
+      plan_or_explain(sized(least), planning_, graph_of(least), compile_, beside_);
     }
-    while (good <= most_ / 2 && fits(good * 2)) good *= 2;
-    bad = good <= most_ / 2 ? good * 2 : bad;
+    while (good <= most / 2 && fits(good * 2)) good *= 2;
+    std::int64_t bad = good <= most / 2 ? good * 2 : most + 1;
     while (bad - good > 1) {
       const std::int64_t middle = good + (bad - good) / 2;
       (fits(middle) ? good : bad) = middle;
     }
-    return good;
+    return good * step;
   }
 
   void print_json(std::int64_t largest, const Plan& plan,

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -386,14 +387,21 @@ std::int64_t fastest_parts(std::int64_t batch,
   constexpr std::int64_t most = 64;
   std::int64_t best = 1;
   double best_ms = std::numeric_limits<double>::infinity();
+  bool can_be_made = false;
+  std::exception_ptr why_not;
   for (std::int64_t parts = 1; parts <= std::min(most, batch); parts *= 2) {
     try {
       const double ms = predicted_ms(parts);
+      can_be_made = true;
       if (ms < best_ms) best = parts, best_ms = ms;
     } catch (const BudgetError&) {  // more parts may fit
+      can_be_made = true;
       if (best_ms == std::numeric_limits<double>::infinity()) best = parts;
+    } catch (const ValueError&) {  // such as micro-batches of too few tokens for fp8
+      if (!why_not) why_not = std::current_exception();
     }
   }
+  if (!can_be_made) std::rethrow_exception(why_not);
   return best;
 }
 

@@ -104,7 +104,8 @@ Graph trace_step(workloads::Workload& task, const PlanningOptions& planning,
                  std::int64_t accumulate);
 
 // The number of micro-batches, among those tried, whose plan is fastest. `predicted_ms` plans a
-// step with that many and throws a BudgetError if it cannot keep the budget.
+// step with that many. It throws a BudgetError if that cannot keep the budget, and a ValueError if
+// such a step cannot be made; if no number works, this error is thrown.
 std::int64_t fastest_parts(std::int64_t batch,
                            const std::function<double(std::int64_t parts)>& predicted_ms);
 

@@ -55,7 +55,7 @@ class Train : public Verb {
     }
     refuse_multilevel_options(app(), workload_.name);
     check_workload_options(workload_);
-    if (given(app(), "--merge") && !command_.save)
+    if (given(app(), "--merge") && workload_.merge && !command_.save)
       throw UsageError("--merge decides how --save writes the model: add --save DIR");
     if (command_.save && workload_.model)
       refuse_over_input("--save", *command_.save, "--model", *workload_.model);

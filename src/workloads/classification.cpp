@@ -197,7 +197,7 @@ class MlpWorkload : public ImageWorkload<models::Mlp> {
     c.layers = o.layers.value_or(c.layers);
     batch_size = o.batch.value_or(64);
     settings.width = o.width, settings.layers = c.layers, settings.batch = batch_size;
-    if (o.hidden || !o.width) settings.hidden = c.hidden;
+    if (c.layers > 1 && !o.width) settings.hidden = c.hidden;
     if (!o.data) settings.classes = shape.classes;
     make_model(o, c);
   }

@@ -86,8 +86,9 @@ LevelOptions used_by(const mlo::Problem& problem, const MultilevelOptions& asked
   used.rate = problem.optimizer().rate();
   if (config.gradient_clipping > 0.0) used.clip = config.gradient_clipping;
   used.precision = config.precision;
-  // The highest level has none above it that differentiates through it or waits for it.
-  if (problem.name() == level_names(asked.common.name).back()) return used;
+  // No level above the highest, or above one that is trained alone, differentiates through it or
+  // waits for it.
+  if (asked.unweighted || problem.name() == level_names(asked.common.name).back()) return used;
   used.method = config.type;
   used.unroll = config.unroll_steps, used.warmup = config.warmup_steps;
   switch (config.type) {

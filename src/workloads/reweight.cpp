@@ -156,8 +156,9 @@ Options used(const MultilevelOptions& o, const Images& images, std::int64_t batc
   }
   const models::MlpConfig c;
   u.width = o.common.width;
-  if (o.common.hidden || !o.common.width) u.hidden = o.common.hidden.value_or(c.hidden);
   u.layers = o.common.layers.value_or(c.layers);
+  // One layer has no hidden ones; `width` is the same size by another name.
+  if (*u.layers > 1 && !u.width) u.hidden = o.common.hidden.value_or(c.hidden);
   return u;
 }
 

@@ -7,7 +7,6 @@
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "cli/ablate/published.h"
 #include "cli/ablate/results.h"
@@ -130,11 +129,14 @@ class Ablate : public Verb {
     if (budget_) options_.techniques.budget = parse_bytes(*budget_);
     std::unique_ptr<Subject> subject = make_subject();
     subject->traits.device = workload_.common.device.kind;
+    // The largest number of equal parts up to the usual one.
+    std::int64_t& parts = options_.techniques.accumulate;
+    while (subject->batch % parts != 0) --parts;
+    parts = accumulate_.value_or(parts);
+    check_accumulation(parts, subject->batch);
+    subject->traits.cuts_batch = parts > 1;
     rows_ = techniques_ ? parse_rows(*techniques_, subject->traits)
                         : applicable_rows(study_rows(workload_.common.name), subject->traits);
-    options_.techniques.accumulate =
-        accumulate_.value_or(std::gcd(options_.techniques.accumulate, subject->batch));
-    check_accumulation(options_.techniques.accumulate, subject->batch);
     if (given(app(), "--points")) check_points();
     require_row(budget_.has_value(), "--budget", "auto");
     require_row(accumulate_.has_value(), "--accumulate", "accumulate");

@@ -20,6 +20,7 @@ bool trains_with_adam(const Traits& traits) { return traits.trains_with_adam; }
 bool is_from_folder(const Traits& traits) { return traits.folder; }
 bool takes_bf16_weights(const Traits& traits) { return traits.takes_bf16_weights; }
 bool is_transformer(const Traits& traits) { return traits.transformer; }
+bool cuts_batch(const Traits& traits) { return traits.cuts_batch; }
 
 template <Recompute::Mode mode, std::int64_t segment = 0>
 void recompute(Setup& setup, const TechniqueOptions&) {
@@ -74,7 +75,8 @@ const Technique table[] = {
      true, always,
      [](Setup& s, const TechniqueOptions&) { s.compile.plan.updates = UpdateTiming::early; }},
     {"accumulate", "the batch is computed in parts, one after the other", Slot::batch, false, true,
-     always, [](Setup& s, const TechniqueOptions& options) { s.accumulate = options.accumulate; }},
+     cuts_batch,
+     [](Setup& s, const TechniqueOptions& options) { s.accumulate = options.accumulate; }},
     {"segment-2", "recompute all but one in 2 nodes of a block", Slot::recompute, false, false,
      always, recompute<segments, 2>},
     {"segment-4", "recompute all but one in 4 nodes of a block", Slot::recompute, false, false,

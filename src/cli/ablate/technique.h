@@ -42,6 +42,7 @@ struct Traits {
   bool one_level = false;
   bool folder = false;       // a model from a Hugging Face folder
   bool transformer = false;  // and of one level
+  bool cuts_batch = true;    // into several micro-batches, for rows that accumulate
 };
 
 // Numbers that techniques take from the command line.

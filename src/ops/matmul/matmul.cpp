@@ -90,9 +90,11 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias,
   };
   if (!a || !b || a.rank() <= 2 || b.rank() != 2 || attributes.transpose_a)
     return apply1(matmul_op(), inputs(a), attributes);
-  const Tensor flat = apply1(matmul_op(), inputs(reshape(a, {-1, a.shape().back()})), attributes);
   Shape shape = a.shape();
-  shape[shape.rank() - 1] = flat.shape().back();
+  shape.erase(shape.rank() - 1);
+  const Tensor flat =
+      apply1(matmul_op(), inputs(reshape(a, {shape.elements(), a.shape().back()})), attributes);
+  shape.push_back(flat.shape().back());
   return reshape(flat, shape);
 }
 

@@ -78,6 +78,9 @@ TEST(Matmul, EmptySizes) {
   const Tensor a = zeros({2, 0}), b = zeros({0, 3});
   EXPECT_EQ(matmul(a, b).to_vector<float>(), std::vector<float>(6, 0.0f));
   EXPECT_EQ(linear(a, zeros({3, 0}), ones({3})).to_vector<float>(), std::vector<float>(6, 1.0f));
+  // Leading axes are folded into rows.
+  EXPECT_EQ(matmul(zeros({2, 1, 0}), b).to_vector<float>(), std::vector<float>(6, 0.0f));
+  EXPECT_EQ(linear(zeros({2, 1, 0}), zeros({3, 0}), ones({3})).shape(), (Shape{2, 1, 3}));
 }
 
 TEST(Matmul, Errors) {
