@@ -1,12 +1,14 @@
 // A pointwise program on the CPU, tile by tile: every function processes a run of elements that
 // stays in the first-level cache, so a chain of any length reads each input once. The result is
-// written once, or left in a tile for the caller.
+// written once, or left in a tile for the caller. Where a function alone reads the result of
+// another, both may become one step, which keeps that result in vector registers (chain.h).
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <vector>
 
+#include "ops/pointwise/chain.h"
 #include "ops/pointwise/convert.h"
 #include "ops/pointwise/pointwise.h"
 
@@ -17,6 +19,7 @@ struct TileProgram {
   // with room for what the prefetcher brings in.
   static constexpr std::int64_t tile = 512;
   static constexpr std::int64_t grain = 32 * tile;  // elements a thread takes at least
+  static constexpr std::size_t longest_chain = 32;  // steps
 
   enum class Result { written, kept };
 
@@ -31,12 +34,23 @@ struct TileProgram {
 
   // One function to run. Operands and results are value numbers: inputs first, then steps.
   struct Step {
+    const PointwiseRow* row = nullptr;
     TileFunction function = nullptr;
-    std::array<int, max_pointwise_arity> operands{};
-    int arity = 0;
+    std::vector<int> operands;
     Immediates numbers;
     void (*round)(float*, std::int64_t) = nullptr;
-    bool constant = false;  // the same for all tiles: computed once per thread
+    bool constant = false;   // the same for all tiles: computed once per thread
+    bool in_floats = false;  // its operands are float32, the condition of `where` aside
+    // Where a step is one of a chain: its link, and which operand it takes from the step before.
+    // The last one has the steps of the chain, itself included, and their links; the others are
+    // joined to it and do not run by themselves.
+    chain::Link link;
+    std::size_t handed = 0;
+    std::vector<int> chain;
+    std::vector<chain::Link> links;
+    bool joined = false;
+    std::vector<int> reads;    // values from memory, in the order of the links; else the operands
+    std::vector<int> streams;  // inputs among them that are read in place
   };
 
   std::vector<Source> sources;
@@ -57,7 +71,9 @@ struct TileProgram {
   }
 
  private:
+  void join_chains();
   void assign_registers();
+  void bind_chain(Step& last) const;
 };
 
 // Runs a program on one thread's share of the elements.
@@ -85,9 +101,17 @@ class TileWorker {
   }
   void run_tile(std::int64_t begin, std::int64_t count);
   void step(std::size_t index, std::int64_t begin, std::int64_t count, std::byte* out);
+  void chain(const TileProgram::Step& last, std::int64_t count, float* out) const;
+  void chain_rest(const std::vector<int>& steps, std::int64_t at, std::int64_t count,
+                  float* out) const;
   const std::byte* value(std::size_t index) const {
     if (p_.registers[index] >= 0) return slot(index);
     return args_.inputs[index] + begin_ * p_.sources[index].element_size;  // direct
+  }
+
+  // The same as float32, from element `at` of the tile on.
+  const float* floats(int index, std::int64_t at = 0) const {
+    return reinterpret_cast<const float*>(value(static_cast<std::size_t>(index))) + at;
   }
 
   const TileProgram& p_;
