@@ -83,7 +83,10 @@ void use_tiers(const PlanningOptions& options, Device device, CompileOptions& co
   if (!options.disk_budget) return;
   compile.offload_folder = options.offload_folder.value_or(".");
   if (!named_device(options.device)) return;  // a described device: its file tells
-  const DiskRates disk = measure_disk(compile.offload_folder, 256_MiB);
+  if (offload.budgets[Tier::disk] == 0_B) return;
+  // No more is reserved than the run may take.
+  const DiskRates disk =
+      measure_disk(compile.offload_folder, std::min(256_MiB, offload.budgets[Tier::disk]));
   // A step fetches and stores at the same time for most of it.
   compile.plan.rates.links[Tier::disk] = {std::min(disk.read, disk.each_of_both),
                                           std::min(disk.write, disk.each_of_both)};
