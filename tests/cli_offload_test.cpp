@@ -188,6 +188,20 @@ TEST_F(CommandLineOffload, ThePageIsToldOfTiersAndLanes) {
   EXPECT_GE(timeline["end_ms"], clock.back());
 }
 
+// A disk with room for the budget is enough: measuring its rates takes no more than that.
+TEST_F(CommandLineOffload, NoFileIsLargerThanTheBudget) {
+  const std::string files_of_at_most_8_mib = "ulimit -f 16384; '" + program() + "' ",
+                    train = "train --steps 2 --budget least --offload-folder " +
+                            folder_.path().string() + " " + steps_ + "--disk-budget ";
+  const Outcome small = run_command(files_of_at_most_8_mib + train + "4MiB");
+  EXPECT_EQ(small.code, 0) << small.output;
+  const Outcome large = run_command(files_of_at_most_8_mib + train + "16MiB");
+  EXPECT_EQ(large.code, 1);
+  EXPECT_NE(large.output.find("cannot reserve 16.00 MiB"), std::string::npos) << large.output;
+  EXPECT_NE(large.output.find(folder_.path().string()), std::string::npos) << large.output;
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
 TEST_F(CommandLineOffload, OptionsThatHaveNoUseAreRefused) {
   const std::string train = "train --workload lm --steps 1 ";
   expect_usage_error(train + "--disk-budget 1GiB", "--budget");

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <iostream>
 #include <string>
 #include <string_view>
 
@@ -10,6 +13,7 @@
 #include "ebb/storage.h"
 #include "ebb/threads.h"
 #include "support/op_check.h"
+#include "support/random_graph.h"
 
 namespace {
 
@@ -36,14 +40,32 @@ std::string cuda_tests() {
   return filter;
 }
 
+// Options besides GoogleTest's own. False if one is unknown.
+bool read_option(std::string_view option) {
+  constexpr std::string_view graphs = "--random-graphs=";
+  if (option == "--only-cuda") {
+    ebb::test::checks() = ebb::test::Checks::cuda;
+    if (GTEST_FLAG_GET(filter) == "*") GTEST_FLAG_SET(filter, cuda_tests());
+    return true;
+  }
+  if (option.substr(0, graphs.size()) != graphs) return false;
+  option.remove_prefix(graphs.size());
+  std::uint64_t count = 0;
+  const auto [end, error] = std::from_chars(option.begin(), option.end(), count);
+  if (error != std::errc{} || end != option.end()) return false;
+  ebb::test::set_graphs_to_try(count);
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   for (int i = 1; i < argc; ++i)
-    if (std::string_view(argv[i]) == "--only-cuda") {
-      ebb::test::checks() = ebb::test::Checks::cuda;
-      if (GTEST_FLAG_GET(filter) == "*") GTEST_FLAG_SET(filter, cuda_tests());
+    if (!read_option(argv[i])) {
+      std::cerr << "ebb_tests: " << argv[i]
+                << " is none of --only-cuda, --random-graphs=N and GoogleTest's options\n";
+      return 2;
     }
 #ifdef __SANITIZE_THREAD__
   ebb::set_threads(std::max(2, ebb::threads()));  // one thread alone would hide errors

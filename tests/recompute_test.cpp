@@ -17,9 +17,8 @@ namespace ebb::test {
 namespace {
 
 // Only a few of the graphs are searched thoroughly, which takes a hundred times longer.
-constexpr std::uint64_t graphs = sanitized ? 200 : 10000;
-
 TEST(Recompute, RandomGraphsKeepRandomBudgets) {
+  const std::uint64_t graphs = graphs_to_try(sanitized ? 200 : 10000);
   std::int64_t recomputed = 0, refused = 0;
   for (std::uint64_t seed = 0; seed < graphs && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("graph " + std::to_string(seed));

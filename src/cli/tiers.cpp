@@ -83,7 +83,10 @@ void use_tiers(const PlanningOptions& options, Device device, CompileOptions& co
   if (!options.disk_budget) return;
   compile.offload_folder = options.offload_folder.value_or(".");
   if (!named_device(options.device)) return;  // a described device: its file has the rates
-  const DiskRates disk = measure_disk(compile.offload_folder, 256_MiB);
+  if (offload.budgets[Tier::disk] == 0_B) return;
+  // The measurement takes no more of the disk than the run may.
+  const DiskRates disk =
+      measure_disk(compile.offload_folder, std::min(256_MiB, offload.budgets[Tier::disk]));
   // Most of the time a step fetches and stores simultaneously.
   compile.plan.rates.links[Tier::disk] = {std::min(disk.read, disk.each_of_both),
                                           std::min(disk.write, disk.each_of_both)};

@@ -1,6 +1,8 @@
 #include "plan/arena_layout.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <iterator>
 #include <limits>
 #include <numeric>
@@ -168,27 +170,52 @@ std::optional<std::vector<int>> fill(std::vector<Item>& items, std::vector<int> 
   return {};
 }
 
-// Items that have their offsets, sorted by these.
+// Items that have their offsets, sorted by these. In arrays of their own, so that many live ranges
+// are compared at once.
 class Placed {
  public:
-  explicit Placed(std::vector<Item> items = {}) : items_(std::move(items)) {
-    std::sort(items_.begin(), items_.end(), lower);
+  explicit Placed(std::vector<Item> items = {}) {
+    std::sort(items.begin(), items.end(),
+              [](const Item& a, const Item& b) { return a.offset < b.offset; });
+    for (const Item& item : items) insert(offset_.size(), item);
   }
 
   // Gives an item the lowest offset at which it overlaps none of the others, and adds it to them.
   void put_into_gap(Item& item) {
     item.offset = 0;
-    for (const Item& other : items_) {
-      if (other.first > item.last || item.first > other.last) continue;
-      if (other.offset >= item.offset + item.size) break;
-      item.offset = std::max(item.offset, other.offset + other.size);
-    }
-    items_.insert(std::upper_bound(items_.begin(), items_.end(), item, lower), item);
+    find_gap(item);
+    const auto above = std::upper_bound(offset_.begin(), offset_.end(), item.offset);
+    insert(static_cast<std::size_t>(above - offset_.begin()), item);
   }
 
  private:
-  static bool lower(const Item& a, const Item& b) { return a.offset < b.offset; }
-  std::vector<Item> items_;
+  static constexpr std::size_t at_once = 64;
+
+  void find_gap(Item& item) const {
+    std::array<std::uint8_t, at_once> live{};  // whether the others are live together with the item
+    for (std::size_t begin = 0; begin < offset_.size(); begin += at_once) {
+      const std::size_t count = std::min(at_once, offset_.size() - begin);
+      for (std::size_t k = 0; k < count; ++k)
+        live[k] = static_cast<std::uint8_t>((first_[begin + k] <= item.last) &
+                                            (last_[begin + k] >= item.first));
+      for (std::size_t k = 0; k < count; ++k) {
+        if (!live[k]) continue;
+        if (offset_[begin + k] >= item.offset + item.size) return;
+        item.offset = std::max(item.offset, end_[begin + k]);
+      }
+    }
+  }
+
+  void insert(std::size_t place, const Item& item) {
+    const auto into = [&](auto& list, auto value) {
+      list.insert(list.begin() + static_cast<std::ptrdiff_t>(place), value);
+    };
+    into(first_, item.first), into(last_, item.last);
+    into(offset_, item.offset), into(end_, item.offset + item.size);
+  }
+
+  std::vector<int> first_, last_;           // live ranges
+  std::vector<std::int64_t> offset_, end_;  // bytes
 };
 
 // Places items one after another, each into the lowest gap that holds it: slower than `fill`, but
@@ -303,6 +330,10 @@ void search(std::vector<Item>& items, int end, std::int64_t enough) {
       if (best.empty() || top(items) < top(best)) best = items;
       importance.raise(above);
     }
+  // The block is larger than it should be: how much larger says what the next plan must save.
+  if (aims)
+    for (double waste : wastes)
+      if (waste > aim && capacity(waste) < top(best) && filled(waste)) return;
   for (double waste : wastes_if_must_be)
     if (!(aims && waste < aim) && capacity(waste) < top(best) && filled(waste)) return;
   items = std::move(best);

@@ -110,8 +110,9 @@ std::optional<Plan> Planner::keep(Bytes budget, std::optional<Runs> first) const
   const std::int64_t limit = budget.count - persistent().count;
   std::int64_t live_limit = limit;
   for (int attempt = 1; attempt <= 6 && live_limit > 0; ++attempt) {
-    Plan plan = realise(attempt == 1 && first ? std::move(*first)
-                                              : strategy_->decide(question(live_limit)));
+    Plan plan =
+        realise(attempt == 1 && first ? std::move(*first) : strategy_->decide(question(live_limit)),
+                Aim::budget);
     if (plan.peak <= budget) return plan;
     if (plan.live_peak.count > live_limit) break;  // the strategy cannot go lower
     live_limit = plan.live_peak.count - attempt * (plan.arena().count - limit);
@@ -182,16 +183,19 @@ Bytes Planner::keep_all_peak() const {
 // Fetches start early only as far as memory allows: up to the budget or, without one, up to the
 // peak that the plan has anyway. Because a layout wastes some memory, the limit of live bytes is
 // lower.
-Plan Planner::realise(Runs runs) const {
-  if (!transfers_ || !options_.budget) return realise(std::move(runs), {});
+Plan Planner::realise(Runs runs, Aim aim) const {
+  if (!transfers_ || !options_.budget) return realise(std::move(runs), Bytes{});
   const Bytes room = *options_.budget - persistent();
-  for (const double share : {0.98, 0.93, 0.85}) {
+  for (const double share : {0.98, 0.93, 0.85, 0.0}) {
     const Bytes limit{static_cast<std::int64_t>(share * static_cast<double>(room.count))};
     Plan plan = realise(runs, limit, room);
     if (plan.peak <= *options_.budget) return plan;
-    if (plan.live_peak > limit) break;  // a smaller share changes nothing
+    if (plan.live_peak <= limit) continue;
+    // The runs alone exceed the limit: a smaller one gives the same instructions.
+    if (aim == Aim::budget) return plan;
+    break;
   }
-  return realise(std::move(runs), {});
+  return realise(std::move(runs), Bytes{});
 }
 
 Planner::Arranged Planner::arrange(const Runs& runs, Bytes limit) const {

@@ -61,7 +61,9 @@ class Planner {
   };
   Arranged arrange(const Runs& runs, Bytes limit) const;
   Plan realise(Runs runs, Bytes limit, Bytes enough = {}) const;
-  Plan realise(Runs runs) const;
+  // What a plan's layout is searched for: to keep the budget, or to be as small as possible.
+  enum class Aim : bool { budget, least };
+  Plan realise(Runs runs, Aim aim = Aim::least) const;
   void note(Plan& plan, const Simulation& simulation, int before, int now,
             std::span<const InstructionId> places) const;
 

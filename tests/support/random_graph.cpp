@@ -1,6 +1,7 @@
 #include "support/random_graph.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "ebb/storage.h"
 #include "support/op_check.h"
@@ -8,11 +9,12 @@
 namespace ebb::test {
 namespace {
 
-constexpr std::int64_t largest = 200;  // elements; larger tensors are reduced before they are used
+std::optional<std::uint64_t> asked_graphs;
 
 class Builder {
  public:
-  Builder(std::uint64_t seed, DType dtype) : random_(seed), dtype_(dtype) {}
+  Builder(std::uint64_t seed, DType dtype, std::int64_t scale)
+      : random_(seed), dtype_(dtype), scale_(scale), largest_(200 * scale * scale) {}
 
   RandomGraph build(int size) {
     for (int i = 0; i < 3; ++i) add_leaf(i);
@@ -36,7 +38,10 @@ class Builder {
   }
   Shape shape() {
     Shape result;
-    for (int rank = below(4); rank > 0; --rank) result.push_back(1 + below(5));
+    for (int rank = below(4); rank > 0; --rank) {
+      const int extent = 1 + below(5);
+      result.push_back(extent == 1 ? 1 : extent * scale_);
+    }
     return result;
   }
 
@@ -73,8 +78,8 @@ class Builder {
 
   // Small enough in size and in numbers: a NaN would hide all that comes after it.
   Tensor bounded(Tensor t) {
-    if (t.shape().elements() > largest) t = mean(t, {below(t.rank())});
-    return t.shape().elements() > largest ? mean(t) : t;
+    if (t.shape().elements() > largest_) t = mean(t, {below(t.rank())});
+    return t.shape().elements() > largest_ ? mean(t) : t;
   }
 
   Tensor next() {
@@ -288,6 +293,7 @@ class Builder {
 
   std::mt19937_64 random_;
   DType dtype_;
+  std::int64_t scale_, largest_;  // larger tensors, in elements, are reduced before they are used
   std::vector<Tensor> pool_;
   RandomGraph result_;
 };
@@ -298,10 +304,13 @@ void RandomGraph::reset_variables() {
   for (std::size_t i = 0; i < variables.size(); ++i) variables[i].assign(initial[i]);
 }
 
-RandomGraph random_graph(std::uint64_t seed, int size, DType dtype) {
+RandomGraph random_graph(std::uint64_t seed, int size, DType dtype, std::int64_t scale) {
   const TraceScope fresh;
-  return Builder(seed, dtype).build(size);
+  return Builder(seed, dtype, scale).build(size);
 }
+
+std::uint64_t graphs_to_try(std::uint64_t usual) { return asked_graphs.value_or(usual); }
+void set_graphs_to_try(std::uint64_t count) { asked_graphs = count; }
 
 std::vector<std::byte> bytes_of(const Tensor& t) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(t.type().bytes().count));

@@ -10,6 +10,10 @@
 namespace ebb::planning {
 namespace {
 
+// A result must be unused for at least this part of the step's time. Copies wait for those before
+// them in their lane, so one that is needed back soon would hold up all fetches after it.
+constexpr double shortest_gap = 0.02;
+
 // The numbers below `count` in an order whose every beginning is spread evenly over them: that of
 // their reversed bits.
 std::vector<std::size_t> spread(std::size_t count) {
@@ -138,7 +142,8 @@ class Finding {
         if (const double gap = starts_[list[k].index()] - starts_[list[k - 1].index() + 1];
             gap > idle)
           widest = k, idle = gap;
-      if (widest == 0 || list[widest].number() >= graph_instructions_ || idle < copies_ms(bytes))
+      if (widest == 0 || list[widest].number() >= graph_instructions_ ||
+          idle < std::max(copies_ms(bytes), shortest_gap * starts_.back()))
         continue;
       const double price = instruction.op->recomputable()
                                ? instruction.predicted_ms / static_cast<double>(bytes.count)

@@ -23,30 +23,39 @@ class StartEarly {
     find_live();
   }
 
-  // The new position of every fetch: before which instruction it runs. Others have none.
+  // The new position of every fetch: before which instruction it runs. Others have none. Fetches
+  // keep the order in which they are read, and each moves no further than the one before it: those
+  // that are needed first get the memory first. Otherwise memory would be full of what is needed
+  // much later, and every other fetch would run just before its reader, which waits for it.
   std::vector<InstructionId> run() {
+    const std::vector<double> latest = latest_starts();
     std::vector<InstructionId> positions(plan_.instructions.size());
-    double next_starts = std::numeric_limits<double>::infinity();  // of the lane's next fetch
-    InstructionId next_position(plan_.instructions.size());
-    for (std::size_t k = static_cast<std::size_t>(graph_instructions_); k-- > 0;) {
+    std::size_t before = 0;  // no fetch moves ahead of this instruction
+    for (std::size_t k = 0; k < static_cast<std::size_t>(graph_instructions_); ++k) {
       const Instruction& fetch = plan_.instructions[InstructionId(k)];
       if (fetch.op != &fetch_op()) continue;
-      const double start = std::min(starts_[k], next_starts) - fetch.predicted_ms;
       const std::int64_t bytes = plan_.buffers[fetch.outputs[0].buffer].size.count;
-      // Fetches of a lane keep their order, so none starts after the next one.
+      const std::size_t first = std::max(before, earliest(fetch));
       std::size_t at = k;
-      const auto may_move = [&] {
-        return at > earliest(fetch) && (starts_[at] > start || at > next_position.index()) &&
-               live_[at - 1] + bytes <= limit_;
-      };
-      while (may_move()) live_[--at] += bytes;
-      next_position = positions[k] = InstructionId(at);
-      next_starts = std::min(start, starts_[at]);
+      while (at > first && starts_[at] > latest[k] && live_[at - 1] + bytes <= limit_)
+        live_[--at] += bytes;
+      positions[k] = InstructionId(at);
+      before = at < k ? at : k + 1;
     }
     return positions;
   }
 
  private:
+  // For every fetch, when it must start so that it and the fetches after it end in time, in ms.
+  std::vector<double> latest_starts() const {
+    std::vector<double> latest(plan_.instructions.size());
+    double next = std::numeric_limits<double>::infinity();
+    for (std::size_t k = static_cast<std::size_t>(graph_instructions_); k-- > 0;)
+      if (const Instruction& fetch = plan_.instructions[InstructionId(k)]; fetch.op == &fetch_op())
+        next = latest[k] = std::min(starts_[k], next) - fetch.predicted_ms;
+    return latest;
+  }
+
   // For every instruction, when the computation reaches it. Where copies take longer than the
   // computation, it waits for them, and a fetch need not start earlier than its lane is free.
   void find_times() {

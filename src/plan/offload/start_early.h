@@ -11,8 +11,8 @@
 namespace ebb::planning {
 
 // The order with its fetches moved forward: each by the time that it and the fetches after it take,
-// as far as at most `limit` bytes are live at once, or the plan's peak if that is more. `lowered`
-// is the plan of `order`.
+// as far as at most `limit` bytes are live at once, or the plan's peak if that is more. Fetches
+// that are needed first get the memory first. `lowered` is the plan of `order`.
 Order start_early(const Lowered& lowered, const Order& order, Bytes limit);
 
 // The same as instructions of `lowered`, in their new order.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -51,13 +52,14 @@ class TierSearch {
   PlanResult run(double faster_than) {
     const std::optional<Bytes>& budget = resident_.options().budget;
     if (!budget || nothing_may_move()) return with(place({}, {}, resident_)).run();
+    faster_than_ = faster_than;
     offer_all();
     if (best_ && best_->second >= faster_than) return {};
     std::stable_sort(offers_.begin(), offers_.end(),
                      [](const Offer& a, const Offer& b) { return a.sketch.ms < b.sketch.ms; });
     std::optional<Plan> best;
     for (Offer& each : offers_) {
-      if (best && each.sketch.ms >= best->predicted_ms) break;
+      if (best && each.sketch.ms >= std::min(best->predicted_ms, faster_than)) break;
       std::optional<Plan> plan = made(each);
       if (plan && (!best || plan->predicted_ms < best->predicted_ms)) best = std::move(plan);
       if (best && ++made_ == most_made) break;
@@ -167,11 +169,11 @@ class TierSearch {
   }
 
   // Remembers the placement if a plan with it keeps the budget. Not tried again, and not if its
-  // copies alone take longer than the best one.
+  // copies alone take longer than the best one, or than a plan that is known already.
   void offer(const Shares& shares) {
     if (tried_.size() >= static_cast<std::size_t>(most_offers_) || tried_.contains(shares)) return;
     const Placement placement = placed(shares);
-    if (best_ && copies_ms(placement) >= best_->second) return;
+    if (best_ && copies_ms(placement) >= std::min(best_->second, faster_than_)) return;
     tried_.insert(shares);
     auto sketch = with(placement).sketch(*resident_.options().budget);
     if (!sketch) return;
@@ -242,6 +244,7 @@ class TierSearch {
   Planner& resident_;
   std::array<std::vector<Candidate>, kinds> by_kind_;
   std::optional<StartLists> starts_;
+  double faster_than_ = std::numeric_limits<double>::infinity();  // ms: slower plans have no use
   int most_offers_ = 0;
   std::set<Shares> tried_;
   std::optional<std::pair<Shares, double>> best_;  // the fastest offer, and its milliseconds
