@@ -11,6 +11,7 @@
 #include "support/command_line.h"
 #include "support/temporary_folder.h"
 #include "support/text_file.h"
+#include "workloads/text_files.h"
 
 namespace ebb::test {
 namespace {
@@ -117,6 +118,24 @@ TEST_F(CliGenerate, ReadsAndWritesText) {
       model() + "--prompt 'to be' --max-tokens 5 --temperature 3 --seed 4 --stop '" + word + "'");
   EXPECT_EQ(stopped["text"][0].get<std::string>().find(word), std::string::npos);
   EXPECT_EQ(stopped["text"][0], text.substr(0, text.find(word)));
+}
+
+// Tokens that are bytes, drawn from a model that knows nothing, often end inside a character.
+TEST_F(CliGenerate, StreamsAlsoTheLastIncompleteCharacter) {
+  models::Gpt2Config config{.vocabulary = 256, .context = 24, .layers = 1, .heads = 1, .width = 4};
+  const nn::MakeScope scope(device::cpu, f32);
+  io::save(models::Gpt2(config), folder / "model");
+  folder.write("model/tokenizer.json", workloads::byte_tokenizer_json());
+  int incomplete = 0;
+  for (int seed = 0; seed < 4; ++seed) {
+    const std::string drawn =
+        model() + "--prompt a --max-tokens 6 --seed " + std::to_string(seed) + " ";
+    const std::string text = report(drawn)["text"][0];
+    incomplete += text.ends_with("\xEF\xBF\xBD") ? 1 : 0;
+    const std::string streamed = run("generate " + drawn).output;
+    EXPECT_TRUE(streamed.starts_with(text + "\n")) << seed << ": " << streamed;
+  }
+  EXPECT_GT(incomplete, 0);
 }
 
 TEST_F(CliGenerate, Errors) {

@@ -133,7 +133,10 @@ class Generate : public Verb {
     tell_unused_settings(options.sampling.temperature > 0.0);
     const Interrupt interrupt;
     const std::vector<generate::Result> results = generator.run(requests, on_token(interrupt));
-    if (streams()) fmt::print("{}\n", pending_);
+    if (streams()) {
+      if (results[0].ended != generate::Ended::caller) pending_ += stream_->rest(results[0].ids);
+      fmt::print("{}\n", pending_);
+    }
     std::fflush(stdout);  // before the line on standard error
     print(generator, results);
     return outcome(results, interrupt.signal());
