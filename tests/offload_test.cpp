@@ -15,11 +15,14 @@
 #include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/error.h"
+#include "ebb/grad.h"
 #include "ebb/ops.h"
 #include "ebb/train/train_step.h"
 #include "ops/transfer/transfer.h"
+#include "plan/arena_layout.h"
 #include "plan/check.h"
 #include "plan/offload/candidates.h"
+#include "plan/offload/start_early.h"
 #include "support/allocation_count.h"
 #include "support/other_device.h"
 #include "support/plan_check.h"
@@ -186,6 +189,48 @@ TEST(Offload, RandomGraphsInRandomTiers) {
     moved += plan.moved[Tier::disk].fetched.count;
   }
   EXPECT_GT(moved, 0);
+}
+
+// Copies in one lane run in their order, so one that is needed late must not hold up one that is
+// needed soon; nor may it take the memory that this one needs to start early.
+TEST(Offload, FetchesKeepTheOrderOfTheirReaders) {
+  const Tensor x = input({{8, 64}, f32}, "x");
+  std::vector<Variable> weights;
+  std::vector<Tensor> parameters;
+  Tensor h = x;
+  for (int i = 0; i < 8; ++i) {
+    weights.emplace_back(full({64, 64}, 0.1, f32));
+    parameters.push_back(weights.back());
+    h = tanh(matmul(h, weights.back()));
+  }
+  const std::vector<Tensor> gradients = grad(mean(square(h)), parameters);
+  Graph graph{{x}, {}, {}};
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    graph.updates.push_back({weights[i], parameters[i] - gradients[i] * 0.1});
+  PlanOptions options = in_tiers(Tier::disk, {}).plan;
+  options.rates.links[Tier::disk] = {1e6, 1e6};  // every instruction waits for copies
+  const Planner planner(run_passes(graph, all_pass_names()), options);
+  const OrderedGraph made =
+      with_transfers(planner.graph(), planner.order(), place(candidates(planner), 1_GiB, planner));
+  const Planner with_copies(made.graph, made.order, options);
+  const Plan& plan = with_copies.base().plan;
+
+  std::vector<InstructionId> readers(plan.instructions.size());  // the first of each result
+  for (const InstructionId i : plan.instructions.ids())
+    for (const Operand& input : plan.instructions[i].inputs)
+      if (const InstructionId maker = plan.values[input.value].maker)
+        if (InstructionId& first = readers[maker.index()]; !first) first = i;
+  const int count = static_cast<int>(plan.instructions.size());
+  const Bytes peak = live_peak(plan.buffers.rows(), count).bytes;
+  int moved = 0, at = 0;
+  InstructionId last_reader(0);
+  for (const InstructionId i : early_order(with_copies.base(), peak + 48_KiB)) {
+    moved += at++ < i.number();
+    if (plan.instructions[i].op != &fetch_op()) continue;
+    EXPECT_GE(readers[i.index()], last_reader) << "fetch " << i.number();
+    last_reader = readers[i.index()];
+  }
+  EXPECT_GT(moved, 4);
 }
 
 // A larger budget hardly ever gives a slower plan: the search is a heuristic, which can miss the

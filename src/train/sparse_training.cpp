@@ -72,8 +72,10 @@ void SparseTraining::check() const {
                      pattern->kept, pattern->of));
   if (pattern && sparsity != 0.0) fail("sparsity and a pattern both say how much is zero");
   if (!pattern && !(sparsity > 0.0 && sparsity < 1.0))
-    fail(fmt::format("sparsity must be between 0 and 1, but is {}", sparsity));
-  if (every < 1) fail(fmt::format("masks change every so many steps, at least 1, not {}", every));
+    fail(fmt::format("sparsity must be greater than 0 and less than 1, but is {}", sparsity));
+  if (every < 1)
+    fail(fmt::format("the steps between two changes of the masks must be at least 1, but are {}",
+                     every));
   if (from < 0) fail(fmt::format("masks change after {} steps, which is before the first", from));
   const bool grows = method == MaskMethod::rigl;
   if (grows && schedule != MaskSchedule::constant)
@@ -81,8 +83,9 @@ void SparseTraining::check() const {
   if (grows && pattern) fail("RigL exchanges weights of a whole tensor, not in a pattern");
   if (grows && from != 0) fail("RigL's masks are there from the first step on");
   if (grows && !(exchanged > 0.0 && exchanged < 1.0))
-    fail(
-        fmt::format("the share that RigL exchanges must be between 0 and 1, but is {}", exchanged));
+    fail(fmt::format(
+        "the share that RigL exchanges must be greater than 0 and less than 1, but is {}",
+        exchanged));
   if ((grows || schedule == MaskSchedule::cubic) && until <= from)
     fail(fmt::format("the last change, after {} steps, must come after step {}", until, from));
   if (method == MaskMethod::movement && schedule == MaskSchedule::constant && from == 0)
