@@ -180,6 +180,7 @@ TEST(Config, SeveralLevelsTakeOrRefuseEveryOption) {
                                             {"loss-walks", "1"},
                                             {"rounding", "kahan"},
                                             {"master-bits", "8"},
+                                            {"activation-bits", "8"},
                                             {"clip", "1"},
                                             {"clip-by", "last-norm"},
                                             {"on-nan", "ignore"},

@@ -17,7 +17,7 @@ ROOMS = {
     "graph": "attributes graph node op parameter_form recompute tensor variable",
     "ops": "decode masks ops pairs quantised",
     "autodiff": "grad",
-    "passes": "passes precision replace",
+    "passes": "activation_bits passes precision replace",
     "plan": "plan rates",
     "runtime": "arena print probe program",
     "dist": "",

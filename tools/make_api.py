@@ -20,7 +20,7 @@ OUT = ROOT / "docs" / "api"
 ROOMS = [
     ("graph", "Tensors, ops and graphs", ["tensor", "variable", "ops", "grad", "recompute", "precision", "parameter_form", "graph", "node", "op",
                                           "attributes", "shape", "dtype", "device", "random", "half"]),
-    ("plan", "Plans and programs", ["plan", "program", "passes", "rates", "probe", "arena", "movable_arena", "storage", "machine",
+    ("plan", "Plans and programs", ["plan", "program", "passes", "activation_bits", "rates", "probe", "arena", "movable_arena", "storage", "machine",
                                     "threads", "bytes", "error", "version"]),
     ("nn", "Modules and layers", []),
     ("optim", "Optimizers and schedules", []),

@@ -1,6 +1,7 @@
 // Everything a program that uses ebb needs.
 #pragma once
 
+#include "ebb/activation_bits.h"
 #include "ebb/bytes.h"
 #include "ebb/communicator.h"
 #include "ebb/data/generated.h"

@@ -40,7 +40,7 @@ struct Pass {
   Graph (*run)(const Graph&) = nullptr;
 };
 
-// Every pass, in the default order.
+// Every pass that runs by default, in the default order.
 std::span<const Pass> all_passes();
 
 // Names of passes in the order in which they run.

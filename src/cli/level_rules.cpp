@@ -20,6 +20,7 @@ constexpr Refusal refusals[] = {
     {"--optimizer", "say --LEVEL.optimizer"},
     {"--accumulate", "say --LEVEL.accumulate"},
     {"--precision fp8", "split-bf16 goes with several"},
+    {"--activation-bits", "levels above differentiate through the gradients that it rounds"},
     {"--lr", "say --LEVEL.lr"},
     {"--clip", "say --LEVEL.clip"},
     {"--clip-by", "a level's gradients are clipped by the norm of its own step"},
@@ -91,6 +92,7 @@ void refuse_single_level_options(const std::string& workload, const PlanningOpti
         planning.disk_budget ? "--disk-budget" : "--host-budget", workload));
   refuse_where(planning.shard != "0", "--shard", workload);
   refuse_where(planning.precision == "fp8", "--precision fp8", workload);
+  refuse_where(planning.activation_bits.has_value(), "--activation-bits", workload);
   const workloads::SparsityOptions& sparsity = planning.sparsity;
   refuse_where(sparsity.share.has_value(), "--sparsity", workload);
   refuse_where(sparsity.pattern.has_value(), "--sparsity-pattern", workload);

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/activation_report.h"
 #include "cli/budget_errors.h"
 #include "cli/evaluation.h"
 #include "cli/fp8_report.h"
@@ -106,6 +107,9 @@ class PlanVerb : public Verb {
     std::optional<Fp8Products> in_fp8;
     if (precision_by_name(planning_.precision) == Precision::fp8)
       in_fp8 = fp8_products(traced.graph);
+    std::optional<CodedActivations> in_codes;
+    if (planning_.activation_bits)
+      in_codes = coded_activations(traced.graph, compile.passes.value());
     nlohmann::ordered_json memory;
     warn_if_too_large(peak + fixed, planning_, rates, memory);
     const std::int64_t state =
@@ -132,6 +136,7 @@ class PlanVerb : public Verb {
                                     {"accumulate", parts},
                                     {"state_bytes_per_parameter", state_per_parameter}};
       if (in_fp8) result["products"] = to_json(*in_fp8);
+      if (in_codes) result["activations"] = to_json(*in_codes);
       if (compile.plan.budget)
         result["budget_bytes"] = (*compile.plan.budget + beside + fixed).count;
       if (planning_.whole_process) result["fixed_bytes"] = fixed.count;
@@ -155,6 +160,7 @@ class PlanVerb : public Verb {
         parts > 1 ? fmt::format(" in {} micro-batches", parts) : "", state_per_parameter,
         rates.name);
     if (in_fp8) fmt::print("{}", to_string(*in_fp8));
+    if (in_codes) fmt::print("{}", to_string(*in_codes));
     if (passes_)
       fmt::print("\n{}\n", to_string(pass_table(traced.graph, compile, planning_, parts)));
     if (planning_.whole_process) fmt::print("fixed cost of the process {}\n", to_string(fixed));

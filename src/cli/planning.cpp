@@ -24,6 +24,7 @@
 #include "cli/tiers.h"
 #include "cli/verb.h"
 #include "core/cuda/cuda.h"
+#include "ebb/activation_bits.h"
 #include "ebb/data/loader.h"
 #include "ebb/error.h"
 #include "ebb/io/device_file.h"
@@ -148,6 +149,12 @@ void add_planning_options(CLI::App& app, PlanningOptions& options) {
                  "Bits that complete each weight in split-bf16 and fp8; default: 16")
       ->check(member_of({"8", "16"}))
       ->group(group);
+  app.add_option("--activation-bits", options.activation_bits,
+                 "Keep what backward reads of norms, GELU, SiLU, attention and products in 8 bits, "
+                 "which rounds gradients (docs/techniques/activation-bits.md); default: its own "
+                 "dtype")
+      ->check(member_of({"8"}))
+      ->group(group);
   app.add_option("--clip", options.clip,
                  "Scale gradients down to this global norm; default: no clipping")
       ->check(FiniteNumber::positive())
@@ -223,6 +230,7 @@ CompileOptions device_options(const PlanningOptions& options, const Rates& rates
   if (walks != "auto")
     compile.variants["linear_cross_entropy_joint"] = walks == "1" ? "one_walk" : "two_walks";
   compile.passes = passes_without(all_pass_names(), options.without);
+  if (options.activation_bits) compile.passes = with_activation_codes(*compile.passes);
   compile.plan.rates = rates;
   if (!named_device(options.device))
     compile.plan.tuning = std::make_shared<const Tuning>(io::load_tuning(options.device));
@@ -271,6 +279,7 @@ TrainOptions step_options(const PlanningOptions& options) {
   train.precision = precision_by_name(options.precision);
   check_forms(options, {train.precision});
   train.form = form_of(options, train.precision);
+  train.activation_bits = options.activation_bits;
   train.guard = options.on_nan == "stop"   ? UpdateGuard::loss
                 : options.on_nan == "skip" ? UpdateGuard::gradients
                                            : UpdateGuard::none;

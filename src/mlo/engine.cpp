@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "ebb/activation_bits.h"
 #include "ebb/arena.h"
 #include "ebb/error.h"
 #include "ebb/report/progress.h"
@@ -65,6 +66,12 @@ Engine::Engine(std::vector<Problem*> problems, const Dependencies& dependencies,
         fmt::format("there is no strategy \"{}\"; there is: default, all levels on one device",
                     config_.strategy));
   check_ranks(config_);
+  if (const auto& passes = config_.compile.passes;
+      passes && std::ranges::find(*passes, activation_codes_pass) != passes->end())
+    throw ValueError(fmt::format(
+        "the pass \"{}\" is for training on one level: levels above differentiate through the "
+        "gradients that it rounds",
+        activation_codes_pass));
   const LevelGraph graph(names_of(problems), dependencies);
   const Device device = problems.front()->device();
   for (const Problem* problem : problems)

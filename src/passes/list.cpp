@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ebb/activation_bits.h"
 #include "ebb/error.h"
 #include "ebb/passes.h"
 #include "passes/passes.h"
@@ -53,7 +54,20 @@ const Pass table[] = {
      .run = [](const Graph& graph) { return group_small(graph, on_cuda); }},
 };
 
+// Passes that change results, in no list unless they are asked for.
+const Pass on_request[] = {
+    {.name = activation_codes_pass,
+     .summary = "activations are 8-bit codes from forward to backward (--activation-bits)",
+     .run = code_activations},
+};
+
+const Pass* on_request_named(std::string_view name) {
+  const auto found = std::ranges::find(on_request, name, &Pass::name);
+  return found == std::end(on_request) ? nullptr : &*found;
+}
+
 const Pass& pass_named(std::string_view name) {
+  if (const Pass* pass = on_request_named(name)) return *pass;
   const auto found = std::ranges::find(table, name, &Pass::name);
   if (found == std::end(table))
     throw ValueError(fmt::format("there is no pass \"{}\"; there are {}", name,
@@ -98,12 +112,33 @@ PassList required_passes() {
 
 PassList passes_without(PassList list, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
+    if (on_request_named(name))
+      throw ValueError(fmt::format(
+          "the pass \"{}\" runs only if it is asked for, so that it cannot be left out", name));
     if (pass_named(name).required)
       throw ValueError(fmt::format(
           "the pass \"{}\" cannot be left out: no program can be made without it", name));
     std::erase(list, name);
   }
   return list;
+}
+
+// Among the products that share_codes has made, and before passes that know the ops of backward.
+PassList with_activation_codes(PassList list) {
+  if (std::ranges::find(list, activation_codes_pass) != list.end()) return list;
+  const auto products = std::ranges::find(list, "share_codes");
+  list.insert(products == list.end() ? list.begin() : products + 1,
+              std::string(activation_codes_pass));
+  return list;
+}
+
+CodedActivations coded_activations(const Graph& graph, const PassList& list) {
+  Graph before = graph;
+  for (const Pass* pass : checked(list)) {
+    if (pass->name == activation_codes_pass) return told_by_code_activations(before);
+    before = pass->run(before);
+  }
+  return {};
 }
 
 Graph run_passes(const Graph& graph, const PassList& list, std::vector<PassEffect>* effects) {

@@ -1,6 +1,7 @@
 // Rewrites of a graph. Each is a pure function from graph to graph.
 #pragma once
 
+#include "ebb/activation_bits.h"
 #include "ebb/device.h"
 #include "ebb/graph.h"
 
@@ -14,6 +15,10 @@ Graph fuse_pointwise(const Graph& graph);
 // Replaces products in fp8 by the encoding of their factors, once for all products that read one,
 // and products of codes. Same bits as encoding for every product.
 Graph share_codes(const Graph& graph);
+
+// Lets backward read activations from 8-bit codes (ebb/activation_bits.h). Changes gradients.
+Graph code_activations(const Graph& graph);
+CodedActivations told_by_code_activations(const Graph& graph);
 
 // Merges a linear_cross_entropy with its backward op if the gradient of the losses does not depend
 // on the losses. The merged op uses its first variant.

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/backend.h"
+#include "ebb/activation_bits.h"
 #include "ebb/error.h"
 #include "ebb/probe.h"
 #include "ebb/program.h"
@@ -215,6 +216,13 @@ Plan given_plan(const Graph& graph, const CompileOptions& options) {
   if (plan.tf32 != options.plan.tf32)
     throw ValueError(fmt::format("[compile] the plan was made {} TF32",
                                  plan.tf32 ? "for products in" : "without"));
+  // Other passes change no result.
+  const auto codes = [](const PassList& passes) {
+    return std::ranges::find(passes, activation_codes_pass) != passes.end();
+  };
+  if (codes(plan.passes) != codes(options.passes.value_or(all_pass_names())))
+    throw ValueError(fmt::format("[compile] the plan was made {} activations in 8 bits",
+                                 codes(plan.passes) ? "for" : "without"));
   const Graph passed = [&] {
     try {
       return run_passes(graph, plan.passes);

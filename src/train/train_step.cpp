@@ -7,7 +7,9 @@
 #include <cmath>
 #include <set>
 
+#include "ebb/activation_bits.h"
 #include "ebb/error.h"
+#include "ebb/node.h"
 #include "ebb/ops.h"
 #include "ops/loss/loss.h"
 #include "train/buffer_chain.h"
@@ -110,6 +112,31 @@ void require_fp8_products(const Graph& graph) {
                         products.others.front().path, products.others.front().obstacle)));
 }
 
+void require_coded_activations(const Graph& graph, const PassList& passes) {
+  if (coded_activations(graph, passes).any()) return;
+  throw ValueError(
+      "activation_bits is for what backward reads of norms, activation functions, attention and "
+      "products, but this step has nothing of that kind that would be smaller in 8 bits");
+}
+
+// Backward's part of a loss would read codes, and the loss itself would change.
+void require_no_gradient_inside(const Tensor& loss) {
+  for (const auto& node : topological_order({{}, {loss}, {}}))
+    if (node->marks().backward)
+      throw ValueError(
+          fmt::format("activation_bits is for losses without gradients inside, but this one "
+                      "depends on a gradient{}",
+                      node->path().empty() ? "" : fmt::format(" at \"{}\"", node->path())));
+}
+
+// The options with the pass that they ask for.
+TrainOptions with_passes(TrainOptions options) {
+  if (!options.activation_bits) return options;
+  check_activation_bits(*options.activation_bits);
+  options.compile.passes = with_activation_codes(options.compile.passes.value_or(all_pass_names()));
+  return options;
+}
+
 StepRules rules_of(const TrainOptions& options) {
   StepRules rules{.precision = options.precision,
                   .loss_scale = {},
@@ -196,6 +223,7 @@ struct TrainStep::State {
                                   : builder.gradients(micro_batches(batch, options.accumulate),
                                                       tensors_of(parameters), share);
     result.tell("loss", traced.loss);
+    if (options.activation_bits) require_no_gradient_inside(traced.loss);
     keep_reached(parameters, traced.gradients);
     std::optional<WeightMasks::InStep> in_step;
     if (masks) {
@@ -235,6 +263,7 @@ struct TrainStep::State {
                                sound));
     names = std::move(result.names);
     if (options.precision == Precision::fp8) require_fp8_products(result.graph);
+    if (options.activation_bits) require_coded_activations(result.graph, *options.compile.passes);
     return weights ? weights->gathered(result.graph) : std::move(result.graph);
   }
 
@@ -322,11 +351,11 @@ TrainStep::TrainStep(nn::ModuleBase& model, optim::Optimizer optimizer, LossFunc
     : state_(new State{model,
                        optimizer.with_form(options.form.value_or(usual_form(options.precision))),
                        std::move(loss),
-                       options,
+                       with_passes(options),
                        {},
                        0,
                        0,
-                       ProgramsByShape(model.device(), options.compile),
+                       ProgramsByShape(model.device(), with_passes(options).compile),
                        nullptr,
                        false,
                        {},

@@ -65,6 +65,7 @@ RankResult train_model(Model& model, const LossFunction& loss, const RankTrainin
                    .shard = run.shard};
   options.clip_norm = run.clip;
   options.precision = run.precision;
+  options.activation_bits = run.activation_bits;
   options.compile.communicator = communicator;
   options.compile.plan.budget = run.budget;
   const auto own_batch = [&](std::uint64_t key) {

@@ -23,6 +23,7 @@ struct RankTraining {
   double dropout = 0.0;  // of gpt2
   std::optional<double> clip = {};
   Precision precision = Precision::fp32;
+  std::optional<int> activation_bits = {};
   std::int64_t steps = 2, batch = 12, width = 10;  // width: of gpt2 and llama
   std::optional<Bytes> budget = {};
   std::filesystem::path resume = {}, save = {};

@@ -69,6 +69,9 @@ struct TrainOptions {
   // How bfloat16 parameters are stored; by default pure_bf16 rounds stochastically, and split_bf16
   // and fp8 store 16 lower bits.
   std::optional<ParameterForm> form = {};
+  // 8: keeps activations from forward to backward in that many bits (ebb/activation_bits.h). The
+  // loss must not contain gradients, which would be rounded themselves.
+  std::optional<int> activation_bits = {};
   LossScale loss_scale = {};  // for fp16, which always skips steps whose gradients overflow
   UpdateGuard guard = UpdateGuard::none;
   std::optional<SparseTraining> sparse = {};  // masks of weights

@@ -61,6 +61,7 @@ struct PlanningOptions {
   std::string precision = "fp32";
   std::optional<std::string> rounding;    // of parameters in pure-bf16
   std::optional<int> master_bits;         // beside those in split-bf16
+  std::optional<int> activation_bits;     // from forward to backward; none: their own dtype
   bool tf32 = false;                      // products of float32 on a GPU
   std::optional<int> lanes;               // of a GPU
   std::optional<std::string> loss_walks;  // over logits on a GPU: auto, 1 or 2
@@ -166,6 +167,7 @@ struct TrainSpec {
     field("rounding", planning.rounding, OnResume::by_name);
     field("loss-walks", planning.loss_walks, OnResume::free);
     field("master-bits", planning.master_bits, OnResume::by_name);
+    field("activation-bits", planning.activation_bits, OnResume::by_name);
     field("tf32", planning.tf32, OnResume::by_name);
     field("sparsity", planning.sparsity.share, OnResume::by_name);
     field("sparsity-pattern", planning.sparsity.pattern, OnResume::by_name);

@@ -60,6 +60,7 @@ enum class Slot : std::uint8_t {
   recompute,
   optimizer,
   precision,
+  activations,
   weights
 };
 

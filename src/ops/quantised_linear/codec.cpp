@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -37,14 +38,13 @@ int code_of(float x) {
 // Codes of one block, and its scale.
 template <LowBits kind>
 float pack_block(const float* values, std::int64_t count, std::uint8_t* codes) {
-  float largest = 0.0f;
-  bool finite = true;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float magnitude = std::abs(values[i]);
-    finite &= magnitude <= std::numeric_limits<float>::max();
-    largest = std::max(largest, magnitude);
-  }
-  const float scale = largest / top_level(kind);
+  // Bits of magnitudes are in the order of the numbers, with infinities and NaN above all others.
+  // The largest integer is found in vectors; the largest float is not, because of NaN.
+  std::int32_t most = 0;
+  for (std::int64_t i = 0; i < count; ++i)
+    most = std::max(most, std::bit_cast<std::int32_t>(values[i]) & 0x7fffffff);
+  const bool finite = most < 0x7f800000;
+  const float scale = std::bit_cast<float>(most) / top_level(kind);
   // A scale that rounds to zero would have an infinite inverse: such a block is stored as zero.
   const float inverse = finite && scale >= std::numeric_limits<float>::min() ? 1.0f / scale : 0.0f;
   const auto code = [&](std::int64_t i) {
