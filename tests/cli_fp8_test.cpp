@@ -62,7 +62,8 @@ TEST(CommandLineFp8, SizesThatAreLookedFor) {
   EXPECT_EQ(told(fit + "--vary batch --sequence 24 --most 7")["largest"], 6);
   EXPECT_EQ(told(fit + "--vary batch --sequence 16 --accumulate 3 --most 8")["largest"], 8);
   EXPECT_EQ(told(fit + "--vary batch --sequence 8 --accumulate 2 --most 7")["largest"], 4);
-  expect_usage_error(fit + "--vary batch --sequence 1 --most 15", "the smallest batch, 16");
+  expect_usage_error(fit + "--vary batch --sequence 1 --most 15",
+                     "the smallest batch, which is 16");
   const std::string plan = "plan" + model + "--batch 4 --sequence 8 --accumulate ";
   EXPECT_EQ(told(plan + "auto")["accumulate"], 1);
   expect_failure(plan + "4", 1, "8 × 32 by 32 × 96");

@@ -117,7 +117,7 @@ TEST(CommandLinePruning, CheckpointsAreExported) {
 TEST(CommandLinePruning, WhatCannotBeIsRefused) {
   const std::string one = gpt2 + "--steps 1 ";
   expect_usage_error(one + "--prune 0.5", "--prune-until");
-  expect_usage_error(one + "--prune 1 --prune-until 4", "between 0 and 1");
+  expect_usage_error(one + "--prune 1 --prune-until 4", "greater than 0 and less than 1");
   expect_usage_error(one + "--prune-every 4", "needs --prune");
   expect_usage_error(one + "--prune 0.5 --prune-schedule constant --prune-until 4", "no effect");
   expect_usage_error(one + "--prune 0.5 --prune-from 4 --prune-until 4", "after step 4");

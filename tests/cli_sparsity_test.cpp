@@ -92,7 +92,7 @@ TEST(CommandLineSparsity, ConfigurationFilesHaveIt) {
 TEST(CommandLineSparsity, WrongUsage) {
   const std::string one = tiny + "--steps 1 ";
   expect_usage_error(one + "--sparsity 0.5", "--sparsity-until");
-  expect_usage_error(one + "--sparsity 1 --sparsity-until 4", "between 0 and 1");
+  expect_usage_error(one + "--sparsity 1 --sparsity-until 4", "greater than 0 and less than 1");
   expect_usage_error(one + "--sparsity 1.5 --sparsity-until 4", "--sparsity");
   expect_usage_error(one + "--sparsity-method rigl", "needs --sparsity");
   expect_usage_error(one + "--sparsity 0.5 --sparsity-pattern 2:4", "--sparsity");

@@ -444,7 +444,7 @@ TEST(SparseTraining, Errors) {
   const auto fails = [](const SparseTraining& sparse, const std::string& part) {
     expect_error([&] { SparseRun run(sparse); }, {part});
   };
-  fails(by(MaskMethod::magnitude, 1.0), "between 0 and 1");
+  fails(by(MaskMethod::magnitude, 1.0), "greater than 0 and less than 1");
   fails({.sparsity = 0.5, .pattern = Pattern{2, 4}, .until = 9}, "both");
   fails({.pattern = Pattern{4, 4}, .until = 9}, "4:4");
   fails({.sparsity = 0.5, .until = 9, .every = 0}, "at least 1");

@@ -45,7 +45,8 @@ std::optional<double> GradualPruning::share_after(std::int64_t steps) const {
 void GradualPruning::check() const {
   const auto fail = [](const std::string& what) { throw ValueError("GradualPruning: " + what); };
   if (!(share > 0.0 && share < 1.0))
-    fail(fmt::format("the share that goes must be between 0 and 1, but is {}", share));
+    fail(fmt::format("the share to remove must be greater than 0 and less than 1, but is {}",
+                     share));
   if (every < 1) fail(fmt::format("groups go every so many steps, at least 1, not {}", every));
   if (from < 0) fail(fmt::format("groups go after {} steps, which is before the first", from));
   if (schedule == MaskSchedule::constant && from == 0)
