@@ -15,6 +15,7 @@
 
 // g++ 12 warns of undefined registers inside the intrinsics (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 
 namespace ebb {
 namespace {
