@@ -83,10 +83,10 @@ class Call {
 
 // Every rank gets the sum of its range; for all_reduce it then gets the ranges of the others.
 template <class T>
-class Reduction : public Call {
+class RangeReduction : public Call {
  public:
-  Reduction(const KernelRequest& request, const CollectiveAttributes& a, Communicator* communicator,
-            const std::string& path, bool whole)
+  RangeReduction(const KernelRequest& request, const CollectiveAttributes& a,
+                 Communicator* communicator, const std::string& path, bool whole)
       : Call(request, a, communicator, path),
         ranges_{request.in(0).shape().elements(), a.ranks,
                 range_elements(request.in(0).shape().elements(), a.ranks)},
@@ -211,8 +211,8 @@ Kernel bind_collective(const KernelRequest& request, const CollectiveAttributes&
   }
   return dispatch_floating(request, request.in(0).dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const auto call =
-        std::make_shared<Reduction<T>>(request, a, communicator, path, &op == &all_reduce_op());
+    const auto call = std::make_shared<RangeReduction<T>>(request, a, communicator, path,
+                                                          &op == &all_reduce_op());
     return Kernel{.run = [call](const KernelArgs& args) { call->run(args); },
                   .workspace = call->workspace()};
   });
