@@ -8,7 +8,7 @@
 namespace ebb {
 namespace {
 
-constexpr std::int64_t threads = 256;
+constexpr std::int64_t threads_of_a_block = 256;
 
 struct Bound {
   PointwiseOperands operands;
@@ -21,7 +21,7 @@ struct Bound {
     p.out = args.outputs[0];
     void* list[] = {&p};
     EBB_CUDA_CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(blocks),
-                                    dim3(static_cast<unsigned>(threads)), list, 0,
+                                    dim3(static_cast<unsigned>(threads_of_a_block)), list, 0,
                                     static_cast<cudaStream_t>(args.stream)));
   }
 };
@@ -87,7 +87,7 @@ Kernel bind_pointwise_cuda(const KernelRequest& request, const FusedAttributes& 
   const std::int64_t elements = program.shape.elements();
   const std::int64_t items =
       elements / access.width + (access.rank == 1 ? elements % access.width : 0);
-  bound.blocks = static_cast<unsigned>((items + threads - 1) / threads);
+  bound.blocks = static_cast<unsigned>((items + threads_of_a_block - 1) / threads_of_a_block);
 
   if (request.target.purpose == Purpose::run)
     bound.kernel =
