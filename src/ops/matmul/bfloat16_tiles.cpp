@@ -12,8 +12,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #define EBB_PANELS __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")))
 #include "ops/matmul/bfloat16_pairs.h"
+
+#ifndef ARCH_REQ_XCOMP_PERM  // in the headers of Linux 5.16 and later
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#endif
 #endif
 
 namespace ebb {
@@ -96,31 +102,10 @@ EBB_PANELS void end() { _tile_release(); }
 template <int row_tiles, int column_tiles>
 EBB_PANELS void multiply(const PanelProduct<BFloat16>& p) {
   constexpr int rows = row_tiles * tile_rows, columns = column_tiles * tile_rows;
-  alignas(64) float edge[rows * columns];  // sums, where not all of them are in memory
-  const bool whole = p.rows == rows && p.columns == columns;
-  float* sums = whole ? p.sums : edge;
-  std::int64_t stride = whole ? p.sums_stride : columns;
-  if (p.add) {
-    if (!whole)
-      for (int r = 0; r < rows; ++r)
-        for (int v = 0; v < columns; v += tile_rows)
-          _mm512_store_ps(edge + r * columns + v,
-                          r < p.rows ? _mm512_maskz_loadu_ps(first16(p.columns - v),
-                                                             p.sums + r * p.sums_stride + v)
-                                     : _mm512_setzero_ps());
-    // g++ 12 does not know that a tile is loaded from memory.
-    if (!whole) __asm__ volatile("" ::: "memory");
-    _tile_loadd(0, sums, stride * 4);
-    if constexpr (column_tiles == 2) _tile_loadd(1, sums + tile_rows, stride * 4);
-    if constexpr (row_tiles == 2) _tile_loadd(2, sums + tile_rows * stride, stride * 4);
-    if constexpr (row_tiles == 2 && column_tiles == 2)
-      _tile_loadd(3, sums + tile_rows * stride + tile_rows, stride * 4);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
 
   const BFloat16 *a = p.a, *b = p.b;
   for (std::int64_t k = 0; k < p.depth; k += step, a += step * rows, b += step * columns) {
@@ -138,19 +123,27 @@ EBB_PANELS void multiply(const PanelProduct<BFloat16>& p) {
     }
   }
 
-  if (p.out) sums = edge, stride = columns;
+  alignas(64) float edge[rows * columns];  // what does not go to `sums` as it is
+  const bool direct = p.rows == rows && p.columns == columns && !p.add && !p.out;
+  float* sums = direct ? p.sums : edge;
+  const std::int64_t stride = direct ? p.sums_stride : columns;
   _tile_stored(0, sums, stride * 4);
   if constexpr (column_tiles == 2) _tile_stored(1, sums + tile_rows, stride * 4);
   if constexpr (row_tiles == 2) _tile_stored(2, sums + tile_rows * stride, stride * 4);
   if constexpr (row_tiles == 2 && column_tiles == 2)
     _tile_stored(3, sums + tile_rows * stride + tile_rows, stride * 4);
-  if (sums != edge) return;
+  if (direct) return;
   for (int v = 0; v < columns; v += tile_rows) {
     const __mmask16 present = first16(p.columns - v);
+    const auto sum = [&](int r) EBB_PANELS {
+      const __m512 x = _mm512_load_ps(edge + r * columns + v);
+      return p.add
+                 ? _mm512_add_ps(_mm512_maskz_loadu_ps(present, p.sums + r * p.sums_stride + v), x)
+                 : x;
+    };
     if (!p.out) {
       for (int r = 0; r < p.rows; ++r)
-        _mm512_mask_storeu_ps(p.sums + r * p.sums_stride + v, present,
-                              _mm512_load_ps(edge + r * columns + v));
+        _mm512_mask_storeu_ps(p.sums + r * p.sums_stride + v, present, sum(r));
       continue;
     }
     __m512 bias = _mm512_setzero_ps();
@@ -158,7 +151,7 @@ EBB_PANELS void multiply(const PanelProduct<BFloat16>& p) {
       bias = _mm512_castsi512_ps(_mm512_slli_epi32(
           _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(present, p.bias + v)), 16));
     for (int r = 0; r < p.rows; ++r) {
-      const __m512 x = _mm512_load_ps(edge + r * columns + v);
+      const __m512 x = sum(r);
       _mm256_mask_storeu_epi16(
           p.out + r * p.out_stride + v, present,
           reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(p.bias ? _mm512_add_ps(x, bias) : x)));

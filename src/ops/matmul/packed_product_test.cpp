@@ -272,12 +272,23 @@ TYPED_TEST(PackedProducts, KeepInfinityAndNanInTheirRow) {
   }
 }
 
+// A sum of equal terms rounds every addition the same way: in one chain of 16384 additions the
+// errors come to 1.5e-4 of the sum. A chain ends with its panel, after at most 1024 terms.
+TYPED_TEST(PackedProducts, AddUpLongSumsPanelByPanel) {
+  using T = typename TypeParam::Number;
+  constexpr std::int64_t inner = 16384;
+  const Matrix<T> a(3, inner, false, [] { return 0.1f; }), b(inner, 5, false, [] { return 1.0f; });
+  const double sum = static_cast<double>(inner) * static_cast<double>(a(0, 0));
+  for (float value : sums_of<TypeParam>(a, b, Store::overwrite, 1))
+    EXPECT_NEAR(value, sum, 2e-5 * sum);
+}
+
 // The instructions for bfloat16 take numbers below the smallest normal one, 2^-126, for 0.
-TYPED_TEST(PackedProducts, LoseLessThanTheSmallestNormalNumber) {
+TYPED_TEST(PackedProducts, LoseOnlyBfloat16BelowTheSmallestNormalNumber) {
   using T = typename TypeParam::Number;
   const Matrix<T> a(2, 2, false, [] { return 0x1p-130f; }), b(2, 2, false, [] { return 1.0f; });
   for (float value : sums_of<TypeParam>(a, b, Store::overwrite, 1))
-    EXPECT_LE(std::abs(value - 0x1p-129f), 0x1p-126f);
+    EXPECT_TRUE(value == 0x1p-129f || (std::is_same_v<T, BFloat16> && value == 0.0f)) << value;
 }
 
 TYPED_TEST(PackedProducts, AllocateNothing) {

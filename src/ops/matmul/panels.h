@@ -22,8 +22,8 @@ namespace ebb {
 // Columns that one product of panels computes, and the lanes of a register or tile.
 inline constexpr int panel_columns = 32, panel_lanes = 16;
 
-// What is packed: lane i's number at depth k is from[i * lane_stride + k * depth_stride], one
-// stride being 1.
+// What is packed: lane i's number at depth k is from[i * lane_stride + k * depth_stride]. One
+// stride is 1, except that of an axis of one element, which may be any.
 template <class T>
 struct PanelSource {
   const T* from = nullptr;
@@ -33,8 +33,9 @@ struct PanelSource {
 };
 
 // The product of a panel of `rows` lanes and one of `columns` lanes. It is added to `sums` if
-// `add`. It goes to `out`, plus the bias and rounded once to T, if there is one, and otherwise to
-// `sums`.
+// `add`, as a whole: a chain of additions is no longer than a panel, so that errors do not grow
+// with the inner axis. It goes to `out`, plus the bias and rounded once to T, if there is one, and
+// otherwise to `sums`.
 template <class T>
 struct PanelProduct {
   const T *a = nullptr, *b = nullptr;

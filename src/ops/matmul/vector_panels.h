@@ -25,10 +25,7 @@ EBB_PANELS void multiply(const PanelProduct<typename Kind::Number>& p) {
 #pragma GCC unroll 14
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 2
-    for (int v = 0; v < vectors; ++v)
-      sums[r][v] =
-          p.add ? _mm512_maskz_loadu_ps(present[v], p.sums + r * p.sums_stride + v * panel_lanes)
-                : _mm512_setzero_ps();
+    for (int v = 0; v < vectors; ++v) sums[r][v] = _mm512_setzero_ps();
 
   const auto *a = reinterpret_cast<const typename Kind::Unit*>(p.a),
              *b = reinterpret_cast<const typename Kind::Unit*>(p.b);
@@ -45,6 +42,14 @@ EBB_PANELS void multiply(const PanelProduct<typename Kind::Number>& p) {
     }
   }
 
+  if (p.add)
+#pragma GCC unroll 14
+    for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v)
+        sums[r][v] = _mm512_add_ps(
+            _mm512_maskz_loadu_ps(present[v], p.sums + r * p.sums_stride + v * panel_lanes),
+            sums[r][v]);
   if (!p.out) {
 #pragma GCC unroll 14
     for (int r = 0; r < rows; ++r)
