@@ -60,7 +60,8 @@ void parallel_for_workers(std::int64_t count, std::int64_t grain, int workers, c
 #else
   // Always uses the whole team: the OpenMP library ends threads that a smaller team does not need,
   // and starting new ones for the next region costs more than the work.
-#pragma omp parallel for schedule(static, 1) num_threads(workers)
+  const int team = std::max(workers, threads());
+#pragma omp parallel for schedule(static, 1) num_threads(team)
   for (std::int64_t i = 0; i < chunks; ++i) chunk(i);
 #endif
 }

@@ -1,7 +1,10 @@
 #include "core/parallel.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -26,6 +29,23 @@ TEST(Parallel, VisitsEveryIndexOnce) {
         EXPECT_EQ(visits(count, grain, workers),
                   std::vector<int>(static_cast<std::size_t>(count), 1))
             << count << " by " << grain << " on " << workers;
+}
+
+// Where a region uses fewer workers than there are threads, the others wait for the next region. A
+// thread that ends and starts again allocates inside a step, and loses the core it was pinned to.
+TEST(Parallel, KeepsItsThreadsWhereFewerWork) {
+  const int before = threads();
+  set_threads(4);
+  std::mutex mutex;
+  std::set<pid_t> seen;  // of the system: a new thread can get an old std::thread::id
+  for (int round = 0; round < 50; ++round)
+    for (const int workers : {4, 3, 2})
+      parallel_for_workers(4, 1, workers, [&](int, std::int64_t, std::int64_t) {
+        const std::lock_guard lock(mutex);
+        seen.insert(gettid());
+      });
+  set_threads(before);
+  EXPECT_LE(seen.size(), 4u);
 }
 
 TEST(Parallel, CallsInsideCalls) {
