@@ -29,22 +29,19 @@ std::vector<std::byte> bytes_of(const Tensor& variable) {
   return bytes;
 }
 
-// Everything that the step has written after some tokens, beginning with sequences of unequal
-// length.
+// Everything that the step has written after some tokens of sequences that begin at these
+// positions; -1 is a row without a sequence.
 template <class Model>
-std::vector<std::vector<std::byte>> written(Model& model, std::int64_t sequences,
+std::vector<std::vector<std::byte>> written(Model& model, const std::vector<std::int32_t>& begin,
                                             std::int64_t context, bool one_by_one) {
+  const auto sequences = static_cast<std::int64_t>(begin.size());
   nn::KeyValueCache cache(sequences, context);
   const GenerationState state(sequences, device::cuda(0));
   const Graph graph = generate::decode_step(model, cache, state, {});
   Program program(graph);
-  std::vector<std::int32_t> ids, positions;
-  for (std::int64_t s = 0; s < sequences; ++s) {
-    ids.push_back(static_cast<std::int32_t>(7 * s + 3));
-    // One row without a sequence; others that end on both sides of a piece's end.
-    positions.push_back(s == 1 ? -1 : static_cast<std::int32_t>((s * 61 + 125) % (context - 8)));
-  }
-  write(state.ids, ids), write(state.positions, positions);
+  std::vector<std::int32_t> ids;
+  for (std::int64_t s = 0; s < sequences; ++s) ids.push_back(static_cast<std::int32_t>(7 * s + 3));
+  write(state.ids, ids), write(state.positions, begin);
   for (int token = 0; token < 6; ++token) {
     if (one_by_one)
       program.timed_run();
@@ -71,13 +68,18 @@ void expect_same_bits(const Config& config, std::int64_t context) {
   for (const DType dtype : {bf16, f16}) {
     auto model = make<Model>(device::cuda(0), dtype, config);
     spread(model);
-    for (const std::int64_t sequences : {1, 3}) {
-      const auto joined = written(model, sequences, context, false),
-                 separate = written(model, sequences, context, true);
+    // One sequence runs in the resident kernel, and ends on both sides of a piece's end; three are
+    // launched one by one in both runs.
+    const auto last = static_cast<std::int32_t>(context - 8);
+    using Positions = std::vector<std::int32_t>;
+    for (const Positions& begin : std::vector<Positions>{{125}, {0}, {-1}, {125, -1, 247 % last}}) {
+      const auto joined = written(model, begin, context, false),
+                 separate = written(model, begin, context, true);
       ASSERT_EQ(joined.size(), separate.size());
       for (std::size_t i = 0; i < joined.size(); ++i)
         EXPECT_EQ(joined[i], separate[i])
-            << "update " << i << " with " << sequences << " sequences in " << name(dtype);
+            << "update " << i << " with " << begin.size() << " sequences from " << begin[0]
+            << " in " << name(dtype);
     }
   }
 }
@@ -91,6 +93,14 @@ TEST(Resident, Gpt2) {
         models::Gpt2Config{
             .vocabulary = 1003, .context = 300, .layers = 2, .heads = heads, .width = width},
         300);
+}
+
+// More tasks than fit into the argument of one kernel.
+TEST(Resident, ManyLayers) {
+  if (!cuda_present()) GTEST_SKIP() << "no CUDA device";
+  expect_same_bits<models::Gpt2>(
+      models::Gpt2Config{.vocabulary = 512, .context = 200, .layers = 48, .heads = 4, .width = 128},
+      200);
 }
 
 TEST(Resident, LlamaWithGroupedHeads) {

@@ -67,22 +67,25 @@ struct Link {
 class Chains {
  public:
   Chains(const Plan& plan, std::span<const Kernel> kernels, std::span<const KernelArgs> args)
-      : plan_(plan), kernels_(kernels), args_(args) {
-    for (const InstructionId i : plan.instructions.ids())
+      : plan_(plan), kernels_(kernels), args_(args), awaited_(plan.instructions.size()) {
+    for (const InstructionId i : plan.instructions.ids()) {
       for (const Operand& operand : plan.instructions[i].inputs)
         readers_[operand.value.index()].push_back(i);
+      for (const InstructionId other : plan.instructions[i].waits) awaited_[other.index()] = true;
+    }
     for (const Port& port : plan.outputs) readers_[port.value.index()].push_back({});
   }
 
   std::vector<Launched> launches(const std::vector<bool>& alone) {
     for (const InstructionId i : plan_.instructions.ids()) {
       if (!alone[i.index()] && extend(i)) continue;
-      // An instruction that does not need the open chain is launched before it.
+      // An instruction that does not need the open chain is launched before it, unless another lane
+      // waits for it: such a wait stands for all instructions before it, too.
       Access access = access_of(i);
-      const bool before =
-          !alone[i.index()] && std::none_of(chain_.begin(), chain_.end(), [&](const Link& link) {
-            return link.access.conflicts(access);
-          });
+      const bool before = !alone[i.index()] && !awaited_[i.index()] &&
+                          std::none_of(chain_.begin(), chain_.end(), [&](const Link& link) {
+                            return link.access.conflicts(access);
+                          });
       if (!before) close();
       launched_.push_back({.instructions = {i}});
     }
@@ -124,8 +127,20 @@ class Chains {
     if (!step->task) return false;
     std::optional<Task> task = step->task(args_[i.index()]);
     if (!task) return false;
-    chain_.push_back({i, std::move(task), access_of(i)});
+    Access access = access_of(i);
+    if (std::holds_alternative<resident::Product>(*task) && writes_matrix(access, i)) close();
+    chain_.push_back({i, std::move(task), std::move(access)});
     return true;
+  }
+
+  // Whether the open chain writes the matrix of this product. A resident kernel reads matrices from
+  // its beginning on, so that they must be complete before it.
+  bool writes_matrix(const Access& product, InstructionId i) const {
+    std::vector<Range> matrix;
+    for (const Range& read : product.reads)
+      if (read.begin == args_[i.index()].inputs[1]) matrix.push_back(read);
+    return std::any_of(chain_.begin(), chain_.end(),
+                       [&](const Link& link) { return Access::meet(link.access.writes, matrix); });
   }
 
   // If only products of the chain read some rows, and nothing in between changes the rows' inputs,
@@ -217,12 +232,22 @@ class Chains {
     chain_.clear();
   }
 
+  static bool attends(const Link& link) {
+    return link.task && std::holds_alternative<resident::Attention>(*link.task);
+  }
+
+  // Whether a link must wait for an earlier one. Two attentions never run side by side: they count
+  // their pieces in the same place.
+  static bool waits_for(const Link& later, const Link& earlier) {
+    return earlier.access.conflicts(later.access) || (attends(earlier) && attends(later));
+  }
+
   // The tasks in an order in which as few as possible wait for earlier ones.
   Launched in_levels() {
     int levels = 0;
     for (std::size_t k = 0; k < chain_.size(); ++k) {
       for (std::size_t j = 0; j < k; ++j)
-        if (chain_[j].level >= chain_[k].level && chain_[j].access.conflicts(chain_[k].access))
+        if (chain_[j].level >= chain_[k].level && waits_for(chain_[k], chain_[j]))
           chain_[k].level = chain_[j].level + 1;
       levels = std::max(levels, chain_[k].level + 1);
     }
@@ -242,7 +267,8 @@ class Chains {
   std::span<const Kernel> kernels_;
   std::span<const KernelArgs> args_;
   std::map<std::size_t, std::vector<InstructionId>> readers_;  // by value; none for an output
-  std::vector<Link> chain_;                                    // the open one
+  std::vector<bool> awaited_;  // by instruction: whether one of another lane waits for it
+  std::vector<Link> chain_;    // the open one
   std::vector<Launched> launched_;
 };
 

@@ -379,9 +379,11 @@ struct Launcher {
   void operator()(std::span<const resident::Listed> tasks) {
     const resident::Product* before = nullptr;
     for (const resident::Listed& listed : tasks) {
+      // What the row in shared memory holds is known only right after another product of the level.
+      if (listed.waits || !std::holds_alternative<resident::Product>(listed.task)) before = nullptr;
       if (const auto* product = std::get_if<resident::Product>(&listed.task)) {
         resident::Product p = *product;
-        p.loads = fresh || listed.waits || !(before->rows == p.rows) || before->inner != p.inner;
+        p.loads = fresh || !before || !(before->rows == p.rows) || before->inner != p.inner;
         fresh = false;
         place(p);
         add(TaskKind::product, listed.waits, p);
@@ -427,11 +429,12 @@ Step step(const KernelRequest& request, std::function<void(const KernelArgs&)> r
 }
 
 constexpr std::int64_t shared_memory = 227 * 1024;  // of a block, with compute capability 9.0
+constexpr std::int64_t static_memory = 128;         // the kernel's own variables there, at most
 
 bool device_takes_products() { return Machine().shared >= shared_memory; }
 
 bool takes_product(std::int64_t rows, std::int64_t inner) {
-  return rows == 1 && shared_bytes<BFloat16>(inner) <= shared_memory;
+  return rows == 1 && shared_bytes<BFloat16>(inner) + static_memory <= shared_memory;
 }
 
 bool takes_norm(std::int64_t rows, std::int64_t columns) {
