@@ -197,8 +197,10 @@ Placement place(const std::vector<Candidate>& candidates, Bytes bytes, const Pla
   Placement placement;
   Bytes away;
   for (const auto& node : planner.order())
-    if (const auto home = home_of(*node, options); home && *home != Tier::device)
+    if (const auto home = home_of(*node, options); home && *home != Tier::device) {
       placement.variables[node.get()] = *home;
+      room[*home] -= round_up(node->outputs()[0].bytes(), file_alignment);
+    }
   for (const Candidate& candidate : candidates) {
     if (away >= bytes) break;
     const Bytes size = round_up(candidate.bytes, file_alignment);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,8 @@ class TierSearch {
         throw ValueError(fmt::format("[plan] tensors of {} can be moved to the tier {}, not to {}",
                                      to_string(resident.base().plan.device),
                                      name(backend.second_tier()), name(tier)));
+    for (const Update& update : resident.graph().updates)
+      updated_.insert(update.target.node().get());
     for (Candidate& candidate : candidates(resident))
       by_kind_[static_cast<std::size_t>(candidate.kind)].push_back(std::move(candidate));
     const auto instructions = static_cast<double>(resident.base().plan.instructions.size());
@@ -51,7 +54,10 @@ class TierSearch {
 
   PlanResult run(double faster_than) {
     const std::optional<Bytes>& budget = resident_.options().budget;
-    if (!budget || nothing_may_move()) return with(place({}, {}, resident_)).run();
+    if (!budget || nothing_may_move()) {
+      const Placement homes = place({}, {}, resident_);
+      return homes.empty() ? resident_.run() : with(homes).run();
+    }
     faster_than_ = faster_than;
     offer_all();
     if (best_ && best_->second >= faster_than) return {};
@@ -64,7 +70,7 @@ class TierSearch {
       if (plan && (!best || plan->predicted_ms < best->predicted_ms)) best = std::move(plan);
       if (best && ++made_ == most_made) break;
     }
-    if (best && best->predicted_ms > resident_.keep_all_ms()) compare_with_resident(best);
+    if (!best || best->predicted_ms > resident_.keep_all_ms()) compare_with_resident(best);
     if (best) return {std::move(best), {}};
     Plan least = least_plan();
     if (least.peak > *budget) return {{}, Planner::kept(least)};
@@ -181,20 +187,30 @@ class TierSearch {
     offers_.push_back({shares, std::move(*sketch)});
   }
 
-  // The time of the lane with more copies.
+  // The time of the lane with more copies. Variables are walked in the order of their nodes, so
+  // that rounding is the same in every run.
   double copies_ms(const Placement& placement) const {
     const Rates& rates = resident_.options().rates;
     double fetches = 0.0, stores = 0.0;
-    const auto add = [&](Tier tier, Bytes bytes, std::size_t count) {
+    const auto add = [&](Tier tier, Bytes bytes, std::size_t count, bool stored) {
       fetches += static_cast<double>(count) * rates.transfer_ms(tier, bytes, true);
-      stores += rates.transfer_ms(tier, bytes, false);
+      if (stored) stores += rates.transfer_ms(tier, bytes, false);
     };
-    for (const auto& [node, tier] : placement.variables) {
-      const auto again = placement.fetched_again.find(node);
-      add(tier, node->outputs()[0].bytes(),
-          1 + (again == placement.fetched_again.end() ? 0 : again->second.size()));
+    for (const auto& node : resident_.order()) {
+      if (const auto found = placement.variables.find(node.get());
+          found != placement.variables.end()) {
+        const auto again = placement.fetched_again.find(node.get());
+        add(found->second, node->outputs()[0].bytes(),
+            1 + (again == placement.fetched_again.end() ? 0 : again->second.size()),
+            updated_.contains(node.get()));
+      }
+      for (int k = 0; k < static_cast<int>(node->outputs().size()); ++k) {
+        const Tensor result(node, k);
+        if (const auto found = placement.activations.find(result);
+            found != placement.activations.end())
+          add(found->second.tier, result.type().bytes(), 1, true);
+      }
     }
-    for (const auto& [tensor, gap] : placement.activations) add(gap.tier, tensor.type().bytes(), 1);
     return std::max(fetches, stores);
   }
 
@@ -223,7 +239,8 @@ class TierSearch {
     const Bytes budget = *resident_.options().budget;
     if (!nothing.empty() || resident_.persistent() >= budget) return;
     std::optional<Plan> resident = resident_.keep(budget);
-    if (resident && resident->predicted_ms < best->predicted_ms) best = std::move(resident);
+    if (resident && (!best || resident->predicted_ms < best->predicted_ms))
+      best = std::move(resident);
   }
 
   // Searches are quick: there are several, and most of what they would find is moved instead.
@@ -242,6 +259,7 @@ class TierSearch {
   }
 
   Planner& resident_;
+  std::unordered_set<const Node*> updated_;  // variables whose new values are stored
   std::array<std::vector<Candidate>, kinds> by_kind_;
   std::optional<StartLists> starts_;
   double faster_than_ = std::numeric_limits<double>::infinity();  // ms: slower plans have no use
