@@ -31,6 +31,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
   std::string best;
   std::size_t least = std::numeric_limits<std::size_t>::max();
   for (const std::string& candidate : known) {
+    if (candidate == word) return {};  // well spelt, and refused for another reason
     // In a short word one changed letter gives another word: "cg" and "sgd".
     std::size_t count = mistakes(word, candidate);
     const std::size_t allowed = std::max<std::size_t>(1, candidate.size() / 3);

@@ -33,14 +33,19 @@ std::string shown(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+// True if the option's own line shows its default, which may be the verb's and not the workload's.
+bool tells_default(const CLI::Option& option) {
+  return !option.get_default_str().empty() ||
+         option.get_description().find("; default: ") != std::string::npos;
+}
+
 void add_lines(const CLI::App& verb, const Json& fields, const std::string& prefix,
                std::string& text) {
   for (const auto& [name, value] : fields.items()) {
     if (name == "optimizer.rule" && value.is_string() && !shown(value).empty())
       text += fmt::format("  {:<24} {}\n", "--" + prefix + "optimizer", shown(value));
     const CLI::Option* option = verb.get_option_no_throw("--" + prefix + name);
-    // Options with a default of their own already show it in their lines.
-    if (!option || value.is_null() || !option->get_default_str().empty() || value.is_boolean() ||
+    if (!option || value.is_null() || tells_default(*option) || value.is_boolean() ||
         value.is_array() || value.is_object() || name == "workload" || name == "clip-by")
       continue;
     text += fmt::format("  {:<24} {}\n", "--" + prefix + name, shown(value));
@@ -53,7 +58,10 @@ std::string defaults_text(const CLI::App& verb, const std::string& workload) {
   const CLI::Option* option = verb.get_option_no_throw("--workload");
   if (!option || verb.get_name() == "help") return {};
   const std::vector<std::string> known = all_workload_names();
-  const std::string name = workload.empty() ? workloads::Options{}.name : workload;
+  const std::string verbs_own = option->get_default_str();
+  const std::string name = !workload.empty()    ? workload
+                           : !verbs_own.empty() ? verbs_own
+                                                : workloads::Options{}.name;
   if (std::find(known.begin(), known.end(), name) == known.end())
     throw UsageError(fmt::format("there is no workload \"{}\"; there are: {}{}", name,
                                  fmt::join(known, ", "), did_you_mean(name, known)));

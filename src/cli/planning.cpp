@@ -274,9 +274,27 @@ workloads::Options placed(const workloads::Options& options, const PlanningOptio
   return result;
 }
 
+namespace {
+
+void check_clipping(const PlanningOptions& options) {
+  if (options.clip_by == "last-norm" && options.precision == "fp16")
+    throw UsageError(
+        "--clip-by last-norm cannot go with --precision fp16, where only the norm of this step "
+        "tells whether it overflowed: use --clip-by this-norm");
+  const bool parts = options.accumulate != "1" && options.accumulate != "auto";
+  if (options.clip_by == "two-backwards" && parts)
+    throw UsageError(
+        fmt::format("--clip-by two-backwards cannot go with --accumulate {}, which keeps all "
+                    "gradients anyway: use --clip-by this-norm",
+                    options.accumulate));
+}
+
+}  // namespace
+
 TrainOptions step_options(const PlanningOptions& options) {
   TrainOptions train;
   train.precision = precision_by_name(options.precision);
+  check_clipping(options);
   check_forms(options, {train.precision});
   train.form = form_of(options, train.precision);
   train.activation_bits = options.activation_bits;

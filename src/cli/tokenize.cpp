@@ -38,7 +38,7 @@ class Tokenize : public Verb {
         .type_name("TEXT");
     add_option(app, "--out", out_, "The file of tokens").required().type_name("FILE.bin");
     add_option(app, "--dtype", dtype_,
-               "Little-endian form of a token; ebb train and ebb eval read uint32")
+               "Little-endian type of a token. ebb train reads both, ebb eval reads uint32")
         .one_of({"uint16", "uint32"})
         .show_default();
     add_flag(app, "--add-special", add_special_,

@@ -123,7 +123,7 @@ void add_workload_options(CLI::App& app, workloads::Options& options, Levels lev
       "precision or --tf32, otherwise channels-first")
       .one_of({first, last});
   add_adapter_options(app, options);
-  add_option(app, "--dropout", options.dropout, "Dropout probability (lm, gpt2, bert)")
+  add_option(app, "--dropout", options.dropout, "Dropout probability (lm, gpt2, llama, bert)")
       .check(FiniteNumber::between(0.0, 0.999))
       .group("Sizes");
 }

@@ -115,8 +115,9 @@ void require_fp8_products(const Graph& graph) {
 void require_coded_activations(const Graph& graph, const PassList& passes) {
   if (coded_activations(graph, passes).any()) return;
   throw ValueError(
-      "activation_bits is for what backward reads of norms, activation functions, attention and "
-      "products, but this step has nothing of that kind that would be smaller in 8 bits");
+      "activation_bits (--activation-bits) is for what backward reads of norms, activation "
+      "functions, attention and products, but this step has nothing of that kind that would be "
+      "smaller in 8 bits: leave it out");
 }
 
 // Backward's part of a loss would read codes, and the loss itself would change.
@@ -124,8 +125,8 @@ void require_no_gradient_inside(const Tensor& loss) {
   for (const auto& node : topological_order({{}, {loss}, {}}))
     if (node->marks().backward)
       throw ValueError(
-          fmt::format("activation_bits is for losses without gradients inside, but this one "
-                      "depends on a gradient{}",
+          fmt::format("activation_bits (--activation-bits) is for losses without gradients inside, "
+                      "but this one depends on a gradient{}: leave it out",
                       node->path().empty() ? "" : fmt::format(" at \"{}\"", node->path())));
 }
 
