@@ -223,11 +223,70 @@ TEST(ActivationBits, BudgetsChangeNoBit) {
 }
 
 TEST(ActivationBits, OtherPassesChangeNoBit) {
-  for (const char* name : {"gpt2", "resnet"}) {
-    TrainOptions plain = bits(8);
-    plain.compile.passes = required_passes();
-    EXPECT_EQ(train(sizes(name), plain, 2).weights, train(sizes(name), bits(8), 2).weights) << name;
+  for (const auto& [name, precision] : {std::pair{"gpt2", Precision::fp32},
+                                        {"resnet", Precision::fp32},
+                                        {"gpt2", Precision::fp8},
+                                        {"llama", Precision::fp8}}) {
+    const workloads::Options o = sizes(name, precision);
+    const std::vector<double> all = train(o, bits(8, precision), 2).weights;
+    for (const PassList& passes :
+         {required_passes(), passes_without(all_pass_names(), {"share_codes"})}) {
+      TrainOptions other = bits(8, precision);
+      other.compile.passes = passes;
+      EXPECT_EQ(train(o, other, 2).weights, all) << name << " in " << ebb::name(precision);
+    }
   }
+}
+
+// A layer before the loss, whose gradient is that of the loss by a product. Losses and norms that
+// are written with elementwise ops read differences, exponentials and reciprocal roots exactly.
+TEST(ActivationBits, LossesOfElementwiseOpsAreExact) {
+  const Tensor x = input({{64, 256}, f32}, "x"), target = input({{64, 256}, f32}, "target");
+  const Variable weight(eval(random_normal({256, 256}, 0.0, 0.1, f32), 1));
+  const Tensor y = matmul(x, weight);
+  const Tensor square_loss = mean(square(y - target)),
+               log_sum_exp = mean(log(sum(exp(y), {1})) - mean(y * target, {1})),
+               normed = mean(square(y * rsqrt(mean(square(y), {1}, Keep::yes))) * target);
+  for (const Tensor& loss : {square_loss, log_sum_exp, normed}) {
+    const Graph graph{{x, target}, grad(loss, {weight}), {}};
+    for (const auto& value : coded_activations(graph, with_activation_codes({})).kept)
+      EXPECT_TRUE(value.op == "matmul") << value.op;
+  }
+}
+
+// Softmax ignores what all keys have in common. Codes do not: a channel with a large bias makes the
+// steps of its block coarse, and docs/techniques/activation-bits.md says how much that costs.
+TEST(ActivationBits, AKeyChannelWithALargeBiasCostsPrecision) {
+  constexpr std::int64_t items = 2, tokens = 128, heads = 2, size = 64, width = heads * size;
+  const auto error_with_bias = [&](float bias_of_channel) {
+    const Tensor x = input({{items * tokens, width}, f32}, "x");
+    std::vector<Tensor> weights;
+    for (std::uint64_t seed = 11; seed < 14; ++seed)
+      weights.push_back(Variable(eval(random_normal({width, width}, 0.0, 0.1, f32), seed)));
+    std::vector<float> bias(width, 0.0f);
+    bias[3] = bias[size + 3] = bias_of_channel;
+    const auto by_heads = [&](const Tensor& t) {
+      return transpose(reshape(t, {items, tokens, heads, size}), 1, 2);
+    };
+    const Tensor out =
+        scaled_dot_product_attention(by_heads(matmul(x, weights[0])),
+                                     by_heads(matmul(x, weights[1]) + Tensor::from(bias, {width})),
+                                     by_heads(matmul(x, weights[2])), {.causal = true});
+    const Tensor target = eval(random_normal(out.shape(), 0.0, 1.0, f32), 77);
+    const Graph graph{{x}, {grad(sum(out * target), {weights[0]})[0]}, {}};
+    std::vector<std::vector<double>> gradients;
+    for (const bool rounded : {false, true}) {
+      CompileOptions options;
+      options.passes = rounded ? with_activation_codes(all_pass_names()) : all_pass_names();
+      Program program(graph, options);
+      const Tensor given[] = {eval(random_normal({items * tokens, width}, 0.0, 1.0, f32), 5)};
+      program.run(given);
+      gradients.push_back(values_of(program.output(0)));
+    }
+    return norm(difference(gradients[1], gradients[0])) / norm(gradients[0]);
+  };
+  EXPECT_NEAR(error_with_bias(0.0f), 0.015, 0.005);
+  EXPECT_NEAR(error_with_bias(20.0f), 0.14, 0.05);
 }
 
 // Codes of an item do not depend on the others of its batch.

@@ -69,6 +69,15 @@ TEST(CommandLineFp8, SizesThatAreLookedFor) {
   expect_failure(plan + "4", 1, "8 × 32 by 32 × 96");
 }
 
+// Micro-batches of 2, 2, 1 and 1 items of 24 tokens: only the first two could be in fp8.
+TEST(CommandLineFp8, NoMicroBatchLeavesFp8) {
+  const Json plan = told(
+      "plan --workload gpt2 --layers 2 --width 64 --heads 2 --vocabulary 64 --sequence 24 --batch "
+      "6 "
+      "--precision fp8 --accumulate auto --budget 2000KiB");
+  EXPECT_TRUE(plan["products"]["in_bfloat16"].empty()) << plan["accumulate"];
+}
+
 TEST(CommandLineFp8, Ablation) {
   const Json study = told(
       "ablate --workload gpt2 --layers 1 --width 32 --heads 2 --vocabulary 64 "
@@ -89,6 +98,9 @@ TEST(CommandLineFp8, WhereItIsRefused) {
   expect_usage_error("plan" + sizes + "--precision bf16 --master-bits 8",
                      "--master-bits is for --precision split-bf16 and fp8");
   expect_usage_error("plan" + sizes + "--precision fp9", "fp8");
+  expect_usage_error(
+      "train" + sizes + "--precision fp8 --prune 0.3 --prune-schedule constant --prune-from 2",
+      "--prune-multiple 16");
 }
 
 }  // namespace

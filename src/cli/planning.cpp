@@ -10,6 +10,7 @@
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "cli/accepted_by.h"
@@ -255,8 +256,8 @@ workloads::Options placed(const workloads::Options& options, const PlanningOptio
     result.layout = fastest_layout(result.device, precision, planning.tf32);
   if (precision == Precision::fp8 && result.base)
     throw UsageError(
-        fmt::format("--precision fp8 is for products with bfloat16 weights, but --base {} packs "
-                    "them into fewer bits: use --precision split-bf16",
+        fmt::format("--precision fp8 is for products with bfloat16 weights, but --base {} stores "
+                    "them in another form: use --precision split-bf16",
                     *result.base));
   if (planning.sparsity.any() && (result.lora || result.adapter))
     throw UsageError(
@@ -424,7 +425,7 @@ std::int64_t fastest_parts(std::int64_t batch,
     } catch (const BudgetError&) {  // more parts may fit
       can_be_made = true;
       if (best_ms == std::numeric_limits<double>::infinity()) best = parts;
-    } catch (const ValueError&) {  // such as micro-batches of too few tokens for fp8
+    } catch (const ValueError&) {  // such as micro-batches whose tokens fp8 cannot multiply
       if (!why_not) why_not = std::current_exception();
     }
   }
@@ -458,11 +459,30 @@ void settle_shard(const workloads::Options& options, PlanningOptions& planning,
   });
 }
 
+namespace {
+
+// The modules inside blocks whose products are not in fp8, where that is asked for.
+std::set<std::string> modules_outside_fp8(const Graph& graph, const PlanningOptions& planning) {
+  std::set<std::string> paths;
+  if (precision_by_name(planning.precision) == Precision::fp8)
+    for (const Fp8Products::Other& other : fp8_products(graph).others) paths.insert(other.path);
+  return paths;
+}
+
+}  // namespace
+
 std::int64_t accumulation(workloads::Workload& task, const PlanningOptions& planning,
                           const CompileOptions& compile) {
   if (planning.accumulate != "auto") return std::stoll(planning.accumulate);
+  std::optional<std::set<std::string>> in_few_parts;  // modules outside fp8
   return fastest_parts(task.batch_size, [&](std::int64_t parts) {
-    return plan_program(trace_step(task, planning, parts), compile).predicted_ms;
+    const Graph graph = trace_step(task, planning, parts);
+    std::set<std::string> outside = modules_outside_fp8(graph, planning);
+    if (!in_few_parts)
+      in_few_parts = std::move(outside);
+    else if (outside != *in_few_parts)
+      throw ValueError("some micro-batches have sizes that fp8 cannot multiply");
+    return plan_program(graph, compile).predicted_ms;
   });
 }
 

@@ -12,6 +12,7 @@
 #include "cli/verb.h"
 #include "ebb/data/loader.h"
 #include "ebb/error.h"
+#include "ops/fp8/fp8.h"
 
 namespace ebb::cli {
 namespace {
@@ -97,6 +98,11 @@ std::optional<prune::GradualPruning> gradual_pruning(const PlanningOptions& plan
       if (given) throw UsageError(fmt::format("{} needs --prune SHARE", option));
     return {};
   }
+  if (planning.precision == "fp8" && o.multiple.value_or(1) % fp8_unit != 0)
+    throw UsageError(fmt::format(
+        "--prune with --precision fp8 needs --prune-multiple {0}, or a multiple of {0}: products "
+        "with other sizes would leave fp8",
+        fp8_unit));
   prune::GradualPruning pruning;
   pruning.share = *o.share;
   pruning.schedule = mask_schedule_named(o.schedule.value_or("cubic"));

@@ -22,6 +22,7 @@
 #include "ops/attention/operands.h"
 #include "ops/batch_norm/batch_norm.h"
 #include "ops/conv2d/conv2d.h"
+#include "ops/fp8/fp8.h"
 #include "ops/leaf/leaf.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
@@ -42,9 +43,20 @@ using NodePtr = std::shared_ptr<Node>;
 constexpr int most_again = 4;
 constexpr std::int64_t least_row = 256;  // elements
 
+// Whether the result of this op may be rounded where a product of elements in backward reads it.
+// Products also read the results of exp, rsqrt, square or a difference, of which losses and norms
+// are made: these stay exact.
+bool may_be_factor(const Op& maker) {
+  static const Op* const elementwise[] = {&pointwise_op("add"), &pointwise_op("mul"),
+                                          &pointwise_op("gelu"), &pointwise_op("gelu_tanh"),
+                                          &pointwise_op("silu")};
+  return &maker == &matmul_op() || &maker == &layer_norm_op() || &maker == &rms_norm_op() ||
+         &maker == &cast_op() || std::ranges::find(elementwise, &maker) != std::end(elementwise);
+}
+
 // Whether backward may read a rounded value here. Statistics, masks and losses are read exactly,
 // and so is ReLU's result, whose sign is the mask of its gradient.
-bool tolerates_rounding(const Op& reader, int input) {
+bool tolerates_rounding(const Op& reader, int input, const Op& maker) {
   static const Op *const mul = &pointwise_op("mul"), *const gelu = &pointwise_op("gelu_grad"),
                          *const gelu_tanh = &pointwise_op("gelu_tanh_grad"),
                          *const silu = &pointwise_op("silu_grad");
@@ -55,7 +67,8 @@ bool tolerates_rounding(const Op& reader, int input) {
            input == AttentionGrad::o;
   if (&reader == gelu || &reader == gelu_tanh || &reader == silu) return input == 1;
   if (&reader == &conv2d_weight_grad_op()) return input == 0;
-  return &reader == mul || &reader == &matmul_op();
+  if (&reader == mul) return may_be_factor(maker);
+  return &reader == &matmul_op();
 }
 
 // Ops that backward may run again on decoded values: they take little time, and a small error of
@@ -117,7 +130,7 @@ class CodeActivations {
     if (kept_.empty()) return graph_;
     for (const NodePtr& node : order_) {
       if (node->inputs().empty()) continue;
-      if (node->marks().backward && !node->op().is_view()) {
+      if (reads_codes(*node)) {
         std::vector<Tensor> inputs;
         for (const Tensor& input : node->inputs()) inputs.push_back(in_backward(input));
         rewriter_.replace(*node, rewriter_.copy(*node, std::move(inputs)));
@@ -130,6 +143,13 @@ class CodeActivations {
   }
 
  private:
+  // Whether a node of backward reads codes. Products in fp8 have codes of their own, which forward
+  // makes and `share_codes` lets backward read: by themselves they must read the same factors, or
+  // that pass would change bits.
+  static bool reads_codes(const Node& node) {
+    return node.marks().backward && !node.op().is_view() && &node.op() != &fp8_product_op();
+  }
+
   // Nodes that depend on what the step is fed. The rest is weights and what is made of them.
   void find_batch() {
     for (const NodePtr& node : order_)
@@ -145,7 +165,7 @@ class CodeActivations {
     for (const Tensor& output : graph_.outputs) exact.insert(root_of(output));
     for (const Update& update : graph_.updates) exact.insert(root_of(update.value));
     for (const NodePtr& node : order_) {
-      if (!node->marks().backward || node->op().is_view()) continue;
+      if (!reads_codes(*node)) continue;
       for (std::size_t i = 0; i < node->inputs().size(); ++i) {
         const Tensor value = root_of(node->inputs()[i]);
         const Node& maker = *value.node();
@@ -153,7 +173,8 @@ class CodeActivations {
             !is_floating(value.dtype()))
           continue;
         candidates_.insert(value);
-        if (!tolerates_rounding(node->op(), static_cast<int>(i)) || !saves_a_quarter(value.type()))
+        if (!tolerates_rounding(node->op(), static_cast<int>(i), maker.op()) ||
+            !saves_a_quarter(value.type()))
           exact.insert(value);
       }
     }
