@@ -1,6 +1,7 @@
 #include "cli/train_run.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iostream>
@@ -50,6 +51,18 @@ void require_finite_weights(const Trainee& trainee, const PlanningOptions& plann
     throw NotFinite(
         fmt::format("{} is not finite after the last step, so the model is not saved; {}", weight,
                     trainee.on_nan_hint()));
+}
+
+// An encoder's folder may lack the head or have another one, and nothing else would show that.
+void tell_initialised(const TrainCommand& command, const Trainee& trainee, const Outputs& outputs) {
+  constexpr std::size_t most = 4;
+  std::vector<std::string> names = trainee.facts().initialised;
+  if (names.empty()) return;
+  const std::size_t more = names.size() - std::min(most, names.size());
+  names.resize(names.size() - more);
+  outputs.say(fmt::format("ebb: {} has no {}{}: training starts them from random numbers",
+                          command.workload().model->string(), fmt::join(names, ", "),
+                          more > 0 ? fmt::format(" and {} more", more) : ""));
 }
 
 void save_model(Trainee& trainee, const PlanningOptions& planning) {
@@ -203,6 +216,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   trainee.load();
   Outputs outputs(command);
   outputs.begin_log(trainee.step());
+  tell_initialised(command, trainee, outputs);
   for (const std::string& late : late_options(command)) outputs.say("ebb: " + late);
   if (command.save && leads(planning)) require_space(*command.save, trainee.saved_bytes());
   std::optional<std::pair<std::int64_t, std::filesystem::path>> written;  // step and file

@@ -36,6 +36,9 @@ class Trainee {
     std::int64_t parameters = 0, batch = 0;
     std::map<std::string, workloads::DataPart> data = {};
     std::optional<workloads::Limit> limit = {};
+    // Parameters that the folder of --model does not have, so that this run started them from
+    // random numbers.
+    std::vector<std::string> initialised = {};
   };
   virtual Facts facts() const = 0;
 
