@@ -221,6 +221,9 @@ TEST_F(CommandLineAblate, EpochsOverTheFirstItems) {
                                "--techniques fusion --items 8 --epochs 3 --runs 1 --points 0");
   EXPECT_EQ(study["settings"]["steps"], 6);
   EXPECT_EQ(study["settings"]["samples"], 24);
+  for (const char* many : {"--items 8 --epochs 9000000000000000000", "--steps 9000000000000000000"})
+    expect_usage_error("ablate " + sizes + out() + "--techniques fusion --runs 1 " + many,
+                       "than can be counted");
 }
 
 TEST_F(CommandLineAblate, ProfileTimesEveryKernel) {
