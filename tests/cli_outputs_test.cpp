@@ -53,6 +53,11 @@ TEST(CommandLineOutputs, DoNotReplaceInputs) {
     refused("plan --data " + data + of + small + option + weights.string(),
             "a file of the input of --model");
   }
+  const fs::path settings = folder.write("run.toml", "workload = \"mlp\"\n");
+  for (const char* option : {" --save ", " --profile "})
+    refused("plan --config " + settings.string() + option + settings.string(),
+            "is the input of --config");
+  EXPECT_EQ(contents(settings), "workload = \"mlp\"\n");
   refused("plan --workload mlp --save " + (folder / "a").string() + " --profile " +
               (folder / "a").string(),
           "name the same file");
