@@ -129,6 +129,14 @@ TEST(CommandLineOutputs, FilesThatCannotBeReplacedAreToldBeforeTheFirstStep) {
   fs::create_directories(folder / "run");
   fs::create_symlink(folder / "nowhere" / "x", folder / "run" / "checkpoint.safetensors");
   expect_failure(gpt2 + "--checkpoint " + (folder / "run").string(), 1, "checkpoint.safetensors");
+  for (const char* file : {"run.json", "summary.html"}) {
+    const fs::path log = folder / (std::string("log of ") + file);
+    fs::create_directories(log / file);
+    expect_failure(gpt2 + "--log '" + log.string() + "'", 1, "this is a folder");
+  }
+  fs::create_directories(folder / "best" / "best.safetensors");
+  expect_failure(gpt2 + "--keep 2 --checkpoint " + (folder / "best").string(), 1,
+                 "this is a folder");
 }
 
 // Each of these commands would fail for another reason once its work begins.
@@ -188,6 +196,28 @@ TEST(CommandLineOutputs, AFailingCheckpointIsTriedAgain) {
   EXPECT_EQ(lines_with(outcome.output, "a checkpoint failed"), 1) << outcome.output;
   EXPECT_EQ(step_of(folder / "run"), 5);
   EXPECT_EQ(io::read_summary(folder / "run" / "step-00000004.safetensors").step, 4);
+}
+
+// The last checkpoint is written when training is over, and an interrupted run is not complete.
+TEST(CommandLineOutputs, FailuresAfterTheLastStepAreToldAsSuch) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "run" / "step-00000002.safetensors" / "in the way");
+  const Outcome last = run(tiny + "--steps 2 --keep 2 --checkpoint " + (folder / "run").string());
+  EXPECT_EQ(last.code, 1);
+  EXPECT_NE(last.output.find("ebb: a checkpoint failed: "), std::string::npos) << last.output;
+  EXPECT_NE(last.output.find("the run is complete; a checkpoint could not"), std::string::npos)
+      << last.output;
+
+  fs::create_directories(folder / "log");
+  fs::create_symlink("/dev/full", folder / "log" / "log.jsonl");
+  const std::string at = (folder / "cut").string();
+  const Outcome cut =
+      run(tiny + "--steps 1000000 --checkpoint-every 3 --checkpoint " + at + " --log " +
+          (folder / "log").string() + " 2>&1 & p=$!; while [ ! -f " + at +
+          "/checkpoint.safetensors ]; do sleep 0.02; done; kill -INT $p; wait $p; exit $?");
+  EXPECT_EQ(cut.code, 130) << cut.output;
+  EXPECT_NE(cut.output.find("the run was interrupted; a log could not"), std::string::npos)
+      << cut.output;
 }
 
 // If the checkpoint is a symbolic link to another disk it stays one, even if several checkpoints

@@ -137,7 +137,9 @@ Outputs::Outputs(const TrainCommand& command)
   if (command.checkpoint) {
     if (leads_) {
       try_folder(*command.checkpoint);
-      try_file(CheckpointFolder(*command.checkpoint, 1).newest());
+      const CheckpointFolder folder(*command.checkpoint, 1);
+      try_file(folder.newest());
+      if (command.keep > 1 || command.keep_best) try_file(folder.best());
     }
     folder_.emplace(
         *command.checkpoint, command.keep,
@@ -146,6 +148,7 @@ Outputs::Outputs(const TrainCommand& command)
   if (!command.log || !leads_) return;
   const fs::path log = *command.log;
   try_folder(log);
+  for (const char* file : {"run.json", "summary.html"}) try_file(log / file);
   logs_.emplace_back([log] { return report::json_lines(log / "log.jsonl"); });
   logs_.emplace_back([log] { return report::tensorboard(log); });
 }
@@ -153,7 +156,8 @@ Outputs::Outputs(const TrainCommand& command)
 void Outputs::note(std::string_view what, const std::string& failure) {
   if (std::find(failed_.begin(), failed_.end(), what) != failed_.end()) return;
   failed_.emplace_back(what);
-  say(fmt::format("ebb: {} failed, training continues: {}", what, failure));
+  say(fmt::format("ebb: {} failed{}: {}", what, ended_.empty() ? ", training continues" : "",
+                  failure));
 }
 
 void Outputs::say(const std::string& line) const {
@@ -226,7 +230,7 @@ bool Outputs::close() {
   for (PersistentLog& log : logs_)
     if (const auto failure = log.close()) note("a log", *failure);
   if (failed_.empty()) return true;
-  say(fmt::format("ebb: error: the run is complete, but {} could not be written completely",
+  say(fmt::format("ebb: error: the run {}; {} could not be written completely", ended_,
                   fmt::join(failed_, " and ")));
   return false;
 }
@@ -244,6 +248,7 @@ std::string what_is_kept(const Outputs& outputs) {
 }  // namespace
 
 void keep_last_whole_step(Outputs& outputs, std::int64_t step, bool intact) {
+  outputs.end("ended by an error");
   try {
     if (intact && step > 0) outputs.keep(step);
   } catch (const Error& error) {  // the error that ends the run is reported last
@@ -261,17 +266,20 @@ std::string text_of_non_finite(double value) {
 }
 
 void tell_not_finite(Outputs& outputs) {
+  outputs.end("ended by an error");
   if (outputs.kept()) outputs.say("ebb: " + what_is_kept(outputs));
   outputs.close();
 }
 
 void tell_lost_rank(Outputs& outputs, std::int64_t step) {
+  outputs.end("ended by an error");
   outputs.say(
       fmt::format("ebb: training ends after {} complete steps; {}", step, what_is_kept(outputs)));
   outputs.close();
 }
 
 void tell_interruption(Outputs& outputs, std::int64_t step, std::int64_t steps) {
+  outputs.end("was interrupted");
   if (step > 0) outputs.keep(step);
   outputs.say(
       fmt::format("ebb: interrupted after {} of {} steps; {}", step, steps, what_is_kept(outputs)));

@@ -93,7 +93,11 @@ class Outputs {
   void say(const std::string& line) const;
   bool keeps_checkpoints() const { return folder_.has_value(); }
 
-  // Closes the logs. Returns false if anything could not be written since the first step.
+  // To be called after the last step, with how the run ended: "is complete", "was interrupted".
+  // Failures are reported accordingly from then on.
+  void end(std::string how) { ended_ = std::move(how); }
+  // Closes the logs, after `end`. Returns false if anything could not be written since the first
+  // step.
   bool close();
 
   // Reports once that an output of this kind failed; the exit code shows it too.
@@ -112,6 +116,7 @@ class Outputs {
   std::optional<std::int64_t> kept_;
   double loss_sum_ = 0.0;  // since the last checkpoint
   std::int64_t loss_count_ = 0;
+  std::string ended_;                // empty during training
   std::vector<std::string> failed_;  // kinds of outputs that have failed
 };
 
