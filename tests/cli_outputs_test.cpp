@@ -107,12 +107,16 @@ TEST(CommandLineOutputs, AreTriedBeforeTheFirstStep) {
   EXPECT_EQ(full.code, 1);
   EXPECT_NE(full.output.find("are free, but checkpoints need 43.72 TiB"), std::string::npos)
       << full.output;
-  const Outcome wide =
-      run("train --workload gpt2 --layers 2 --width 1048576 --heads 2 --vocabulary 30 --sequence 8 "
-          "--batch 1 --steps 1 --overcommit --save " +
-          (folder / "model").string());
+  const std::string giant =
+      "train --workload gpt2 --layers 2 --width 1048576 --heads 2 --vocabulary 30 --sequence 8 "
+      "--batch 1 --steps 1 --overcommit --save " +
+      (folder / "model").string();
+  const Outcome wide = run(giant);
   EXPECT_EQ(wide.code, 1);
   EXPECT_NE(wide.output.find("are free, but the model needs"), std::string::npos) << wide.output;
+  // On one disk they need room together.
+  const Outcome both = run(giant + " --checkpoint " + (folder / "run").string());
+  EXPECT_NE(both.output.find("of the model of --save"), std::string::npos) << both.output;
 }
 
 // Without this check, an obstacle to the file itself would be found only after all steps.
@@ -271,6 +275,32 @@ TEST(CommandLineOutputs, ATrainedModelIsSavedWhateverEvaluationDoes) {
       "/log.jsonl 2>/dev/null; do sleep 0.02; done; sleep 0.3; kill -TERM $p; wait $p; exit $?");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
   EXPECT_TRUE(std::filesystem::exists(folder / "model/model.safetensors")) << outcome.output;
+}
+
+// The obstacle is found only when the model is written, as a full disk is.
+TEST(CommandLineOutputs, AModelThatCannotBeSavedIsKeptElsewhere) {
+  const TemporaryFolder folder;
+  const fs::path model = folder / "gpt2", out = folder / "out", other = folder / "other";
+  fs::copy(golden_models / "gpt2", model);
+  folder.write("gpt2/generation_config.json", "{}");
+  fs::create_directories(out / "generation_config.json" / "in the way");
+  fs::create_directories(other);
+  const std::string data = folder.write("tokens.bin", std::string(2000, '\0')).string();
+  const Outcome outcome =
+      run_command("TMPDIR=" + other.string() + " '" + program() +
+                  "' train --steps 1 --sequence 8 --batch 2 --eval-batches 0 --model " +
+                  model.string() + " --data " + data + " --save " + out.string() + " 2>&1");
+  EXPECT_EQ(outcome.code, 1) << outcome.output;
+  EXPECT_NE(outcome.output.find("the model of --save failed: "), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("the model is in " + other.string()), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("1 steps of"), std::string::npos) << outcome.output;
+  ASSERT_FALSE(fs::is_empty(other));
+  EXPECT_EQ(run("train --steps 1 --sequence 8 --batch 2 --eval-batches 0 --model " +
+                fs::directory_iterator(other)->path().string() + " --data " + data)
+                .code,
+            0);
 }
 
 TEST(CommandLineOutputs, ALossThatIsNotFiniteStopsTheRun) {

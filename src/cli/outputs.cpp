@@ -127,7 +127,8 @@ std::optional<std::string> PersistentLog::close() {
 Outputs::Outputs(const TrainCommand& command)
     : leads_(leads(command.planning)),
       steps_(command.steps),
-      every_(command.checkpoint_every.value_or(0)) {
+      every_(command.checkpoint_every.value_or(0)),
+      save_(command.save) {
   if (command.save && leads_) {
     try_folder(*command.save);
     for (const char* file :
@@ -180,12 +181,21 @@ void Outputs::begin_log(std::int64_t step) {
   }
 }
 
-void Outputs::keep_by(Write write, io::Notes notes, Bytes size, std::int64_t first_step) {
+void Outputs::keep_by(Write write, io::Notes notes, Sizes sizes, std::int64_t first_step) {
+  if (leads_) require_room(sizes, first_step);
   if (!folder_) return;
   write_ = std::move(write), notes_ = std::move(notes);
-  const std::int64_t left = steps_ - first_step;
-  if (leads_) folder_->require_space(size, every_ > 0 ? 1 + (left - 1) / every_ : 1);
   if (first_step > 0) kept_ = first_step;
+}
+
+void Outputs::require_room(Sizes sizes, std::int64_t first_step) const {
+  if (folder_) {
+    const bool one_disk = save_ && on_one_disk(*save_, folder_->path());
+    const std::int64_t left = steps_ - first_step;
+    folder_->require_space(sizes.checkpoint, every_ > 0 ? 1 + (left - 1) / every_ : 1,
+                           one_disk ? sizes.model : Bytes{});
+  }
+  if (save_) require_space(*save_, sizes.model);
 }
 
 void Outputs::after_step(std::int64_t step, double loss) {

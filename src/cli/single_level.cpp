@@ -175,10 +175,8 @@ class SingleLevel : public Trainee {
         total += Bytes{p.shape().elements() * size_of(task_->model().dtype()).count};
     return total;
   }
-  void save_model() override {
-    io::gather_weights(task_->model(), *step_);
-    if (leads(planning_)) task_->save(*command_.save);
-  }
+  void gather_model() override { io::gather_weights(task_->model(), *step_); }
+  void save_model(const fs::path& folder) override { task_->save(folder); }
 
   // --- Steps
 
