@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
+#include "support/model_folders.h"
 #include "support/study.h"
 
 namespace ebb::test {
@@ -153,6 +156,31 @@ TEST_F(CommandLineAblate, ResultsAreOfOneStudy) {
   EXPECT_EQ(contents(file("results.json")), before);
 }
 
+// Rows that are added later are compared with the existing ones, so the files must be the same.
+TEST_F(CommandLineAblate, FilesAreKnownByTheirContent) {
+  const std::filesystem::path text = folder_ / "text.txt", model = folder_ / "gpt2";
+  const auto write_text = [&](char letter) {
+    std::ofstream(text) << std::string(2000, letter) << " " << letter;
+  };
+  write_text('a');
+  const std::string rows = "--techniques fusion --steps 1 --runs 1 --points 0 --threads 1 ",
+                    words = "ablate --workload lm --hidden 8 --batch 4 --sequence 8 --data " +
+                            text.string() + " " + out() + rows;
+  result_of(words);
+  result_of(words + "--resume");
+  write_text('b');
+  expect_failure(words + "--resume", 1, "made with another file text.txt");
+
+  std::filesystem::copy(golden_models / "gpt2", model);
+  const std::string tokens = (folder_ / "tokens.bin").string();
+  std::ofstream(tokens) << std::string(2000, '\0');
+  const std::string tune = "ablate --model " + model.string() + " --data " + tokens +
+                           " --sequence 8 --batch 2 " + out() + rows;
+  result_of(tune);
+  std::ofstream(model / "config.json", std::ios::app) << "\n";
+  expect_failure(tune + "--resume", 1, "made with another model config.json");
+}
+
 TEST_F(CommandLineAblate, ARowThatCannotBeLeavesTheOthers) {
   const Json study = result_of("ablate " + sizes + out() +
                                "--techniques auto,fusion --budget 1KiB --steps 1 --runs 1");
@@ -193,6 +221,9 @@ TEST_F(CommandLineAblate, EpochsOverTheFirstItems) {
                                "--techniques fusion --items 8 --epochs 3 --runs 1 --points 0");
   EXPECT_EQ(study["settings"]["steps"], 6);
   EXPECT_EQ(study["settings"]["samples"], 24);
+  for (const char* many : {"--items 8 --epochs 9000000000000000000", "--steps 9000000000000000000"})
+    expect_usage_error("ablate " + sizes + out() + "--techniques fusion --runs 1 " + many,
+                       "than can be counted");
 }
 
 TEST_F(CommandLineAblate, ProfileTimesEveryKernel) {

@@ -195,6 +195,31 @@ TEST_F(FineTuning, ClassifiersTakeLabelledTexts) {
   EXPECT_GT(after["accuracy"].get<double>(), 0.9);
 }
 
+// An encoder with another head, or none, trains like one with the right head.
+TEST_F(FineTuning, ParametersThatAFolderLacksAreNamed) {
+  FolderCopy encoder("bert");
+  write_tokenizer(encoder.path());
+  encoder.change_tensors([](FolderCopy::Tensors& t) {
+    t.erase("classifier.weight"), t.erase("classifier.bias");
+    t.erase("bert.pooler.dense.weight"), t.erase("bert.pooler.dense.bias");
+  });
+  std::string texts;
+  for (int i = 0; i < 30; ++i)
+    texts += Json{{"text", std::string(5, 'a')}, {"label", i % 3}}.dump() + "\n";
+  const std::string data = in(encoder.path(), file("texts.jsonl", texts)),
+                    kept = "--checkpoint " + (place_ / "run").string(),
+                    options = "train --batch 4 --eval-batches 0 --steps ";
+  const Json told = json_of(options + "1" + data + kept);
+  EXPECT_EQ(told["initialised"].size(), 4u);
+  const Outcome in_words = run(options + "1" + data);
+  for (const char* part : {" has no ", "pooler.dense.weight", "classifier.bias", "random numbers"})
+    EXPECT_NE(in_words.output.find(part), std::string::npos) << in_words.output;
+  // The checkpoint has all of them.
+  const Outcome resumed = run(options + "2" + data + "--resume " + (place_ / "run").string());
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(resumed.output.find(" has no "), std::string::npos) << resumed.output;
+}
+
 // In a file sorted by class or source, the held-out texts are drawn from all of it.
 TEST_F(FineTuning, FilesInOrderAreHeldOutAtRandom) {
   const fs::path classifier = place_ / "bert", lm = folder("gpt2");

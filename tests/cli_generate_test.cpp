@@ -165,6 +165,10 @@ TEST_F(CliGenerate, AsManyTokensAsTheContextHolds) {
   const auto done =
       report(model() + "--prompt-ids 1,2,3 --max-tokens 9223372036854775807 --ignore-end");
   EXPECT_EQ(done["ids"][0].size(), 21u);
+  const std::string use = "generate " + model() + "--prompt-ids 1,2,3 --ignore-end --max-tokens ",
+                    limit = "context of 24 has room for 21";
+  EXPECT_NE(run(use + "22").output.find(limit), std::string::npos);
+  EXPECT_EQ(run(use + "21").output.find(limit), std::string::npos);
 }
 
 TEST_F(CliGenerate, SettingsOfTheFolderThatDoNotApplyAreTold) {

@@ -191,7 +191,24 @@ TEST(CommandLineOptions, StepsThatARunDoesNotComeTo) {
     EXPECT_NE(late.output.find(" 3: the run ends after 2 steps, before "), std::string::npos)
         << command << late.output;
   }
-  const Outcome reached = run(mlp + "--warmup 2 --eval-every 2");
+  const TemporaryFolder folder;
+  const std::string kept = "--checkpoint " + (folder / "run").string();
+  for (const auto& [options, option] :
+       {std::pair{kept + "1 --checkpoint-every 3", "--checkpoint-every 3"},
+        {kept + "2 --keep 3", "--keep 3"},
+        {"--eval-every 1 --patience 2", "--patience 2"},
+        {"--schedule cosine --warmup 2", "--schedule cosine"}}) {
+    const Outcome late = run(mlp + options);
+    EXPECT_EQ(late.code, 0) << late.output;
+    EXPECT_NE(late.output.find(std::string(option) + ": the run ends after 2 steps, "),
+              std::string::npos)
+        << options << late.output;
+  }
+  const Outcome reached = run(mlp +
+                              "--warmup 1 --schedule cosine --eval-every 1 --patience 1 "
+                              "--checkpoint-every 2 --keep 2 " +
+                              kept + "3");
+  EXPECT_EQ(reached.code, 0) << reached.output;
   EXPECT_EQ(reached.output.find("the run ends after"), std::string::npos) << reached.output;
 }
 

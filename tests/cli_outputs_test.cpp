@@ -53,6 +53,11 @@ TEST(CommandLineOutputs, DoNotReplaceInputs) {
     refused("plan --data " + data + of + small + option + weights.string(),
             "a file of the input of --model");
   }
+  const fs::path settings = folder.write("run.toml", "workload = \"mlp\"\n");
+  for (const char* option : {" --save ", " --profile "})
+    refused("plan --config " + settings.string() + option + settings.string(),
+            "is the input of --config");
+  EXPECT_EQ(contents(settings), "workload = \"mlp\"\n");
   refused("plan --workload mlp --save " + (folder / "a").string() + " --profile " +
               (folder / "a").string(),
           "name the same file");
@@ -102,12 +107,16 @@ TEST(CommandLineOutputs, AreTriedBeforeTheFirstStep) {
   EXPECT_EQ(full.code, 1);
   EXPECT_NE(full.output.find("are free, but checkpoints need 43.72 TiB"), std::string::npos)
       << full.output;
-  const Outcome wide =
-      run("train --workload gpt2 --layers 2 --width 1048576 --heads 2 --vocabulary 30 --sequence 8 "
-          "--batch 1 --steps 1 --overcommit --save " +
-          (folder / "model").string());
+  const std::string giant =
+      "train --workload gpt2 --layers 2 --width 1048576 --heads 2 --vocabulary 30 --sequence 8 "
+      "--batch 1 --steps 1 --overcommit --save " +
+      (folder / "model").string();
+  const Outcome wide = run(giant);
   EXPECT_EQ(wide.code, 1);
   EXPECT_NE(wide.output.find("are free, but the model needs"), std::string::npos) << wide.output;
+  // On one disk they need room together.
+  const Outcome both = run(giant + " --checkpoint " + (folder / "run").string());
+  EXPECT_NE(both.output.find("of the model of --save"), std::string::npos) << both.output;
 }
 
 // Without this check, an obstacle to the file itself would be found only after all steps.
@@ -124,6 +133,14 @@ TEST(CommandLineOutputs, FilesThatCannotBeReplacedAreToldBeforeTheFirstStep) {
   fs::create_directories(folder / "run");
   fs::create_symlink(folder / "nowhere" / "x", folder / "run" / "checkpoint.safetensors");
   expect_failure(gpt2 + "--checkpoint " + (folder / "run").string(), 1, "checkpoint.safetensors");
+  for (const char* file : {"run.json", "summary.html"}) {
+    const fs::path log = folder / (std::string("log of ") + file);
+    fs::create_directories(log / file);
+    expect_failure(gpt2 + "--log '" + log.string() + "'", 1, "this is a folder");
+  }
+  fs::create_directories(folder / "best" / "best.safetensors");
+  expect_failure(gpt2 + "--keep 2 --checkpoint " + (folder / "best").string(), 1,
+                 "this is a folder");
 }
 
 // Each of these commands would fail for another reason once its work begins.
@@ -185,6 +202,28 @@ TEST(CommandLineOutputs, AFailingCheckpointIsTriedAgain) {
   EXPECT_EQ(io::read_summary(folder / "run" / "step-00000004.safetensors").step, 4);
 }
 
+// The last checkpoint is written when training is over, and an interrupted run is not complete.
+TEST(CommandLineOutputs, FailuresAfterTheLastStepAreToldAsSuch) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "run" / "step-00000002.safetensors" / "in the way");
+  const Outcome last = run(tiny + "--steps 2 --keep 2 --checkpoint " + (folder / "run").string());
+  EXPECT_EQ(last.code, 1);
+  EXPECT_NE(last.output.find("ebb: a checkpoint failed: "), std::string::npos) << last.output;
+  EXPECT_NE(last.output.find("the run is complete; a checkpoint could not"), std::string::npos)
+      << last.output;
+
+  fs::create_directories(folder / "log");
+  fs::create_symlink("/dev/full", folder / "log" / "log.jsonl");
+  const std::string at = (folder / "cut").string();
+  const Outcome cut =
+      run(tiny + "--steps 1000000 --checkpoint-every 3 --checkpoint " + at + " --log " +
+          (folder / "log").string() + " 2>&1 & p=$!; while [ ! -f " + at +
+          "/checkpoint.safetensors ]; do sleep 0.02; done; kill -INT $p; wait $p; exit $?");
+  EXPECT_EQ(cut.code, 130) << cut.output;
+  EXPECT_NE(cut.output.find("the run was interrupted; a log could not"), std::string::npos)
+      << cut.output;
+}
+
 // If the checkpoint is a symbolic link to another disk it stays one, even if several checkpoints
 // are kept.
 TEST(CommandLineOutputs, SymbolicLinksToCheckpointsStay) {
@@ -236,6 +275,32 @@ TEST(CommandLineOutputs, ATrainedModelIsSavedWhateverEvaluationDoes) {
       "/log.jsonl 2>/dev/null; do sleep 0.02; done; sleep 0.3; kill -TERM $p; wait $p; exit $?");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
   EXPECT_TRUE(std::filesystem::exists(folder / "model/model.safetensors")) << outcome.output;
+}
+
+// The obstacle is found only when the model is written, as a full disk is.
+TEST(CommandLineOutputs, AModelThatCannotBeSavedIsKeptElsewhere) {
+  const TemporaryFolder folder;
+  const fs::path model = folder / "gpt2", out = folder / "out", other = folder / "other";
+  fs::copy(golden_models / "gpt2", model);
+  folder.write("gpt2/generation_config.json", "{}");
+  fs::create_directories(out / "generation_config.json" / "in the way");
+  fs::create_directories(other);
+  const std::string data = folder.write("tokens.bin", std::string(2000, '\0')).string();
+  const Outcome outcome =
+      run_command("TMPDIR=" + other.string() + " '" + program() +
+                  "' train --steps 1 --sequence 8 --batch 2 --eval-batches 0 --model " +
+                  model.string() + " --data " + data + " --save " + out.string() + " 2>&1");
+  EXPECT_EQ(outcome.code, 1) << outcome.output;
+  EXPECT_NE(outcome.output.find("the model of --save failed: "), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("the model is in " + other.string()), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("1 steps of"), std::string::npos) << outcome.output;
+  ASSERT_FALSE(fs::is_empty(other));
+  EXPECT_EQ(run("train --steps 1 --sequence 8 --batch 2 --eval-batches 0 --model " +
+                fs::directory_iterator(other)->path().string() + " --data " + data)
+                .code,
+            0);
 }
 
 TEST(CommandLineOutputs, ALossThatIsNotFiniteStopsTheRun) {

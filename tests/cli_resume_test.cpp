@@ -50,6 +50,20 @@ TEST(CommandLineResume, NothingNeedsToBeTypedAgain) {
   expect_usage_error("train --resume " + at, "leaves nothing to do");
 }
 
+// The machine that a run is resumed on may have less memory.
+TEST(CommandLineResume, OvercommitIsForOneStart) {
+  const TemporaryFolder folder;
+  const auto overcommits = [&](const std::string& command) {
+    losses_of(command);
+    const io::Notes notes = io::read_summary(folder / "checkpoint.safetensors").notes;
+    return Json::parse(notes.at("spec"))["overcommit"];
+  };
+  const std::string at = folder.path().string();
+  EXPECT_EQ(overcommits(tiny + "--steps 1 --overcommit --checkpoint " + at), true);
+  EXPECT_EQ(overcommits("train --steps 2 --resume " + at), false);
+  EXPECT_EQ(overcommits("train --steps 3 --overcommit --resume " + at), true);
+}
+
 // What a checkpoint says of a perceptron of one layer, which has no hidden sizes.
 TEST(CommandLineResume, APerceptronOfOneLayer) {
   const TemporaryFolder folder;

@@ -1,6 +1,7 @@
 #include "cli/checkpoint_folder.h"
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -67,6 +68,12 @@ std::optional<Bytes> free_space(const fs::path& folder) {
 
 }  // namespace
 
+bool on_one_disk(const fs::path& a, const fs::path& b) {
+  struct stat of_a {
+  }, of_b{};
+  return stat(a.c_str(), &of_a) == 0 && stat(b.c_str(), &of_b) == 0 && of_a.st_dev == of_b.st_dev;
+}
+
 void require_space(const fs::path& folder, Bytes needed) {
   if (const auto free = free_space(folder); free && *free < needed)
     throw FileError(fmt::format("{}: {} are free, but the model needs {}", folder.string(),
@@ -113,7 +120,7 @@ void CheckpointFolder::remove_old() const {
     fs::remove(files[static_cast<std::size_t>(i)], error);
 }
 
-void CheckpointFolder::require_space(Bytes checkpoint, std::int64_t writes) const {
+void CheckpointFolder::require_space(Bytes checkpoint, std::int64_t writes, Bytes model) const {
   const std::optional<Bytes> free = free_space(folder_);
   if (!free) return;
   // At most one more checkpoint exists than is kept, and the best one.
@@ -125,11 +132,12 @@ void CheckpointFolder::require_space(Bytes checkpoint, std::int64_t writes) cons
     there += static_cast<std::int64_t>(fs::file_size(file, error));
   if (there == 0 && fs::is_regular_file(newest(), error))
     there = static_cast<std::int64_t>(fs::file_size(newest(), error));
-  const Bytes needed{std::max(checkpoint.count, files * checkpoint.count - there)};
+  const Bytes needed = model + Bytes{std::max(checkpoint.count, files * checkpoint.count - there)};
   if (*free < needed)
     throw FileError(fmt::format(
-        "{}: {} are free, but checkpoints need {}: {} of {} at the fullest moment",
-        folder_.string(), to_string(*free), to_string(needed), files, to_string(checkpoint)));
+        "{}: {} are free, but checkpoints need {}: {} of {} at the fullest moment{}",
+        folder_.string(), to_string(*free), to_string(needed), files, to_string(checkpoint),
+        model > 0_B ? fmt::format(", and {} of the model of --save", to_string(model)) : ""));
 }
 
 }  // namespace ebb::cli

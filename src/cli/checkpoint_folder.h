@@ -18,6 +18,7 @@
 
 namespace ebb::cli {
 
+bool on_one_disk(const std::filesystem::path& a, const std::filesystem::path& b);
 // An error if the file system of a folder has less free space than this.
 void require_space(const std::filesystem::path& folder, Bytes needed);
 
@@ -42,8 +43,9 @@ class CheckpointFolder {
   // Puts a checkpoint in place as the best, for Best::of_test.
   void keep_best(const Write& write) const { write(best()); }
 
-  // Throws if the disk has no room for the checkpoints of `writes` occasions, each of this size.
-  void require_space(Bytes checkpoint, std::int64_t writes) const;
+  // Throws if the disk has no room for the checkpoints of `writes` occasions, each of this size,
+  // and for a model beside them.
+  void require_space(Bytes checkpoint, std::int64_t writes, Bytes model = {}) const;
 
  private:
   std::vector<std::filesystem::path> steps() const;  // oldest first

@@ -25,6 +25,8 @@ class ConfigFile {
   // order, and the file then gives values to the later ones that were not typed.
   void attach(CLI::App& app, Skips skips = {});
 
+  const std::string& path() const { return path_; }  // empty without --config
+
   // The message, preceded by the place in the file if the first option it names comes from there:
   // "run.toml:7: --heads does not apply to mlp".
   std::string located(const std::string& message) const;

@@ -208,7 +208,14 @@ class Generate : public Verb {
     std::int64_t longest = 0;
     for (const generate::Request& request : requests)
       longest = std::max(longest, static_cast<std::int64_t>(request.prompt.size()));
-    options.tokens = longest + std::min(model.lm->context() - longest, max_tokens_);
+    const std::int64_t left = model.lm->context() - longest;
+    options.tokens = longest + std::min(left, max_tokens_);
+    if (max_tokens_ > left)
+      std::cerr << fmt::format(
+                       "ebb: --max-tokens {}: after a prompt of {} tokens the model's context of "
+                       "{} has room for {}",
+                       max_tokens_, longest, model.lm->context(), left)
+                << std::endl;
     if (temperature_ || top_k_ || top_p_ || seed_)
       options.sampling = {temperature_.value_or(1.0), top_k_.value_or(0), top_p_.value_or(1.0)};
     options.seed = seed_.value_or(0);

@@ -127,7 +127,8 @@ std::optional<std::string> PersistentLog::close() {
 Outputs::Outputs(const TrainCommand& command)
     : leads_(leads(command.planning)),
       steps_(command.steps),
-      every_(command.checkpoint_every.value_or(0)) {
+      every_(command.checkpoint_every.value_or(0)),
+      save_(command.save) {
   if (command.save && leads_) {
     try_folder(*command.save);
     for (const char* file :
@@ -137,7 +138,9 @@ Outputs::Outputs(const TrainCommand& command)
   if (command.checkpoint) {
     if (leads_) {
       try_folder(*command.checkpoint);
-      try_file(CheckpointFolder(*command.checkpoint, 1).newest());
+      const CheckpointFolder folder(*command.checkpoint, 1);
+      try_file(folder.newest());
+      if (command.keep > 1 || command.keep_best) try_file(folder.best());
     }
     folder_.emplace(
         *command.checkpoint, command.keep,
@@ -146,6 +149,7 @@ Outputs::Outputs(const TrainCommand& command)
   if (!command.log || !leads_) return;
   const fs::path log = *command.log;
   try_folder(log);
+  for (const char* file : {"run.json", "summary.html"}) try_file(log / file);
   logs_.emplace_back([log] { return report::json_lines(log / "log.jsonl"); });
   logs_.emplace_back([log] { return report::tensorboard(log); });
 }
@@ -153,7 +157,8 @@ Outputs::Outputs(const TrainCommand& command)
 void Outputs::note(std::string_view what, const std::string& failure) {
   if (std::find(failed_.begin(), failed_.end(), what) != failed_.end()) return;
   failed_.emplace_back(what);
-  say(fmt::format("ebb: {} failed, training continues: {}", what, failure));
+  say(fmt::format("ebb: {} failed{}: {}", what, ended_.empty() ? ", training continues" : "",
+                  failure));
 }
 
 void Outputs::say(const std::string& line) const {
@@ -176,12 +181,21 @@ void Outputs::begin_log(std::int64_t step) {
   }
 }
 
-void Outputs::keep_by(Write write, io::Notes notes, Bytes size, std::int64_t first_step) {
+void Outputs::keep_by(Write write, io::Notes notes, Sizes sizes, std::int64_t first_step) {
+  if (leads_) require_room(sizes, first_step);
   if (!folder_) return;
   write_ = std::move(write), notes_ = std::move(notes);
-  const std::int64_t left = steps_ - first_step;
-  if (leads_) folder_->require_space(size, every_ > 0 ? 1 + (left - 1) / every_ : 1);
   if (first_step > 0) kept_ = first_step;
+}
+
+void Outputs::require_room(Sizes sizes, std::int64_t first_step) const {
+  if (folder_) {
+    const bool one_disk = save_ && on_one_disk(*save_, folder_->path());
+    const std::int64_t left = steps_ - first_step;
+    folder_->require_space(sizes.checkpoint, every_ > 0 ? 1 + (left - 1) / every_ : 1,
+                           one_disk ? sizes.model : Bytes{});
+  }
+  if (save_) require_space(*save_, sizes.model);
 }
 
 void Outputs::after_step(std::int64_t step, double loss) {
@@ -226,7 +240,7 @@ bool Outputs::close() {
   for (PersistentLog& log : logs_)
     if (const auto failure = log.close()) note("a log", *failure);
   if (failed_.empty()) return true;
-  say(fmt::format("ebb: error: the run is complete, but {} could not be written completely",
+  say(fmt::format("ebb: error: the run {}; {} could not be written completely", ended_,
                   fmt::join(failed_, " and ")));
   return false;
 }
@@ -244,6 +258,7 @@ std::string what_is_kept(const Outputs& outputs) {
 }  // namespace
 
 void keep_last_whole_step(Outputs& outputs, std::int64_t step, bool intact) {
+  outputs.end("ended by an error");
   try {
     if (intact && step > 0) outputs.keep(step);
   } catch (const Error& error) {  // the error that ends the run is reported last
@@ -261,17 +276,20 @@ std::string text_of_non_finite(double value) {
 }
 
 void tell_not_finite(Outputs& outputs) {
+  outputs.end("ended by an error");
   if (outputs.kept()) outputs.say("ebb: " + what_is_kept(outputs));
   outputs.close();
 }
 
 void tell_lost_rank(Outputs& outputs, std::int64_t step) {
+  outputs.end("ended by an error");
   outputs.say(
       fmt::format("ebb: training ends after {} complete steps; {}", step, what_is_kept(outputs)));
   outputs.close();
 }
 
 void tell_interruption(Outputs& outputs, std::int64_t step, std::int64_t steps) {
+  outputs.end("was interrupted");
   if (step > 0) outputs.keep(step);
   outputs.say(
       fmt::format("ebb: interrupted after {} of {} steps; {}", step, steps, what_is_kept(outputs)));

@@ -74,8 +74,11 @@ class Outputs {
 
   // Writes a checkpoint of the last complete step, with these notes in addition to its own.
   using Write = std::function<void(const std::filesystem::path&, const io::Notes&)>;
-  // Sets how checkpoints are written. An error if there is no room for them.
-  void keep_by(Write write, io::Notes notes, Bytes size, std::int64_t first_step);
+  struct Sizes {
+    Bytes checkpoint, model;  // model: what --save writes
+  };
+  // Sets how checkpoints are written. An error if there is no room for them and the model.
+  void keep_by(Write write, io::Notes notes, Sizes sizes, std::int64_t first_step);
   // To be called after every step: writes a checkpoint if one is due. The caller writes the last
   // step's.
   void after_step(std::int64_t step, double loss);
@@ -93,25 +96,32 @@ class Outputs {
   void say(const std::string& line) const;
   bool keeps_checkpoints() const { return folder_.has_value(); }
 
-  // Closes the logs. Returns false if anything could not be written since the first step.
+  // To be called after the last step, with how the run ended: "is complete", "was interrupted".
+  // Failures are reported accordingly from then on.
+  void end(std::string how) { ended_ = std::move(how); }
+  // Closes the logs, after `end`. Returns false if anything could not be written since the first
+  // step.
   bool close();
 
   // Reports once that an output of this kind failed; the exit code shows it too.
   void note(std::string_view what, const std::string& failure);
 
  private:
+  void require_room(Sizes sizes, std::int64_t first_step) const;
   void write(std::int64_t step, double loss, const io::Notes& notes);
 
   bool leads_;                       // of several ranks only the first writes and reports
   std::int64_t steps_, every_;       // every_: 0 for none during the run
   std::vector<PersistentLog> logs_;  // the first is log.jsonl
   std::string run_;                  // unique to this run; empty if no log records it
+  std::optional<std::filesystem::path> save_;
   std::optional<CheckpointFolder> folder_;
   Write write_;
   io::Notes notes_;
   std::optional<std::int64_t> kept_;
   double loss_sum_ = 0.0;  // since the last checkpoint
   std::int64_t loss_count_ = 0;
+  std::string ended_;                // empty during training
   std::vector<std::string> failed_;  // kinds of outputs that have failed
 };
 

@@ -175,6 +175,8 @@ class PlanVerb : public Verb {
     for (const auto& [option, file] : {std::pair{"--profile", profile_}, {"--save", save_}}) {
       if (file && workload_.data) refuse_over_input(option, *file, "--data", *workload_.data);
       if (file && workload_.model) refuse_over_input(option, *file, "--model", *workload_.model);
+      if (file && !config_.path().empty())
+        refuse_over_input(option, *file, "--config", config_.path());
       if (file && !named_device(planning_.device))
         refuse_over_input(option, *file, "--device", planning_.device);
     }

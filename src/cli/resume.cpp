@@ -162,7 +162,8 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
     // The number that auto found for the saved run is still valid, and no other gives the same
     // bits.
     if (field == "accumulate" && command.planning.accumulate == "auto") return false;
-    return typed(app, field);
+    // The saved run was started so on its own machine, with the memory available then.
+    return field == "overcommit" || typed(app, field);
   };
   static_cast<workloads::TrainSpec&>(command) =
       workloads::overlaid(saved.spec, spec_of(command), wanted);

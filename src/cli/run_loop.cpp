@@ -100,6 +100,7 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
       outputs.after_step(trainee.step(), result.losses.empty() ? 0.0 : result.losses.back());
       asked = ask(trainee.step());
     }
+    if (asked == 0) outputs.end("is complete");
     const bool done = asked == 0 && !result.losses.empty();
     if (done && judging.keeps_best && trainee.step() % judging.every != 0) {
       judge_last(judging, trainee, outputs, progress, result);

@@ -113,6 +113,7 @@ nlohmann::ordered_json run_fields(const TrainCommand& command, const Trainee& tr
                                 {"fixed_bytes", result.fixed.count},
                                 {"process_peak_bytes", process_peak().count}};
   fields.update(trainee.fields());
+  if (!facts.initialised.empty()) fields["initialised"] = facts.initialised;
   fields["planned_peak_bytes"] = result.peak.count;
   if (result.evaluation) {
     fields["eval_items"] = result.evaluation->items();

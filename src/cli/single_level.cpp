@@ -26,6 +26,7 @@
 #include "ebb/data/part.h"
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/plan_file.h"
+#include "ebb/models/origin.h"
 #include "ebb/train/train_step.h"
 #include "train/trace_count.h"
 
@@ -85,7 +86,8 @@ class SingleLevel : public Trainee {
     return {task_->model().parameter_count(),
             task_->batch_size,
             {{"train", task_->train_part}, {"test", task_->test_part}},
-            task_->limit};
+            task_->limit,
+            initialised_};
   }
 
   // --- Memory
@@ -110,7 +112,12 @@ class SingleLevel : public Trainee {
             task_->weight ? MeanOf::targets : MeanOf::items};
   }
   void load() override {
-    if (load_) place_in_tiers(), task_->load();
+    if (load_) {
+      place_in_tiers();
+      task_->load();
+      if (const auto* model = dynamic_cast<const models::HasOrigin*>(&task_->model()))
+        initialised_ = model->origin().initialised;
+    }
     if (load_masks_) io::load_masks(*planning_.sparsity.masks / "checkpoint.safetensors", *step_);
   }
   const Arena& arena() const override { return *step_->arena(); }
@@ -168,10 +175,8 @@ class SingleLevel : public Trainee {
         total += Bytes{p.shape().elements() * size_of(task_->model().dtype()).count};
     return total;
   }
-  void save_model() override {
-    io::gather_weights(task_->model(), *step_);
-    if (leads(planning_)) task_->save(*command_.save);
-  }
+  void gather_model() override { io::gather_weights(task_->model(), *step_); }
+  void save_model(const fs::path& folder) override { task_->save(folder); }
 
   // --- Steps
 
@@ -467,7 +472,8 @@ class SingleLevel : public Trainee {
   const Plan* plan_ = nullptr;
   mutable std::optional<Pruner> pruner_;  // its sizes are completed when they are reported
   Reshaping reshaping_;
-  bool load_ = false;        // the weights of a folder
+  bool load_ = false;  // the weights of a folder
+  std::vector<std::string> initialised_;
   bool load_masks_ = false;  // of another run
   double loss_scale_ = 1.0;
   std::int64_t skipped_ = 0;

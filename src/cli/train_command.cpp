@@ -118,6 +118,14 @@ void add_train_options(CLI::App& app, TrainCommand& c) {
       ->group(outputs);
 }
 
+std::int64_t steps_of_epochs(std::int64_t epochs, std::int64_t batches) {
+  std::int64_t steps = 0;
+  if (__builtin_mul_overflow(epochs, batches, &steps))
+    throw UsageError(fmt::format("--epochs {} of {} batches are more steps than can be counted",
+                                 epochs, batches));
+  return steps;
+}
+
 void settle_epochs(TrainCommand& command) {
   if (!command.epochs) return;
   std::int64_t items = 0, batch = 1;
@@ -131,9 +139,7 @@ void settle_epochs(TrainCommand& command) {
     items = task->train->size(), batch = task->batch_size;
   }
   // The incomplete last batch of an epoch is not used (workloads::training_loader).
-  if (__builtin_mul_overflow(*command.epochs, items / batch, &command.steps))
-    throw UsageError(fmt::format("--epochs {} of {} batches are more steps than can be counted",
-                                 *command.epochs, items / batch));
+  command.steps = steps_of_epochs(*command.epochs, items / batch);
 }
 
 void check_evaluation_options(const TrainCommand& c) {

@@ -46,6 +46,9 @@ void add_train_options(CLI::App& app, TrainCommand& command);
 // epochs. Makes the workload in order to count them.
 void settle_epochs(TrainCommand& command);
 
+// The steps of so many epochs of whole batches; a usage error if they cannot be counted.
+std::int64_t steps_of_epochs(std::int64_t epochs, std::int64_t batches);
+
 // A usage error for options of evaluation and checkpoints that require others.
 void check_evaluation_options(const TrainCommand& command);
 

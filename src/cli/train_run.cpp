@@ -1,8 +1,12 @@
 #include "cli/train_run.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -52,9 +56,41 @@ void require_finite_weights(const Trainee& trainee, const PlanningOptions& plann
                     trainee.on_nan_hint()));
 }
 
-void save_model(Trainee& trainee, const PlanningOptions& planning) {
-  require_finite_weights(trainee, planning);
-  trainee.save_model();
+// An encoder's folder may lack the head or have another one, and nothing else would show that.
+void tell_initialised(const TrainCommand& command, const Trainee& trainee, const Outputs& outputs) {
+  constexpr std::size_t most = 4;
+  std::vector<std::string> names = trainee.facts().initialised;
+  if (names.empty()) return;
+  const std::size_t more = names.size() - std::min(most, names.size());
+  names.resize(names.size() - more);
+  outputs.say(fmt::format("ebb: {} has no {}{}: training starts them from random numbers",
+                          command.workload().model->string(), fmt::join(names, ", "),
+                          more > 0 ? fmt::format(" and {} more", more) : ""));
+}
+
+// A new folder in the system's place for temporary files, or here if there is none.
+std::filesystem::path temporary_folder() {
+  std::error_code error;
+  std::string path = std::filesystem::temp_directory_path(error) / "ebb-model-XXXXXX";
+  if (!mkdtemp(path.data()))
+    throw FileError(fmt::format("{}: cannot make the folder: {}", path, std::strerror(errno)));
+  return path;
+}
+
+// Nothing else has the model of a run without checkpoints, so that it is kept in another place if
+// it cannot be written where it should be.
+void save_model(Trainee& trainee, const TrainCommand& command, Outputs& outputs) {
+  require_finite_weights(trainee, command.planning);
+  trainee.gather_model();
+  if (!leads(command.planning)) return;
+  try {
+    trainee.save_model(*command.save);
+  } catch (const FileError& error) {
+    outputs.note("the model of --save", error.what());
+    const std::filesystem::path other = temporary_folder();
+    trainee.save_model(other);
+    outputs.say(fmt::format("ebb: the model is in {} instead: move it from there", other.string()));
+  }
 }
 
 // Records the most memory taken so far.
@@ -203,8 +239,8 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   trainee.load();
   Outputs outputs(command);
   outputs.begin_log(trainee.step());
+  tell_initialised(command, trainee, outputs);
   for (const std::string& late : late_options(command)) outputs.say("ebb: " + late);
-  if (command.save && leads(planning)) require_space(*command.save, trainee.saved_bytes());
   std::optional<std::pair<std::int64_t, std::filesystem::path>> written;  // step and file
   outputs.keep_by(
       [&](const std::filesystem::path& file, const io::Notes& own) {
@@ -223,7 +259,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
         save_on_all(trainee, planning, file, own);
         written = {trainee.step(), file};
       },
-      std::move(notes), trainee.checkpoint_bytes(), trainee.step());
+      std::move(notes), {trainee.checkpoint_bytes(), trainee.saved_bytes()}, trainee.step());
 
   if (command.checkpoint && leads(planning) && !trainee.tokenizer_json().empty())
     write_file(*command.checkpoint / "tokenizer.json", trainee.tokenizer_json());
@@ -253,7 +289,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
     } catch (const RankError&) {
       throw;
     } catch (const Error&) {  // an error in the test data must not affect the model
-      if (command.save && !together) save_model(trainee, planning);
+      if (command.save && !together) save_model(trainee, command, outputs);
       throw;
     }
   }
@@ -266,7 +302,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   if (command.save && command.keep_best)
     result.saved_step = return_to_best(command, trainee, judging, outputs);
   if (command.save && (leads(planning) || together)) {
-    save_model(trainee, planning);
+    save_model(trainee, command, outputs);
     until_saved.reset();
   }
   result.kept = kept_budget(planning, trainee.memory().budget, result.measured);

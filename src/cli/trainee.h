@@ -36,6 +36,9 @@ class Trainee {
     std::int64_t parameters = 0, batch = 0;
     std::map<std::string, workloads::DataPart> data = {};
     std::optional<workloads::Limit> limit = {};
+    // Parameters that the folder of --model does not have, so that this run started them from
+    // random numbers.
+    std::vector<std::string> initialised = {};
   };
   virtual Facts facts() const = 0;
 
@@ -62,8 +65,10 @@ class Trainee {
   virtual std::optional<std::string> non_finite_weight() const = 0;
   // The vocabulary of the data, to be saved with checkpoints; see Workload::tokenizer_json.
   virtual std::string tokenizer_json() const { return {}; }
-  // Saves the trained model where the command asks for it.
-  virtual void save_model() {}
+  // All ranks, before `save_model`: brings ranges of the weights together.
+  virtual void gather_model() {}
+  // The leading rank: writes the trained model to a folder.
+  virtual void save_model(const std::filesystem::path& folder) { (void)folder; }
   virtual Bytes saved_bytes() const { return {}; }  // approximately what `save_model` writes
 
   // A step may change the shapes of the model. Owners of its programs are notified before and

@@ -21,6 +21,7 @@
 #include "cli/options.h"
 #include "cli/outputs.h"
 #include "cli/run_facts.h"
+#include "cli/train_command.h"
 #include "cli/verb.h"
 #include "cli/waiting.h"
 #include "cli/workload_options.h"
@@ -142,7 +143,8 @@ class Ablate : public Verb {
     require_row(accumulate_.has_value(), "--accumulate", "accumulate");
     const bool on_cuda = workload_.common.device.kind == Device::Kind::cuda;
     options_.steps = steps_.value_or(on_cuda ? 20 : 8);
-    if (epochs_) options_.steps = *epochs_ * (*items_ / subject->batch);
+    if (epochs_) options_.steps = steps_of_epochs(*epochs_, *items_ / subject->batch);
+    check_count(subject->batch);
     const Rates rates = rates_for(options_.planning);
     study_.emplace(std::move(subject), options_, rates);
     results_.facts = run_facts(rates.name);
@@ -171,6 +173,16 @@ class Ablate : public Verb {
       throw UsageError(
           "--points is for the curves of the rows defaults and all, but there is none: add one to "
           "--techniques");
+  }
+
+  // Samples of a run and steps of the study are counted too.
+  void check_count(std::int64_t batch) const {
+    const std::int64_t runs = runs_ * static_cast<std::int64_t>(rows_.size());
+    if (std::int64_t unused = 0;
+        __builtin_mul_overflow(options_.steps, std::max(batch, runs), &unused))
+      throw UsageError(
+          fmt::format("{} steps of {} samples in each of {} runs are more than can be counted",
+                      options_.steps, batch, runs));
   }
 
   // An option that is for rows with a technique needs such a row.

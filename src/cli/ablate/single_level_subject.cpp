@@ -11,6 +11,7 @@
 #include "ebb/data/loader.h"
 #include "ebb/prune/gradual.h"
 #include "ebb/train/train_step.h"
+#include "ebb/workloads/data_fingerprint.h"
 #include "ebb/workloads/settings.h"
 
 namespace ebb::cli {
@@ -171,6 +172,10 @@ nlohmann::ordered_json size_settings(const workloads::Options& options) {
   add("lora_dropout", options.lora_dropout), add("base", options.base);
   if (!options.lora_modules.empty()) all["lora_modules"] = options.lora_modules;
   if (options.adapter) all["adapter"] = options.adapter->string();
+  // A path may come to have other contents.
+  workloads::DataFingerprint files = workloads::files_fingerprint(options.data);
+  files.merge(workloads::model_fingerprint(options));
+  for (const auto& [file, fact] : files) all[file] = fact;
   return all;
 }
 

@@ -52,7 +52,7 @@ std::unique_ptr<Subject> single_level_subject(const workloads::Options& options,
                                               std::optional<std::int64_t> items);
 std::unique_ptr<Subject> multilevel_subject(const workloads::MultilevelOptions& options);
 
-// Sizes, data and seed, where they are given.
+// Sizes, seed, data and models, where they are given, and fingerprints of their files.
 nlohmann::ordered_json size_settings(const workloads::Options& options);
 
 }  // namespace ebb::cli
