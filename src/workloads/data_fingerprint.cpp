@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "core/hash64.h"
+#include "core/json.h"
 #include "core/utf8.h"
 #include "ebb/data/image_folder.h"
 #include "ebb/error.h"
@@ -136,6 +138,16 @@ DataFingerprint data_fingerprint(const std::optional<fs::path>& source,
                                  const data::Dataset& items) {
   DataFingerprint facts = files_fingerprint(source);
   facts["items"] = of_items(items);
+  return facts;
+}
+
+DataFingerprint data_fingerprint_from_json(std::string_view text) {
+  const nlohmann::json json = parse_json(text);
+  if (!json.is_object())
+    throw ValueError(fmt::format("expected an object of facts, but found {}", json_excerpt(json)));
+  DataFingerprint facts;
+  for (const auto& [name, fact] : json.items())
+    facts[name] = fact.is_string() ? fact.get<std::string>() : fact.dump();
   return facts;
 }
 
