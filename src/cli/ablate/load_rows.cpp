@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr const char* format_name = "ebb ablation 1";
 
 // Sums of a few such numbers do not overflow.
-constexpr std::int64_t most_bytes = std::int64_t{1} << 60;
+constexpr std::int64_t largest_size = std::int64_t{1} << 60;
 
 // The magnitude is at most `most`.
 std::int64_t whole_number(const Json& object, const std::string& field, std::int64_t most) {
@@ -31,7 +31,7 @@ std::int64_t whole_number(const Json& object, const std::string& field, std::int
   return number;
 }
 Bytes bytes_from(const Json& object, const std::string& field) {
-  return {whole_number(object, field, most_bytes)};
+  return {whole_number(object, field, largest_size)};
 }
 int count_from(const Json& object, const std::string& field) {
   return static_cast<int>(whole_number(object, field, std::numeric_limits<int>::max()));
