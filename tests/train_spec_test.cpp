@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "ebb/data/generated.h"
 #include "ebb/optim/optimizer.h"
@@ -170,6 +171,45 @@ TEST(TrainSpec, BadTextIsAnError) {
   expect_error([&] { workloads::train_spec_from_json(with("\"seed\":\"x\"")); }, {"seed", "x"});
   expect_error([&] { workloads::train_spec_from_json(with("\"seed\":0,\"sed\":1")); },
                {"no field \"sed\""});
+  expect_error([&] { workloads::train_spec_from_json(with("\"seed\":0,\"seed\":1")); },
+               {"\"seed\"", "twice"});
+  const std::string deep = "\"seed\":" + std::string(100000, '[') + std::string(100000, ']');
+  expect_error([&] { workloads::train_spec_from_json(with(deep)); }, {"nested"});
+}
+
+TEST(TrainSpec, NumbersThatFitNoFieldAreErrors) {
+  TrainSpec spec = example();
+  spec.steps = 77;
+  const std::string text = workloads::to_json(spec), steps = "\"steps\":77";
+  const auto with = [&](const std::string& other) {
+    std::string changed = text;
+    return changed.replace(text.find(steps), steps.size(), "\"steps\":" + other);
+  };
+  ASSERT_NE(text.find(steps), std::string::npos);
+  for (const char* other : {"9223372036854775808", "18446744073709551615", "1e300", "7.5", "true"})
+    expect_error([&] { workloads::train_spec_from_json(with(other)); }, {"\"steps\"", "cannot be"});
+  EXPECT_EQ(workloads::train_spec_from_json(with("9223372036854775807")).steps,
+            std::numeric_limits<std::int64_t>::max());
+  spec.log = "a\xff";  // no UTF-8: a list of bytes
+  const std::string bytes = workloads::to_json(spec), log = "\"log\":[97,255]";
+  const std::size_t at = bytes.find(log);
+  ASSERT_NE(at, std::string::npos);
+  for (const char* other : {"[256]", "[-1]", "[1e300]", "[18446744073709551615]", "[true]", "{}"}) {
+    std::string changed = bytes;
+    changed.replace(at, log.size(), std::string("\"log\":") + other);
+    expect_error([&] { workloads::train_spec_from_json(changed); }, {"\"log\"", "cannot be"});
+  }
+}
+
+TEST(DataFingerprint, IsReadFromItsJson) {
+  const workloads::DataFingerprint facts = workloads::data_fingerprint_from_json(
+      R"({"items":"8 items","file \u00e9.txt":"4 bytes","count":3})");
+  EXPECT_EQ(facts, (workloads::DataFingerprint{
+                       {"items", "8 items"}, {"file \u00e9.txt", "4 bytes"}, {"count", "3"}}));
+  for (const char* text : {"", "[]", "null", "{\"a\":1,\"a\":2}"})
+    expect_error([&] { (void)workloads::data_fingerprint_from_json(text); }, {""});
+  const std::string deep = "{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}";
+  expect_error([&] { (void)workloads::data_fingerprint_from_json(deep); }, {"nested"});
 }
 
 TEST(TrainSpec, OptimizersDescribeAllTheirOptions) {

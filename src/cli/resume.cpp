@@ -53,15 +53,15 @@ std::optional<fs::path> folder_to_resume(const TrainCommand& command) {
 }
 
 workloads::DataFingerprint saved_data(const SavedRun& saved) {
-  workloads::DataFingerprint facts;
   const auto text = saved.notes.find("data");
-  const auto json =
-      nlohmann::json::parse(text == saved.notes.end() ? "" : text->second, nullptr, false);
-  if (!json.is_object())
+  if (text == saved.notes.end())
     throw FileError(fmt::format("{}: the data's fingerprint is missing", saved.file.string()));
-  for (const auto& [name, fact] : json.items())
-    facts[name] = fact.is_string() ? fact.get<std::string>() : fact.dump();
-  return facts;
+  try {
+    return workloads::data_fingerprint_from_json(text->second);
+  } catch (const ValueError& error) {
+    throw FileError(
+        fmt::format("{}: the data's fingerprint: {}", saved.file.string(), error.what()));
+  }
 }
 
 std::vector<Difference> data_differences(const workloads::DataFingerprint& before,

@@ -3,10 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
 
 #include "core/hash64.h"
+#include "core/json.h"
 #include "core/utf8.h"
+#include "data/file.h"
 #include "ebb/data/image_folder.h"
 #include "ebb/error.h"
 #include "ebb/storage.h"
@@ -41,19 +45,18 @@ struct FileHash {
 };
 
 FileHash hash_of(const fs::path& path) {
-  const std::uint64_t size = fs::file_size(path);
-  std::ifstream file(path, std::ios::binary);
+  const data::File file(path);
+  const auto size = static_cast<std::uint64_t>(file.size());
   const bool whole = size <= hashed_whole;
   const std::uint64_t blocks = whole ? (size + block - 1) / block : sampled_blocks;
   Hash64 hash;
-  std::vector<char> bytes(block);
+  std::vector<std::byte> bytes(block);
   for (std::uint64_t i = 0; i < blocks; ++i) {
     const std::uint64_t begin = whole ? i * block : i * ((size - block) / (blocks - 1));
     const std::uint64_t length = std::min(block, size - begin);
-    file.seekg(static_cast<std::streamoff>(begin));
-    if (!file.read(bytes.data(), static_cast<std::streamsize>(length)))
-      throw FileError(fmt::format("{}: cannot read the file", path.string()));
-    hash.add(std::string_view(bytes.data(), length));
+    const auto piece = std::span(bytes).first(static_cast<std::size_t>(length));
+    file.read(static_cast<std::int64_t>(begin), piece);
+    hash.add(piece);
   }
   return {size, hash.value(), whole};
 }
@@ -136,6 +139,16 @@ DataFingerprint data_fingerprint(const std::optional<fs::path>& source,
                                  const data::Dataset& items) {
   DataFingerprint facts = files_fingerprint(source);
   facts["items"] = of_items(items);
+  return facts;
+}
+
+DataFingerprint data_fingerprint_from_json(std::string_view text) {
+  const nlohmann::json json = parse_json(text);
+  if (!json.is_object())
+    throw ValueError(fmt::format("expected an object of facts, but found {}", json_excerpt(json)));
+  DataFingerprint facts;
+  for (const auto& [name, fact] : json.items())
+    facts[name] = fact.is_string() ? fact.get<std::string>() : fact.dump();
   return facts;
 }
 

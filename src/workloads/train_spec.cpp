@@ -3,9 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/json.h"
 #include "core/utf8.h"
 #include "ebb/error.h"
 
@@ -44,13 +46,18 @@ void read(const Json& json, std::filesystem::path& value) {
     return;
   }
   std::string text;
-  for (const Json& byte : json.get_ref<const Json::array_t&>())
-    text += static_cast<char>(byte.get<int>());
+  for (const Json& byte : json.get_ref<const Json::array_t&>()) {
+    const std::int64_t number = byte.is_number_integer() ? byte.get<std::int64_t>() : -1;
+    if (number < 0 || number > 255) throw ValueError("bytes");
+    text += static_cast<char>(number);
+  }
   value = text;
 }
 void read(const Json& json, bool& value) { value = json.get_ref<const bool&>(); }
 void read(const Json& json, std::int64_t& value) {
-  if (!json.is_number_integer()) throw ValueError("a whole number");
+  constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+  if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<std::uint64_t>() > most))
+    throw ValueError("a whole number");
   value = json.get<std::int64_t>();
 }
 void read(const Json& json, int& value) {
@@ -215,11 +222,7 @@ void list_changeable(const Visited& visited, const std::string& prefix,
 
 std::string to_json(const TrainSpec& spec) { return whole_object(spec).dump(); }
 
-TrainSpec train_spec_from_json(std::string_view text) {
-  const Json object = Json::parse(text.begin(), text.end(), nullptr, false);
-  if (object.is_discarded()) throw ValueError("the specification is not JSON");
-  return spec_of(object);
-}
+TrainSpec train_spec_from_json(std::string_view text) { return spec_of(parse_ordered_json(text)); }
 
 bool operator==(const TrainSpec& a, const TrainSpec& b) {
   return whole_object(a) == whole_object(b);

@@ -7,12 +7,15 @@
 #include <zlib.h>
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/device_file.h"
 #include "ebb/io/plan_file.h"
 #include "ebb/io/safetensors.h"
+#include "ebb/workloads/train_spec.h"
 #include "fuzz/small_models.h"
+#include "fuzz/small_records.h"
 #include "support/nanogpt_meta.h"
 
 namespace ebb::fuzz {
@@ -60,6 +63,33 @@ std::string plan(const Folder& folder) {
   const Graph graph = small_graph();
   io::save_plan(plan_program(graph), graph, folder / "x");
   return file_bytes(folder / "x");
+}
+
+// The index of the folder of small_shards.
+std::string shards_index(const Folder& folder) {
+  const Folder model = small_shards(folder);
+  nlohmann::json map;
+  for (const char* name : {"one.safetensors", "two.safetensors"}) {
+    const io::SafetensorsFile file(model / name);
+    for (const auto& [tensor, entry] : file.entries()) map[tensor] = name;
+  }
+  return nlohmann::json{{"metadata", {{"total_size", 1}}}, {"weight_map", map}}.dump();
+}
+
+// One of each kind that the reader knows.
+std::vector<std::string> records() {
+  workloads::TrainSpec plain, levels;
+  plain.task.common.name = "lm";
+  levels.task.common.name = "reweight";
+  for (const std::string& name : workloads::level_names("reweight")) levels.task.levels[name];
+  const auto with = [](char kind, std::string_view text) { return kind + std::string(text); };
+  return {with('g', small_generation),
+          with('r', small_run),
+          with('a', small_results),
+          with('t', small_timelines),
+          with('d', R"({"items":"8 items","file a.txt":"3 bytes, all with the hash 0"})"),
+          with('s', workloads::to_json(plain)),
+          with('s', workloads::to_json(levels))};
 }
 
 // A PNG and a JPEG file of 3 × 2 pixels.
@@ -143,6 +173,10 @@ std::map<std::string, std::vector<std::string>> good_inputs(const Folder& folder
       {"bert_config", {config_json<models::BertClassifier>(folder / "bert_good", small_bert)}},
       {"adapter_config",
        {file_bytes(small_adapter(folder / "adapter_good") / "adapter_config.json")}},
+      {"adapter_weights",
+       {file_bytes(small_adapter(folder / "adapter_good") / "adapter_model.safetensors")}},
+      {"index", {shards_index(folder / "shards_good")}},
+      {"records", records()},
       {"packed_weights", {file_bytes(small_packed(folder / "packed_good") / "model.safetensors")}},
       {"pair_weights", {file_bytes(small_pairs(folder / "pairs_good") / "model.safetensors")}},
       {"device_file", {io::describe_device(Rates{})}},

@@ -1,13 +1,19 @@
-// Tensors, checkpoints, models, devices, plans and configurations.
+// Tensors, checkpoints, models, devices, plans, configurations and results.
 #include <cstdlib>
 
+#include "cli/ablate/results.h"
+#include "cli/logged_summary.h"
 #include "core/toml.h"
 #include "ebb/io/adapter.h"
 #include "ebb/io/checkpoint.h"
 #include "ebb/io/device_file.h"
+#include "ebb/io/open_lm.h"
 #include "ebb/io/plan_file.h"
 #include "ebb/io/safetensors.h"
+#include "ebb/workloads/data_fingerprint.h"
+#include "ebb/workloads/train_spec.h"
 #include "fuzz/small_models.h"
+#include "fuzz/small_records.h"
 
 namespace ebb::fuzz {
 
@@ -24,7 +30,9 @@ void read_safetensors(std::string_view bytes, const Folder& folder) {
 
 void read_checkpoint(std::string_view bytes, const Folder& folder) {
   SmallRun run;
-  (void)io::load_checkpoint(write_file(folder, "run.safetensors", bytes), run.model, run.step);
+  const auto path = write_file(folder, "run.safetensors", bytes);
+  (void)io::read_summary(path);
+  (void)io::load_checkpoint(path, run.model, run.step);
 }
 
 void read_multilevel_checkpoint(std::string_view bytes, const Folder& folder) {
@@ -74,6 +82,49 @@ void read_adapter_config(std::string_view bytes, const Folder& folder) {
   const Folder adapter = small_adapter(folder / "adapter");
   write_file(adapter, "adapter_config.json", bytes);
   io::load_adapter(adapter, model);
+}
+
+// The adapter_config.json next to the fuzzed tensors is that of a small adapter.
+void read_adapter_weights(std::string_view bytes, const Folder& folder) {
+  auto model = make<models::Llama>(device::cpu, f32, small_llama);
+  const Folder adapter = small_adapter(folder / "adapter_tensors");
+  write_file(adapter, "adapter_model.safetensors", bytes);
+  io::load_adapter(adapter, model);
+}
+
+// The files that the fuzzed index can name are those of a small model.
+void read_index(std::string_view bytes, const Folder& folder) {
+  const Folder model = small_shards(folder / "shards");
+  write_file(model, "model.safetensors.index.json", bytes);
+  (void)io::load_llama(model, device::cpu, f32);
+}
+
+// Files that are a list of settings or results: the first byte says which. They are small, and
+// what is done with them is short.
+void read_records(std::string_view bytes, const Folder& folder) {
+  const char kind = bytes.empty() ? '\0' : bytes[0];
+  const std::string_view rest = bytes.substr(bytes.empty() ? 0 : 1);
+  const Folder own = folder / "records";
+  std::filesystem::create_directories(own);
+  if (kind == 'g') {  // generation_config.json
+    write_file(own, "config.json", R"({"eos_token_id":7})");
+    write_file(own, "generation_config.json", rest);
+    (void)io::end_ids(own);
+    (void)io::unused_generation_settings(own);
+  } else if (kind == 'r') {  // run.json
+    write_file(own, "log.jsonl", small_log);
+    write_file(own, "run.json", rest);
+    (void)cli::read_summary(own);
+  } else if (kind == 'a' || kind == 't') {  // results.json or timelines.json of ebb ablate
+    write_file(own, "results.json", kind == 'a' ? rest : small_results);
+    write_file(own, "timelines.json", kind == 't' ? rest : small_timelines);
+    (void)cli::load_rows(own, {{"workload", "lm"}});
+  } else if (kind == 'd') {  // the data's fingerprint in a checkpoint
+    (void)workloads::data_fingerprint_from_json(rest);
+  } else {  // the specification in a checkpoint; an accepted one is written and read back
+    const workloads::TrainSpec spec = workloads::train_spec_from_json(rest);
+    if (workloads::train_spec_from_json(workloads::to_json(spec)) != spec) std::abort();
+  }
 }
 
 void read_device_file(std::string_view bytes, const Folder& folder) {

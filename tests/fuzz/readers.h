@@ -13,7 +13,8 @@
 // clang-format off
 #define EBB_READERS(X)                                                     \
   X(safetensors) X(checkpoint) X(multilevel_checkpoint)                    \
-  X(gpt2_config) X(llama_config) X(bert_config) X(adapter_config) X(packed_weights) X(pair_weights) \
+  X(gpt2_config) X(llama_config) X(bert_config) X(index) X(packed_weights) X(pair_weights) \
+  X(adapter_config) X(adapter_weights) X(records)                          \
   X(device_file) X(tuning) X(plan) X(toml)                                 \
   X(cifar) X(idx) X(idx_gzip) X(labelled_csv) X(labelled_jsonl) X(documents) X(words) X(tokens) X(nanogpt_meta) \
   X(tokenizer) X(prompts) X(picture) X(run_log)

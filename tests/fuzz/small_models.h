@@ -6,6 +6,7 @@
 #include "ebb/ebb.h"
 #include "ebb/io/adapter.h"
 #include "ebb/io/hugging_face.h"
+#include "ebb/io/safetensors.h"
 #include "ebb/mlo/engine.h"
 #include "ebb/models/bert.h"
 #include "ebb/models/gpt2.h"
@@ -54,6 +55,27 @@ inline Folder small_pairs(const Folder& folder) {
   auto model = make<models::Gpt2>(device::cpu, f32, config);
   nn::pack_layers(model, nn::Pairs{});
   io::save_packed(model, folder);
+  return folder;
+}
+
+// A folder of small_llama in two files, without an index, written when it is first asked for.
+inline Folder small_shards(const Folder& folder) {
+  const Folder single = folder / "model.safetensors", first = folder / "one.safetensors",
+               second = folder / "two.safetensors";
+  if (std::filesystem::exists(second)) return folder;
+  small_folder<models::Llama>(folder, small_llama);
+  {
+    const io::SafetensorsFile file(single);
+    std::vector<io::NamedTensor> tensors[2];
+    for (const auto& [name, entry] : file.entries()) {
+      const Variable value(zeros(entry.type.shape, entry.type.dtype));
+      file.load(name, value);
+      tensors[name.starts_with("model.layers.") ? 1 : 0].push_back({name, value});
+    }
+    io::write_safetensors(first, std::move(tensors[0]), {{"format", "pt"}});
+    io::write_safetensors(second, std::move(tensors[1]), {{"format", "pt"}});
+  }
+  std::filesystem::remove(single);
   return folder;
 }
 

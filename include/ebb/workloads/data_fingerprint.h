@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "ebb/data/dataset.h"
 #include "ebb/workloads/workload.h"
@@ -15,7 +16,6 @@ namespace ebb::workloads {
 // its size and a hash of its content. Files above 64 MiB are sampled. In a folder, the files that
 // count are those that data is read from (.txt, .bin, .gz, .csv, .jsonl, -ubyte) and that lie
 // directly in it; in a folder of images, the files of all its classes, hashed together.
-// of a folder of images all files of its classes together.
 using DataFingerprint = std::map<std::string, std::string>;
 DataFingerprint data_fingerprint(const std::optional<std::filesystem::path>& source,
                                  const data::Dataset& items);
@@ -27,5 +27,8 @@ DataFingerprint model_fingerprint(const Options& options);
 
 // The facts of the source's files alone, which need no data set to be made.
 DataFingerprint files_fingerprint(const std::optional<std::filesystem::path>& source);
+
+// The facts as a checkpoint holds them: a JSON object of texts. Anything else is a ValueError.
+DataFingerprint data_fingerprint_from_json(std::string_view text);
 
 }  // namespace ebb::workloads

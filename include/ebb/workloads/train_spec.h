@@ -230,8 +230,8 @@ struct TrainSpec {
 };
 bool operator==(const TrainSpec& a, const TrainSpec& b);  // every field that is visited
 
-// One JSON object, and back; levels are those of the workload. A field that is missing, unknown or
-// of another kind is an error that names it.
+// One JSON object, and back; levels are those of the workload. A field that is missing, unknown,
+// repeated or of another kind is an error that names it.
 std::string to_json(const TrainSpec& spec);
 TrainSpec train_spec_from_json(std::string_view text);
 

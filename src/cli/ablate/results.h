@@ -40,7 +40,8 @@ void save(const Results& results, const std::filesystem::path& folder);
 
 // Only what goes on from: results.json and timelines.json.
 void save_rows(const Results& results, const std::filesystem::path& folder);
-// The rows of a study that was ended early. One with other settings is an error that names them.
+// The rows of a study that was ended early. One with other settings is an error that names them
+// (load_rows.cpp).
 std::vector<Row> load_rows(const std::filesystem::path& folder, const Json& settings);
 
 }  // namespace ebb::cli
