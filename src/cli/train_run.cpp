@@ -48,8 +48,8 @@ void require_finite_weights(const Trainee& trainee, const PlanningOptions& plann
       if (weight.empty()) weight = other;
   if (!weight.empty())
     throw NotFinite(
-        fmt::format("{} is not finite after the last step, so the model is not saved; {}", weight,
-                    trainee.on_nan_hint()));
+        fmt::format("step {}: {} is not finite after the step, so the model is not saved; {}",
+                    trainee.step(), weight, trainee.on_nan_hint()));
 }
 
 void save_model(Trainee& trainee, const PlanningOptions& planning) {
