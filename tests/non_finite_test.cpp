@@ -169,6 +169,9 @@ TEST(NonFinite, FindsThemInEveryFloatingType) {
       last.variable.assign(eval(full(last.variable.shape(), bad, dtype, device::cpu)));
       EXPECT_EQ(non_finite_variable(model), last.path) << name(dtype);
     }
+    last.variable.assign(eval(full(last.variable.shape(), -8.0, dtype, device::cpu)));
+    EXPECT_EQ(largest_weight(model).path, last.path) << name(dtype);
+    EXPECT_EQ(largest_weight(model).value, 8.0) << name(dtype);
   }
 }
 

@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "ebb/half.h"
 #include "ebb/node.h"
 #include "ebb/ops.h"
 #include "ebb/storage.h"
@@ -24,31 +26,59 @@ NonFinite::Kind kind_of(const Node& node, const Graph& graph) {
                                                  : NonFinite::Kind::result;
 }
 
-bool holds_non_finite(const Variable& variable) {
-  if (!is_floating(variable.dtype()) || !variable.has_value()) return false;
-  const std::int64_t count = variable.shape().elements();
+// Calls `visit` with the bytes of a floating variable that has a value.
+template <class Visit>
+void with_bytes(const Variable& variable, const Visit& visit) {
+  if (!is_floating(variable.dtype()) || !variable.has_value()) return;
   const Storage& storage = *variable.node()->storage();
   const bool here = storage.on_host();  // then no copy is made
   std::vector<std::byte> copy(here ? 0 : static_cast<std::size_t>(variable.type().bytes().count));
   if (!here) storage.read(copy);
-  const std::byte* bytes = here ? storage.data() : copy.data();
-  // The exponent's bits are all set in infinities and NaN.
-  const auto any = [&]<class Word>(Word exponent) {
-    const Word* words = reinterpret_cast<const Word*>(bytes);
-    for (std::int64_t i = 0; i < count; ++i)
-      if ((words[i] & exponent) == exponent) return true;
-    return false;
-  };
-  switch (variable.dtype()) {
-    case f64:
-      return any(std::uint64_t{0x7ff0'0000'0000'0000});
-    case f32:
-      return any(std::uint32_t{0x7f80'0000});
-    case bf16:
-      return any(std::uint16_t{0x7f80});
-    default:
-      return any(std::uint16_t{0x7c00});  // float16
-  }
+  visit(here ? storage.data() : copy.data());
+}
+
+bool holds_non_finite(const Variable& variable) {
+  bool found = false;
+  with_bytes(variable, [&](const std::byte* bytes) {
+    // The exponent's bits are all set in infinities and NaN.
+    const auto any = [&]<class Word>(Word exponent) {
+      const Word* words = reinterpret_cast<const Word*>(bytes);
+      return std::any_of(words, words + variable.shape().elements(),
+                         [&](Word word) { return (word & exponent) == exponent; });
+    };
+    switch (variable.dtype()) {
+      case f64:
+        return void(found = any(std::uint64_t{0x7ff0'0000'0000'0000}));
+      case f32:
+        return void(found = any(std::uint32_t{0x7f80'0000}));
+      case bf16:
+        return void(found = any(std::uint16_t{0x7f80}));
+      default:
+        return void(found = any(std::uint16_t{0x7c00}));  // float16
+    }
+  });
+  return found;
+}
+
+double largest_in(const Variable& variable) {
+  double largest = 0.0;
+  with_bytes(variable, [&](const std::byte* bytes) {
+    const auto find = [&]<class T>(const T* values) {
+      for (std::int64_t i = 0; i < variable.shape().elements(); ++i)
+        largest = std::max(largest, std::abs(static_cast<double>(values[i])));
+    };
+    switch (variable.dtype()) {
+      case f64:
+        return find(reinterpret_cast<const double*>(bytes));
+      case f32:
+        return find(reinterpret_cast<const float*>(bytes));
+      case bf16:
+        return find(reinterpret_cast<const BFloat16*>(bytes));
+      default:
+        return find(reinterpret_cast<const Half*>(bytes));
+    }
+  });
+  return largest;
 }
 
 }  // namespace
@@ -117,6 +147,14 @@ std::optional<std::string> non_finite_variable(const std::vector<nn::NamedVariab
     for (const nn::NamedVariable& v : *all)
       if (holds_non_finite(v.variable)) return v.path;
   return {};
+}
+
+LargestWeight largest_weight(const nn::ModuleBase& model) {
+  LargestWeight largest;
+  for (const nn::NamedVariable& p : model.parameters())
+    if (const double value = largest_in(p.variable); value > largest.value)
+      largest = {p.path, value};
+  return largest;
 }
 
 }  // namespace ebb

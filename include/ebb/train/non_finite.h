@@ -29,4 +29,11 @@ std::optional<std::string> non_finite_variable(const nn::ModuleBase& model);
 std::optional<std::string> non_finite_variable(const std::vector<nn::NamedVariable>& parameters,
                                                const std::vector<nn::NamedVariable>& buffers);
 
+// The parameter with the largest absolute value, without NaN.
+struct LargestWeight {
+  std::string path;  // empty if all are zero
+  double value = 0.0;
+};
+LargestWeight largest_weight(const nn::ModuleBase& model);
+
 }  // namespace ebb
