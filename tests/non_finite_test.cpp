@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/ebb.h"
 #include "ebb/nn/layers.h"
@@ -89,6 +90,32 @@ TEST(NonFinite, AGuardedStepChangesNothingAndIsExplained) {
       EXPECT_EQ(run.values(), before);
       EXPECT_FALSE(run.step(filled(1.0)).skipped);  // and training can go on
     }
+}
+
+TEST(NonFinite, TheSearchKeepsTheBudget) {
+  workloads::Options size = small_workload("gpt2");
+  size.layers = 2, size.width = 16, size.heads = 2, size.vocabulary = 50, size.sequence = 24;
+  const auto task = workloads::make_workload(size);
+  const Tensor weight = task->model().parameters().front().variable;
+  const auto loss = [&](const Batch& b) { return task->loss(b) + sum(sqrt(weight * 0.0)); };
+  TrainOptions options = guarded(UpdateGuard::loss);
+  options.clip_norm = 1.0;  // the norm is found, from all values of backward
+  const auto make_step = [&] { return TrainStep(task->model(), optim::SGD{}, loss, options); };
+  data::Loader loader(task->train, {.batch = task->batch_size});
+  const std::vector<TensorType> types = loader.types().front();
+  const Bytes budget{make_step().plan(types).peak.count * 3 / 4};
+  options.compile.plan.budget = budget;
+  const Batch batch = loader.next();
+  TrainStep step = make_step();
+  EXPECT_TRUE(step(batch).skipped);
+  const auto found = step.find_non_finite(batch);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->op, "div");  // of the square root's gradient
+  EXPECT_LE(step.arena()->size() + step.plan(types).persistent, budget);
+
+  const Graph small{{}, {exp(weight)}, {}};
+  options.compile.plan.budget = 1_KiB;
+  EXPECT_THROW((void)find_non_finite(small, small.outputs[0], {}, 0, options.compile), MemoryError);
 }
 
 TEST(NonFinite, NamesBatchesAndParameters) {

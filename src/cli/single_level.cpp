@@ -284,15 +284,24 @@ class SingleLevel : public Trainee {
     const bool loss = !std::isfinite(result.loss),
                norm = planning_.clip && !scales_losses() && !std::isfinite(result.gradient_norm);
     if (!loss && !norm) return;
-    const std::optional<NonFinite> found = step_->find_non_finite(batch);
-    throw NotFinite(
-        fmt::format("step {}: the {} is {}; the first value that is not finite is {}; --on-nan "
-                    "skip skips such steps, --on-nan ignore continues",
-                    step(), loss ? "loss" : "norm of the gradients",
-                    text_of_non_finite(loss ? result.loss : result.gradient_norm),
-                    found                 ? to_string(*found)
-                    : planning_.ranks > 1 ? "not looked for with several ranks"
-                                          : "not found: computed again, all values are finite"));
+    throw NotFinite(fmt::format(
+        "step {}: the {} is {}; the first value that is not finite is {}; --on-nan "
+        "skip skips such steps, --on-nan ignore continues",
+        step(), loss ? "loss" : "norm of the gradients",
+        text_of_non_finite(loss ? result.loss : result.gradient_norm), first_non_finite(batch)));
+  }
+
+  // Nothing that goes wrong in the search may hide the message about the loss.
+  std::string first_non_finite(const Batch& batch) const {
+    if (planning_.ranks > 1) return "not looked for with several ranks";
+    try {
+      const std::optional<NonFinite> found = step_->find_non_finite(batch);
+      return found ? to_string(*found) : "not found: computed again, all values are finite";
+    } catch (const std::bad_alloc&) {
+      return "not looked for: out of memory";
+    } catch (const Error& error) {
+      return fmt::format("not looked for: {}", error.what());
+    }
   }
 
   // Finite weights may be so large that all later steps are skipped.

@@ -165,10 +165,8 @@ std::int64_t return_to_best(const TrainCommand& command, Trainee& trainee, const
   return trainee.step();
 }
 
-}  // namespace
-
-int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved, Output output,
-              const std::function<std::unique_ptr<Trainee>()>& make) {
+int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved, Output output,
+               const std::function<std::unique_ptr<Trainee>()>& make) {
   const PlanningOptions& planning = command.planning;
   const Device device = device_of(planning);
   std::optional<PinnedThreads> pinned;
@@ -278,6 +276,20 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   else
     print_run(command, trainee, result);
   return outputs.close() ? result.kept.report() : failure;
+}
+
+}  // namespace
+
+int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved, Output output,
+              const std::function<std::unique_ptr<Trainee>()>& make) {
+  try {
+    return run_to_end(command, saved, output, make);
+  } catch (const NotFinite& error) {
+    if (!command.planning.whole_process) throw;
+    const Kept kept = kept_budget(command.planning, {}, {});
+    if (!kept.exceeded()) throw;
+    throw NotFinite(fmt::format("{}; {}", error.what(), kept.text()));
+  }
 }
 
 }  // namespace ebb::cli

@@ -81,6 +81,48 @@ double largest_in(const Variable& variable) {
   return largest;
 }
 
+std::string result_of(std::string_view op, const std::string& module) {
+  return fmt::format("the result of {}{}", op,
+                     module.empty() ? "" : fmt::format(" at \"{}\"", module));
+}
+
+// A value that is checked.
+struct Check {
+  Key key;
+  Tensor mark;
+  bool finite = true;
+};
+
+struct CheckingRun {
+  const Graph& graph;
+  std::span<const Tensor> inputs;
+  std::uint64_t step;
+  const CompileOptions& options;
+};
+
+// A value that is checked must be in memory as a whole, even if passes would never store it. If no
+// plan for all checks keeps the budget, each half is run by itself.
+void run_checks(const CheckingRun& run, std::span<Check> checks) {
+  std::vector<Tensor> marks;
+  for (const Check& check : checks) marks.push_back(check.mark);
+  const Graph graph{run.graph.inputs, {concat(marks, 0)}, {}};
+  PlanResult planned = try_plan_program(graph, run.options);
+  if (!planned.plan) {
+    const std::size_t half = checks.size() / 2;
+    if (half == 0)
+      throw MemoryError(
+          fmt::format("no plan that checks {} keeps the budget",
+                      result_of(checks[0].key.first->op().name(), checks[0].key.first->path())));
+    run_checks(run, checks.first(half)), run_checks(run, checks.subspan(half));
+    return;
+  }
+  Program program(graph, std::move(*planned.plan), run.options);
+  program.set_step(run.step);
+  program.run(run.inputs);
+  const std::vector<float> found = program.output(0).to_vector<float>();
+  for (std::size_t i = 0; i < found.size(); ++i) checks[i].finite = !std::isnan(found[i]);
+}
+
 }  // namespace
 
 std::string to_string(const NonFinite& found) {
@@ -92,32 +134,26 @@ std::string to_string(const NonFinite& found) {
     case NonFinite::Kind::result:
       break;
   }
-  return fmt::format("the result of {}{}", found.op,
-                     found.module.empty() ? "" : fmt::format(" at \"{}\"", found.module));
+  return result_of(found.op, found.module);
 }
 
 std::optional<NonFinite> find_non_finite(const Graph& graph, const Tensor& target,
                                          std::span<const Tensor> inputs, std::uint64_t step,
                                          const CompileOptions& options) {
-  const auto nodes = topological_order({{}, {target}, {}});
-  std::vector<Tensor> marks;
-  std::map<Key, std::size_t> places;  // among the marks
-  for (const auto& node : nodes)
-    for (int i = 0; i < static_cast<int>(node->outputs().size()); ++i) {
-      const Tensor value(node, i);
-      if (!is_floating(value.dtype()) || value.shape().elements() == 0) continue;
-      places[{node.get(), i}] = marks.size();
-      marks.push_back(finite_mark(value));
-    }
-  CompileOptions plain = options;
-  plain.plan.budget.reset();
-  Program program({graph.inputs, {concat(marks, 0)}, {}}, plain);
-  program.set_step(step);
-  program.run(inputs);
-  const std::vector<float> found = program.output(0).to_vector<float>();
+  std::vector<Check> checks;
+  for (const auto& node : topological_order({{}, {target}, {}}))
+    for (int i = 0; i < static_cast<int>(node->outputs().size()); ++i)
+      if (const Tensor value(node, i); is_floating(value.dtype()) && value.shape().elements() > 0)
+        checks.push_back({{node.get(), i}, finite_mark(value)});
+  CompileOptions of_checks = options;
+  of_checks.planner = {};  // a plan from a file is of the step
+  of_checks.plan.effort = Effort::quick;
+  run_checks({graph, inputs, step, of_checks}, checks);
+  std::map<Key, bool> known;
+  for (const Check& check : checks) known[check.key] = check.finite;
   const auto finite = [&](const Tensor& t) {
-    const auto place = places.find({t.node().get(), t.output()});
-    return place == places.end() || !std::isnan(found[place->second]);
+    const auto found = known.find({t.node().get(), t.output()});
+    return found == known.end() || found->second;
   };
   // Walks back from the target through values that are not finite. Other non-finite values, such as
   // the -inf of a mask, are harmless.

@@ -19,7 +19,8 @@ struct NonFinite {
 std::string to_string(const NonFinite& found);  // "the result of log at \"h.3.mlp\""
 
 // Recomputes `target`, one of the graph's values, from `inputs` and checks every value on the way.
-// Updates nothing. Empty if `target` is finite.
+// Updates nothing. Empty if `target` is finite. Keeps the budget of `options`, in several runs if
+// necessary; throws a MemoryError if a value cannot be checked within it.
 std::optional<NonFinite> find_non_finite(const Graph& graph, const Tensor& target,
                                          std::span<const Tensor> inputs, std::uint64_t step,
                                          const CompileOptions& options);
