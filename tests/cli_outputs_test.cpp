@@ -329,8 +329,38 @@ TEST(CommandLineOutputs, ALossThatIsNotFiniteStopsTheRun) {
       run("train --workload reweight --batch 4 --hidden 8 --eval-batches 0 "
           "--steps 12 --classifier.lr 1e30");
   EXPECT_EQ(levels.code, 1);
-  EXPECT_NE(levels.output.find("the loss of the level \""), std::string::npos) << levels.output;
+  EXPECT_NE(levels.output.find("the loss of the level \"reweight\" is nan"), std::string::npos)
+      << levels.output;
+  // The classifier has diverged, although its own loss is not known yet.
+  EXPECT_NE(levels.output.find("of the level \"classifier\""), std::string::npos) << levels.output;
   expect_usage_error("train --workload reweight --on-nan skip", "--on-nan");
+}
+
+// The weights stay finite, but are so large that no later step can be taken.
+TEST(CommandLineOutputs, SkipsWithoutEndStopTheRun) {
+  const std::string wild =
+      "train --workload mlp --hidden 8 --batch 4 --eval-batches 0 --steps 1000 --optimizer sgd "
+      "--lr 1e20 --on-nan ";
+  for (const char* more : {"skip", "skip --precision fp16"}) {
+    const Outcome outcome = run(wild + more);
+    EXPECT_EQ(outcome.code, 1) << outcome.output;
+    EXPECT_NE(outcome.output.find("64 steps in a row were skipped"), std::string::npos)
+        << outcome.output;
+  }
+}
+
+TEST(CommandLineOutputs, WeightsThatAreNotFiniteAreToldWithTheirStep) {
+  const TemporaryFolder folder;
+  for (const std::string on_nan : {"stop", "skip"}) {
+    const Outcome outcome = run(tiny + "--steps 3 --lr 1e38 --checkpoint-every 1 --checkpoint " +
+                                (folder / on_nan).string() + " --on-nan " + on_nan);
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_NE(outcome.output.find("error: step 1: \"tokens.weight\" is not finite"),
+              std::string::npos)
+        << outcome.output;
+    EXPECT_EQ(outcome.output.find("--on-nan skip skips") == std::string::npos, on_nan == "skip")
+        << outcome.output;
+  }
 }
 
 TEST(CommandLineOutputs, GuardsChangeNoBit) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ebb/arena.h"
 #include "ebb/data/loader.h"
 #include "ebb/ebb.h"
 #include "ebb/nn/layers.h"
@@ -91,6 +92,32 @@ TEST(NonFinite, AGuardedStepChangesNothingAndIsExplained) {
     }
 }
 
+TEST(NonFinite, TheSearchKeepsTheBudget) {
+  workloads::Options size = small_workload("gpt2");
+  size.layers = 2, size.width = 16, size.heads = 2, size.vocabulary = 50, size.sequence = 24;
+  const auto task = workloads::make_workload(size);
+  const Tensor weight = task->model().parameters().front().variable;
+  const auto loss = [&](const Batch& b) { return task->loss(b) + sum(sqrt(weight * 0.0)); };
+  TrainOptions options = guarded(UpdateGuard::loss);
+  options.clip_norm = 1.0;  // the norm is found, from all values of backward
+  const auto make_step = [&] { return TrainStep(task->model(), optim::SGD{}, loss, options); };
+  data::Loader loader(task->train, {.batch = task->batch_size});
+  const std::vector<TensorType> types = loader.types().front();
+  const Bytes budget{make_step().plan(types).peak.count * 3 / 4};
+  options.compile.plan.budget = budget;
+  const Batch batch = loader.next();
+  TrainStep step = make_step();
+  EXPECT_TRUE(step(batch).skipped);
+  const auto found = step.find_non_finite(batch);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->op, "div");  // of the square root's gradient
+  EXPECT_LE(step.arena()->size() + step.plan(types).persistent, budget);
+
+  const Graph small{{}, {exp(weight)}, {}};
+  options.compile.plan.budget = 1_KiB;
+  EXPECT_THROW((void)find_non_finite(small, small.outputs[0], {}, 0, options.compile), MemoryError);
+}
+
 TEST(NonFinite, NamesBatchesAndParameters) {
   Trained run(guarded(UpdateGuard::loss));
   run.step(filled(nan));
@@ -169,6 +196,9 @@ TEST(NonFinite, FindsThemInEveryFloatingType) {
       last.variable.assign(eval(full(last.variable.shape(), bad, dtype, device::cpu)));
       EXPECT_EQ(non_finite_variable(model), last.path) << name(dtype);
     }
+    last.variable.assign(eval(full(last.variable.shape(), -8.0, dtype, device::cpu)));
+    EXPECT_EQ(largest_weight(model).path, last.path) << name(dtype);
+    EXPECT_EQ(largest_weight(model).value, 8.0) << name(dtype);
   }
 }
 

@@ -50,13 +50,15 @@ void require_memory(Bytes planned, Device device, bool overcommit, std::string_v
   std::cerr << "ebb: warning: " << *why << std::endl;
 }
 
+std::string Kept::text() const {
+  return fmt::format("the budget of {} was not kept: {} took {} at its peak", to_string(*budget),
+                     whole_process ? "the process" : "the run", to_string(taken));
+}
+
 int Kept::report() const {
   if (!exceeded()) return success;
   std::cout.flush();
-  std::cerr << fmt::format("ebb: error: the budget of {} was not kept: {} took {} at its peak\n",
-                           to_string(*budget), whole_process ? "the process" : "the run",
-                           to_string(taken))
-            << std::flush;
+  std::cerr << "ebb: error: " << text() << std::endl;
   return over_budget;
 }
 

@@ -39,6 +39,7 @@ struct Kept {
   bool whole_process = false;
 
   bool exceeded() const { return budget && taken > *budget; }
+  std::string text() const;  // that the budget was exceeded
   // Reports on standard error that the budget was exceeded; returns the exit code.
   int report() const;
 };

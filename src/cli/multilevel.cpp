@@ -159,16 +159,35 @@ class SeveralLevels : public Trainee {
     return all;
   }
 
+  static double loss_of(const mlo::Problem& problem) {
+    const auto loss = problem.last().find("loss");
+    return loss == problem.last().end() ? 0.0 : loss->second;
+  }
+
+  // Names the first level, in the order in which they ran, whose loss or weights are not finite.
   void require_finite() const {
     if (command_.planning.on_nan == "ignore") return;
-    for (const mlo::Problem* problem : task_->problems()) {
-      const auto loss = problem->last().find("loss");
-      if (loss == problem->last().end() || std::isfinite(loss->second)) continue;
+    const std::vector<mlo::Problem*> problems = task_->problems();
+    if (std::ranges::all_of(problems,
+                            [](const mlo::Problem* p) { return std::isfinite(loss_of(*p)); }))
+      return;
+    LargestWeight below;  // of the levels that ran before, which the loss may read
+    std::string its_level;
+    for (const mlo::Problem* problem : problems) {
+      const double loss = loss_of(*problem);
       const auto path = non_finite_variable(problem->module());
-      throw NotFinite(fmt::format("step {}: the loss of the level \"{}\" is {}{}; {}", step_,
-                                  problem->name(), text_of_non_finite(loss->second),
-                                  path ? fmt::format(", and its \"{}\" is not finite", *path) : "",
-                                  on_nan_hint()));
+      if (!std::isfinite(loss) || path)
+        throw NotFinite(fmt::format(
+            "step {}: the loss of the level \"{}\" is {}{}{}; {}", step_, problem->name(),
+            std::isfinite(loss) ? fmt::format("{:.4g}", loss) : text_of_non_finite(loss),
+            path ? fmt::format(", and after the step its \"{}\" is not finite", *path) : "",
+            below.path.empty() ? ""
+                               : fmt::format("; the largest weight before it, {:.3g}, is in \"{}\" "
+                                             "of the level \"{}\"",
+                                             below.value, below.path, its_level),
+            on_nan_hint()));
+      if (const LargestWeight own = largest_weight(problem->module()); own.value > below.value)
+        below = own, its_level = problem->name();
     }
   }
 

@@ -36,6 +36,10 @@ namespace {
 namespace fs = std::filesystem;
 using Types = std::vector<TensorType>;
 
+// Skips in a row that end a run. In fp16, skips at loss scales of 1 and above do not count: they
+// are the search for a scale without overflow.
+constexpr std::int64_t most_skips = 64;
+
 std::unique_ptr<workloads::Workload> make_task(const TrainCommand& command) {
   auto task = workloads::make_workload(command.workload());
   if (command.planning.accumulate != "auto")
@@ -205,6 +209,7 @@ class SingleLevel : public Trainee {
     // steps.
     if (planning_.on_nan == "skip" && std::has_single_bit(in_a_row_)) require_finite_weights();
     loss_scale_ = result.loss_scale;
+    require_few_skips(result.skipped);
     if (scales_losses()) outputs.log("loss_scale", step.step(), loss_scale_);
     if (pruner_)
       if (const std::optional<double> share = pruner_->due(step.step())) cut(*share, outputs);
@@ -260,7 +265,10 @@ class SingleLevel : public Trainee {
     return fields;
   }
   std::string on_nan_hint() const override {
-    return "--on-nan skip skips steps whose gradients are not finite, --on-nan ignore continues";
+    return fmt::format(
+        "--lr, here {}, may be too large; {}--on-nan ignore continues", step_->optimizer().rate(),
+        planning_.on_nan == "skip" ? ""
+                                   : "--on-nan skip skips steps whose gradients are not finite, ");
   }
 
  private:
@@ -281,15 +289,37 @@ class SingleLevel : public Trainee {
     const bool loss = !std::isfinite(result.loss),
                norm = planning_.clip && !scales_losses() && !std::isfinite(result.gradient_norm);
     if (!loss && !norm) return;
-    const std::optional<NonFinite> found = step_->find_non_finite(batch);
-    throw NotFinite(
-        fmt::format("step {}: the {} is {}; the first value that is not finite is {}; --on-nan "
-                    "skip skips such steps, --on-nan ignore continues",
-                    step(), loss ? "loss" : "norm of the gradients",
-                    text_of_non_finite(loss ? result.loss : result.gradient_norm),
-                    found                 ? to_string(*found)
-                    : planning_.ranks > 1 ? "not looked for with several ranks"
-                                          : "not found: computed again, all values are finite"));
+    throw NotFinite(fmt::format(
+        "step {}: the {} is {}; the first value that is not finite is {}; --on-nan "
+        "skip skips such steps, --on-nan ignore continues",
+        step(), loss ? "loss" : "norm of the gradients",
+        text_of_non_finite(loss ? result.loss : result.gradient_norm), first_non_finite(batch)));
+  }
+
+  // Nothing that goes wrong in the search may hide the message about the loss.
+  std::string first_non_finite(const Batch& batch) const {
+    if (planning_.ranks > 1) return "not looked for with several ranks";
+    try {
+      const std::optional<NonFinite> found = step_->find_non_finite(batch);
+      return found ? to_string(*found) : "not found: computed again, all values are finite";
+    } catch (const std::bad_alloc&) {
+      return "not looked for: out of memory";
+    } catch (const Error& error) {
+      return fmt::format("not looked for: {}", error.what());
+    }
+  }
+
+  // Finite weights may be so large that all later steps are skipped.
+  void require_few_skips(bool skipped) {
+    const bool searches = scales_losses() && loss_scale_ >= 1.0;
+    without_effect_ = skipped && !searches ? without_effect_ + 1 : 0;
+    if (without_effect_ < most_skips || planning_.on_nan == "ignore") return;
+    throw NotFinite(fmt::format(
+        "step {}: {} steps in a row were skipped, because their losses or gradients are not "
+        "finite{}; --lr, here {}, may be too large",
+        step(), most_skips,
+        scales_losses() ? fmt::format(", at loss scales down to {}", loss_scale_) : "",
+        step_->optimizer().rate()));
   }
 
   void require_finite_weights() const {
@@ -477,7 +507,8 @@ class SingleLevel : public Trainee {
   bool load_masks_ = false;  // of another run
   double loss_scale_ = 1.0;
   std::int64_t skipped_ = 0;
-  std::uint64_t in_a_row_ = 0;  // steps skipped, up to the last
+  std::uint64_t in_a_row_ = 0;       // steps skipped, up to the last
+  std::int64_t without_effect_ = 0;  // of them, those that are no search for a loss scale
 };
 
 }  // namespace

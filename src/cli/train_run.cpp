@@ -52,8 +52,8 @@ void require_finite_weights(const Trainee& trainee, const PlanningOptions& plann
       if (weight.empty()) weight = other;
   if (!weight.empty())
     throw NotFinite(
-        fmt::format("{} is not finite after the last step, so the model is not saved; {}", weight,
-                    trainee.on_nan_hint()));
+        fmt::format("step {}: {} is not finite after the step, so the model is not saved; {}",
+                    trainee.step(), weight, trainee.on_nan_hint()));
 }
 
 // An encoder's folder may lack the head or have another one, and nothing else would show that.
@@ -201,10 +201,8 @@ std::int64_t return_to_best(const TrainCommand& command, Trainee& trainee, const
   return trainee.step();
 }
 
-}  // namespace
-
-int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved, Output output,
-              const std::function<std::unique_ptr<Trainee>()>& make) {
+int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved, Output output,
+               const std::function<std::unique_ptr<Trainee>()>& make) {
   const PlanningOptions& planning = command.planning;
   const Device device = device_of(planning);
   std::optional<PinnedThreads> pinned;
@@ -314,6 +312,20 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   else
     print_run(command, trainee, result);
   return outputs.close() ? result.kept.report() : failure;
+}
+
+}  // namespace
+
+int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved, Output output,
+              const std::function<std::unique_ptr<Trainee>()>& make) {
+  try {
+    return run_to_end(command, saved, output, make);
+  } catch (const NotFinite& error) {
+    if (!command.planning.whole_process) throw;
+    const Kept kept = kept_budget(command.planning, {}, {});
+    if (!kept.exceeded()) throw;
+    throw NotFinite(fmt::format("{}; {}", error.what(), kept.text()));
+  }
 }
 
 }  // namespace ebb::cli

@@ -11,6 +11,7 @@
 #include "ebb/error.h"
 #include "ebb/node.h"
 #include "ebb/ops.h"
+#include "ebb/storage.h"
 #include "ops/loss/loss.h"
 #include "train/buffer_chain.h"
 #include "train/leaf_sums.h"
@@ -136,6 +137,18 @@ TrainOptions with_passes(TrainOptions options) {
   check_activation_bits(*options.activation_bits);
   options.compile.passes = with_activation_codes(options.compile.passes.value_or(all_pass_names()));
   return options;
+}
+
+// Bytes that the step's plan keeps between runs and that `target` does not read.
+Bytes kept_beside(const Tensor& target, const Plan& plan) {
+  std::set<std::uint64_t> read;
+  for (const auto& node : topological_order({{}, {target}, {}})) read.insert(node->id());
+  Bytes total;
+  for (const Buffer& buffer : plan.buffers)
+    if (plan.persists(buffer) &&
+        !(buffer.place.leaf && read.contains(plan.leaves[buffer.place.leaf].node)))
+      total += Storage::reservation(plan.device, buffer.size);
+  return total;
 }
 
 StepRules rules_of(const TrainOptions& options) {
@@ -408,10 +421,14 @@ std::optional<NonFinite> TrainStep::find_non_finite(const Batch& batch) {
   for (int i = 0; i < s.number_count(); ++i)
     inputs.push_back(Tensor::from(std::vector<double>{numbers[static_cast<std::size_t>(i)]}, {}));
   // First the loss, then, with clipping, the norm of the gradients.
-  for (const Tensor& target : graph.outputs)
-    if (const auto found = ebb::find_non_finite(
-            graph, target, inputs, static_cast<std::uint64_t>(s.step - 1), s.programs.options()))
+  for (const Tensor& target : graph.outputs) {
+    CompileOptions options = s.programs.options();
+    if (std::optional<Bytes>& budget = options.plan.budget)
+      budget = std::max(Bytes{1}, *budget - kept_beside(target, plan(batch.types())));
+    if (const auto found = ebb::find_non_finite(graph, target, inputs,
+                                                static_cast<std::uint64_t>(s.step - 1), options))
       return found;
+  }
   return {};
 }
 

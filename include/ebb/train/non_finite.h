@@ -19,7 +19,8 @@ struct NonFinite {
 std::string to_string(const NonFinite& found);  // "the result of log at \"h.3.mlp\""
 
 // Recomputes `target`, one of the graph's values, from `inputs` and checks every value on the way.
-// Updates nothing. Empty if `target` is finite.
+// Updates nothing. Empty if `target` is finite. Keeps the budget of `options`, in several runs if
+// necessary; throws a MemoryError if a value cannot be checked within it.
 std::optional<NonFinite> find_non_finite(const Graph& graph, const Tensor& target,
                                          std::span<const Tensor> inputs, std::uint64_t step,
                                          const CompileOptions& options);
@@ -28,5 +29,12 @@ std::optional<NonFinite> find_non_finite(const Graph& graph, const Tensor& targe
 std::optional<std::string> non_finite_variable(const nn::ModuleBase& model);
 std::optional<std::string> non_finite_variable(const std::vector<nn::NamedVariable>& parameters,
                                                const std::vector<nn::NamedVariable>& buffers);
+
+// The parameter with the largest absolute value, without NaN.
+struct LargestWeight {
+  std::string path;  // empty if all are zero
+  double value = 0.0;
+};
+LargestWeight largest_weight(const nn::ModuleBase& model);
 
 }  // namespace ebb

@@ -106,7 +106,7 @@ class TrainStep {
   std::vector<double> timed(const Batch& batch);
 
   // After a skipped step whose loss or gradients were not finite: runs it again and finds the first
-  // value that is not finite.
+  // value that is not finite. Keeps the budget (ebb::find_non_finite).
   std::optional<NonFinite> find_non_finite(const Batch& batch);
 
   // The plan for batches of these types. Runs nothing and allocates no tensor.
