@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -199,6 +200,38 @@ TEST(CommandLineOutputs, SymbolicLinksToCheckpointsStay) {
     EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(folder / "elsewhere"))) << keep;
     EXPECT_EQ(step_of(folder / "run"), 3);
   }
+}
+
+// A command of the shell whose descriptor 4 is a pipe that nobody reads from.
+Outcome run_without_reader(const TemporaryFolder& folder, const std::string& arguments) {
+  const std::string pipe = (folder / "pipe").string();
+  return run_command("mkfifo " + pipe + " && exec 3<>" + pipe + " 4>" + pipe + " 3<&-; { '" +
+                     program() + "' " + arguments + "; }");
+}
+
+TEST(CommandLineOutputs, AClosedStandardErrorDoesNotEndTraining) {
+  const TemporaryFolder folder;
+  const Outcome outcome = run_without_reader(
+      folder, tiny + "--steps 5 --checkpoint " + (folder / "run").string() + " 2>&4");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("5 steps of"), std::string::npos) << outcome.output;
+  EXPECT_EQ(step_of(folder / "run"), 5);
+}
+
+// As if SIGPIPE had ended the program, but only after its work.
+TEST(CommandLineOutputs, AClosedStandardOutputIsNoMessage) {
+  for (const std::string arguments :  // texts that fit into a buffer, and longer ones
+       {"info", "help train", "man", "plan --workload mlp --layers 1 --batch 4"}) {
+    const TemporaryFolder folder;
+    const Outcome outcome = run_without_reader(folder, arguments + " >&4");
+    EXPECT_EQ(outcome.code, 128 + SIGPIPE) << arguments;
+    EXPECT_EQ(outcome.output, "") << arguments;
+  }
+  const TemporaryFolder folder;
+  const Outcome trained = run_without_reader(
+      folder, tiny + "--steps 2 --checkpoint " + (folder / "run").string() + " >&4");
+  EXPECT_EQ(trained.code, 128 + SIGPIPE) << trained.output;
+  EXPECT_EQ(step_of(folder / "run"), 2);
 }
 
 // Starts a long run, waits for its first checkpoint, sends a signal, and resumes afterwards.
