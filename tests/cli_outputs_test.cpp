@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "ebb/io/checkpoint.h"
 #include "support/command_line.h"
@@ -255,6 +256,31 @@ TEST(CommandLineOutputs, SignalsKeepTheLastWholeStep) {
       EXPECT_EQ(run("train --steps " + std::to_string(step + 1) + " --resume " + at).code, 0);
     }
   }
+}
+
+// A run in the background that gets these signals of the shell's kill after its first checkpoint.
+Outcome run_with_signals(const fs::path& at, const std::string& before,
+                         const std::vector<std::string>& signals) {
+  std::string command = before + "'" + program() + "' " + tiny +
+                        "--steps 1000000 --checkpoint-every 3 --checkpoint " + at.string() +
+                        " 2>&1 & p=$!; while [ ! -f " + at.string() +
+                        "/checkpoint.safetensors ]; do sleep 0.02; done; ";
+  for (const std::string& signal : signals) command += "kill -" + signal + " $p; ";
+  return run_command(command + "wait $p; exit $?");
+}
+
+// A closing terminal may send SIGHUP twice. Where nohup had it ignored, a run goes on.
+TEST(CommandLineOutputs, AClosedTerminalKeepsTheLastWholeStep) {
+  const TemporaryFolder folder;
+  const auto usual = std::signal(SIGHUP, SIG_DFL);  // these tests may have been started by nohup
+  const Outcome ended = run_with_signals(folder / "run", "", {"HUP", "HUP"}),
+                went_on = run_with_signals(folder / "on", "trap '' HUP; ", {"HUP", "TERM"});
+  std::signal(SIGHUP, usual);
+  EXPECT_EQ(ended.code, 128 + SIGHUP) << ended.output;
+  EXPECT_NE(ended.output.find("interrupted after"), std::string::npos) << ended.output;
+  EXPECT_GE(step_of(folder / "run"), 3);
+  EXPECT_EQ(went_on.code, 128 + SIGTERM) << went_on.output;
+  EXPECT_NE(went_on.output.find("interrupted after"), std::string::npos) << went_on.output;
 }
 
 // After the last step nothing prevents --save from writing the model: neither a request to stop nor
