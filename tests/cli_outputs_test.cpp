@@ -283,6 +283,21 @@ TEST(CommandLineOutputs, AClosedTerminalKeepsTheLastWholeStep) {
   EXPECT_NE(went_on.output.find("interrupted after"), std::string::npos) << went_on.output;
 }
 
+// The signal comes while the only checkpoint, of about 30 MiB, is written.
+TEST(CommandLineOutputs, ASignalAfterTheLastStepKeepsIt) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string(), log = (folder / "log").string(),
+                    file = at + "/checkpoint.safetensors";
+  const Outcome outcome =
+      run("train --workload gpt2 --layers 1 --width 128 --heads 2 --sequence 8 --vocabulary 20000 "
+          "--batch 1 --steps 1 --eval-batches 0 --log " +
+          log + " --checkpoint " + at + " 2>&1 & p=$!; while ! grep -q step_ms " + log +
+          "/log.jsonl 2>/dev/null; do sleep 0.01; done; until [ -f " + file + ".$p.tmp ] || [ -f " +
+          file + " ]; do :; done; kill -TERM $p; wait $p");
+  ASSERT_TRUE(fs::exists(file)) << outcome.output;
+  EXPECT_EQ(step_of(at), 1);
+}
+
 // After the last step nothing prevents --save from writing the model: neither a request to stop nor
 // an error of the evaluation, which comes first.
 TEST(CommandLineOutputs, ATrainedModelIsSavedWhateverEvaluationDoes) {

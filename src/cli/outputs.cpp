@@ -236,9 +236,11 @@ namespace {
 std::string what_is_kept(const Outputs& outputs) {
   if (!outputs.keeps_checkpoints()) return "nothing is kept, because --checkpoint was not given";
   if (!outputs.kept()) return "no checkpoint could be kept";
-  return fmt::format("the checkpoint of step {} is in {}; continue with --resume {}",
-                     *outputs.kept(), outputs.checkpoint_path().string(),
-                     outputs.checkpoint_path().string());
+  const std::string folder = outputs.checkpoint_path().string(),
+                    text =
+                        fmt::format("the checkpoint of step {} is in {}", *outputs.kept(), folder);
+  if (*outputs.kept() == outputs.steps()) return text;
+  return fmt::format("{}; continue with --resume {}", text, folder);
 }
 
 }  // namespace

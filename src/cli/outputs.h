@@ -88,6 +88,7 @@ class Outputs {
   void add_note(const std::string& name, std::string text) { notes_[name] = std::move(text); }
   // The step of the newest checkpoint that this run has written or started from.
   std::optional<std::int64_t> kept() const { return kept_; }
+  std::int64_t steps() const { return steps_; }  // of the whole run
   const std::filesystem::path& checkpoint_path() const { return folder_->path(); }
   // Writes to standard error, on the leading rank only.
   void say(const std::string& line) const;
