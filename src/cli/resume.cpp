@@ -117,7 +117,22 @@ void check_files(const SavedRun& saved, const TrainCommand& command) {
   refuse(saved, found);
 }
 
+SavedRun run_in(const fs::path& folder) {
+  const fs::path file = CheckpointFolder(folder, 1).to_resume();
+  try {
+    return read_run(file);
+  } catch (const FileError& error) {
+    fail_to_resume(file, error);
+  }
+}
+
 }  // namespace
+
+void fail_to_resume(const fs::path& file, const FileError& error) {
+  const std::string way = CheckpointFolder(file.parent_path(), 1).way_around_damage();
+  if (way.empty()) throw error;
+  throw FileError(fmt::format("{}; {}", error.what(), way));
+}
 
 SavedRun read_run(const fs::path& file) {
   io::CheckpointSummary summary = io::read_summary(file);
@@ -148,7 +163,7 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
     return {};
   }
   command.checkpoint = folder;
-  SavedRun saved = read_run(CheckpointFolder(*folder, 1).newest());
+  SavedRun saved = run_in(*folder);
   const std::string of = saved.spec.task.common.name;
   if (typed(app, "workload") && command.workload().name != of)
     throw UsageError(fmt::format("{}: the checkpoint is of the workload {}, not {}",

@@ -33,7 +33,14 @@ io::Notes resumed(Trainee& trainee, const TrainCommand& command,
   if (!command.checkpoint) return {};
   const workloads::TrainSpec spec = trainee.spec();
   const workloads::DataFingerprint data = trainee.data_fingerprint();
-  if (saved) trainee.restore(*saved, require_same(*saved, command, spec, data));
+  if (saved) {
+    const std::vector<std::string> changed = require_same(*saved, command, spec, data);
+    try {
+      trainee.restore(*saved, changed);
+    } catch (const FileError& error) {
+      fail_to_resume(saved->file, error);
+    }
+  }
   return notes_of(spec, data);
 }
 
