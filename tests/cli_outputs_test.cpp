@@ -1,8 +1,11 @@
 // What `ebb train` leaves behind when something goes wrong: failing outputs, signals, errors during
 // the run, losses that are not finite.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -201,6 +204,26 @@ TEST(CommandLineOutputs, SymbolicLinksToCheckpointsStay) {
     EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(folder / "elsewhere"))) << keep;
     EXPECT_EQ(step_of(folder / "run"), 3);
   }
+}
+
+TEST(CommandLineOutputs, AFolderIsForOneRunAtATime) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string(), in_use = "another run is writing";
+  fs::create_directories(at);
+  const int locked = open(at.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(locked, LOCK_EX | LOCK_NB), 0);
+  expect_failure(tiny + "--steps 1 --checkpoint " + at, 1, in_use);
+  expect_failure(tiny + "--steps 1 --resume auto --checkpoint " + at, 1, in_use);
+  close(locked);
+  EXPECT_TRUE(fs::is_empty(at));
+  const std::string file = at + "/checkpoint.safetensors";
+  const Outcome second = run(
+      tiny + "--steps 1000000 --checkpoint-every 3 --checkpoint " + at +
+      " >/dev/null 2>&1 & p=$!; while [ ! -f " + file + " ]; do sleep 0.02; done; '" + program() +
+      "' train --steps 2000000 --resume " + at + "; code=$?; kill -TERM $p; wait $p; exit $code");
+  EXPECT_EQ(second.code, 1);
+  EXPECT_TRUE(second.output.starts_with("ebb: error: " + at + ": " + in_use)) << second.output;
+  EXPECT_EQ(run("train --resume " + at + " --steps " + std::to_string(step_of(at) + 1)).code, 0);
 }
 
 // A command of the shell whose descriptor 4 is a pipe that nobody reads from.

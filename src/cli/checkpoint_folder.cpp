@@ -109,6 +109,11 @@ fs::path CheckpointFolder::to_resume() const {
   }
 }
 
+std::optional<std::int64_t> CheckpointFolder::latest_step() const {
+  if (!holds_a_run()) return {};
+  return io::read_summary(to_resume()).step;
+}
+
 std::string CheckpointFolder::way_around_damage() const {
   std::vector<fs::path> files = steps();
   std::reverse(files.begin(), files.end());

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ class CheckpointFolder {
   bool holds_a_run() const;
   // The checkpoint of the latest step; the best one only if it is the only one.
   std::filesystem::path to_resume() const;
+  std::optional<std::int64_t> latest_step() const;  // of that checkpoint
   // For an error about a damaged checkpoint: what to do to continue from the latest intact one.
   // Empty if the checkpoint to resume is intact, or if none is. Reads whole files.
   std::string way_around_damage() const;

@@ -137,6 +137,7 @@ Outputs::Outputs(const TrainCommand& command)
   if (command.checkpoint) {
     if (leads_) {
       try_folder(*command.checkpoint);
+      lock_.emplace(*command.checkpoint);
       try_file(CheckpointFolder(*command.checkpoint, 1).newest());
     }
     folder_.emplace(

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli/checkpoint_folder.h"
+#include "cli/folder_lock.h"
 #include "cli/train_command.h"
 #include "ebb/error.h"
 #include "ebb/io/checkpoint.h"
@@ -63,7 +64,8 @@ class PersistentLog {
 
 class Outputs {
  public:
-  // Makes the folders that the command names, writes a file into each, and opens the logs.
+  // Makes the folders that the command names, writes a file into each, and opens the logs. Other
+  // runs cannot write checkpoints to the same folder while this exists.
   explicit Outputs(const TrainCommand& command);
 
   void log(std::string_view tag, std::int64_t step, double value);
@@ -107,6 +109,7 @@ class Outputs {
   std::int64_t steps_, every_;       // every_: 0 for none during the run
   std::vector<PersistentLog> logs_;  // the first is log.jsonl
   std::string run_;                  // unique to this run; empty if no log records it
+  std::optional<FolderLock> lock_;
   std::optional<CheckpointFolder> folder_;
   Write write_;
   io::Notes notes_;

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/checkpoint_folder.h"
+#include "cli/folder_lock.h"
+#include "cli/ranks.h"
 #include "cli/sparsity.h"
 #include "cli/verb.h"
 
@@ -117,6 +119,11 @@ void check_files(const SavedRun& saved, const TrainCommand& command) {
   refuse(saved, found);
 }
 
+// Planning takes long, so this is found before it. Outputs takes the lock for the whole run.
+void refuse_if_in_use(const std::optional<fs::path>& folder, const TrainCommand& command) {
+  if (folder && leads(command.planning) && !command.print_config) FolderLock{*folder};
+}
+
 SavedRun run_in(const fs::path& folder) {
   const fs::path file = CheckpointFolder(folder, 1).to_resume();
   try {
@@ -149,6 +156,7 @@ SavedRun read_run(const fs::path& file) {
 
 std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
   const std::optional<fs::path> folder = folder_to_resume(command);
+  refuse_if_in_use(folder ? folder : command.checkpoint, command);
   if (!folder) {
     check_change_names(command);
     if (command.checkpoint && CheckpointFolder(*command.checkpoint, 1).holds_a_run())

@@ -44,6 +44,15 @@ io::Notes resumed(Trainee& trainee, const TrainCommand& command,
   return notes_of(spec, data);
 }
 
+// Another run may have come and gone while this one was planned.
+void require_unchanged(const TrainCommand& command, const std::optional<SavedRun>& saved) {
+  if (!command.checkpoint || !leads(command.planning)) return;
+  const auto before = saved ? std::optional(saved->step) : std::nullopt;
+  if (CheckpointFolder(*command.checkpoint, 1).latest_step() != before)
+    throw FileError(fmt::format("{}: another run has written a checkpoint to this folder meanwhile",
+                                command.checkpoint->string()));
+}
+
 // Gradients may overflow although losses do not, and then the weights become infinite or NaN. If
 // ranks have ranges of the weights, all must agree.
 void require_finite_weights(const Trainee& trainee, const PlanningOptions& planning) {
@@ -221,6 +230,7 @@ int train_run(const TrainCommand& command, const std::optional<SavedRun>& saved,
   require_memory(result.peak, device, command.overcommit);
   trainee.load();
   Outputs outputs(command);
+  require_unchanged(command, saved);
   outputs.begin_log(trainee.step());
   for (const std::string& late : late_options(command)) outputs.say("ebb: " + late);
   if (command.save && leads(planning)) require_space(*command.save, trainee.saved_bytes());
