@@ -10,6 +10,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -224,6 +225,29 @@ TEST(CommandLineOutputs, AFolderIsForOneRunAtATime) {
   EXPECT_EQ(second.code, 1);
   EXPECT_TRUE(second.output.starts_with("ebb: error: " + at + ": " + in_use)) << second.output;
   EXPECT_EQ(run("train --resume " + at + " --steps " + std::to_string(step_of(at) + 1)).code, 0);
+}
+
+TEST(CommandLineOutputs, WhatKilledRunsLeftIsRemoved) {
+  const TemporaryFolder folder;
+  const fs::path at = folder / "run";
+  fs::create_directories(at / "best.safetensors.4.tmp");  // not a file of a run
+  for (const char* name :
+       {"step-00000006.safetensors.4242.tmp", "best.safetensors.4242-1.tmp",
+        "checkpoint.safetensors.link", "best.safetensors.link", "notes.4242.tmp", "step-6.link",
+        "step-x.safetensors.1.tmp", "step-00000007.safetensors.1.tmp"})
+    folder.write("run/" + std::string(name), "half");
+  fs::create_symlink(at / "notes.4242.tmp", at / "step-00000008.safetensors.1.tmp");
+  // A process is still writing this one.
+  const int writing = open((at / "step-00000007.safetensors.1.tmp").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(writing, LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(run(tiny + "--steps 1 --checkpoint " + at.string()).code, 0);
+  close(writing);
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(at)) names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"best.safetensors.4.tmp", "checkpoint.safetensors",
+                                          "notes.4242.tmp", "step-00000007.safetensors.1.tmp",
+                                          "step-00000008.safetensors.1.tmp", "step-6.link",
+                                          "step-x.safetensors.1.tmp"}));
 }
 
 // A command of the shell whose descriptor 4 is a pipe that nobody reads from.

@@ -15,6 +15,7 @@
 #include "ebb/error.h"
 #include "ebb/io/checkpoint.h"
 #include "io/checkpoint_file.h"
+#include "io/temporaries.h"
 
 namespace ebb::cli {
 namespace {
@@ -33,12 +34,14 @@ std::optional<std::int64_t> step_in(const std::string& name) {
   return step;
 }
 
+// Where a link is made, which then replaces a file of that name.
+fs::path link_beside(fs::path name) { return name += ".link"; }
+
 // Makes a second name for a file, replacing a file that had that name. Returns false if the file
 // system has no such links, or if something else has the name, such as a symbolic link, which is
 // followed by writing to it.
 bool link_in_place(const fs::path& file, const fs::path& name) {
-  fs::path beside = name;
-  beside += ".link";
+  const fs::path beside = link_beside(name);
   std::error_code error;
   const fs::file_type there = fs::symlink_status(name, error).type();
   if (there != fs::file_type::not_found && there != fs::file_type::regular) return false;
@@ -139,6 +142,15 @@ std::string CheckpointFolder::way_around_damage() const {
 
 fs::path CheckpointFolder::of_step(std::int64_t step) const {
   return folder_ / fmt::format("{}{:08}{}", prefix, step, suffix);
+}
+
+void CheckpointFolder::sweep() const {
+  io::sweep_temporaries(folder_, [&](const std::string& name) {
+    return name == newest().filename() || name == best().filename() || step_in(name);
+  });
+  std::error_code error;
+  for (const fs::path& link : {link_beside(newest()), link_beside(best())})
+    if (fs::is_regular_file(fs::symlink_status(link, error))) fs::remove(link, error);
 }
 
 void CheckpointFolder::keep(std::int64_t step, double loss, const Write& write) {

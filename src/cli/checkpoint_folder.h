@@ -43,6 +43,10 @@ class CheckpointFolder {
   // Empty if the checkpoint to resume is intact, or if none is. Reads whole files.
   std::string way_around_damage() const;
 
+  // Removes what killed runs left: half-written checkpoints, and links that never got their name.
+  // The folder must not be in use by another run.
+  void sweep() const;
+
   // Calls `write` for a new file and puts it in place as the newest checkpoint. `loss` decides
   // whether it is also the best, and must be among the notes that `write` stores, as "loss".
   using Write = std::function<void(const std::filesystem::path&)>;

@@ -138,6 +138,7 @@ Outputs::Outputs(const TrainCommand& command)
     if (leads_) {
       try_folder(*command.checkpoint);
       lock_.emplace(*command.checkpoint);
+      CheckpointFolder(*command.checkpoint, 1).sweep();
       try_file(CheckpointFolder(*command.checkpoint, 1).newest());
     }
     folder_.emplace(
