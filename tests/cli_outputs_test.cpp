@@ -1,12 +1,18 @@
 // What `ebb train` leaves behind when something goes wrong: failing outputs, signals, errors during
 // the run, losses that are not finite.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "ebb/io/checkpoint.h"
 #include "support/command_line.h"
@@ -240,6 +246,81 @@ TEST(CommandLineOutputs, SymbolicLinksToCheckpointsStay) {
   }
 }
 
+TEST(CommandLineOutputs, AFolderIsForOneRunAtATime) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string(), in_use = "another run is writing";
+  fs::create_directories(at);
+  const int locked = open(at.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(locked, LOCK_EX | LOCK_NB), 0);
+  expect_failure(tiny + "--steps 1 --checkpoint " + at, 1, in_use);
+  expect_failure(tiny + "--steps 1 --resume auto --checkpoint " + at, 1, in_use);
+  close(locked);
+  EXPECT_TRUE(fs::is_empty(at));
+  const std::string file = at + "/checkpoint.safetensors";
+  const Outcome second = run(
+      tiny + "--steps 1000000 --checkpoint-every 3 --checkpoint " + at +
+      " >/dev/null 2>&1 & p=$!; while [ ! -f " + file + " ]; do sleep 0.02; done; '" + program() +
+      "' train --steps 2000000 --resume " + at + "; code=$?; kill -TERM $p; wait $p; exit $code");
+  EXPECT_EQ(second.code, 1);
+  EXPECT_TRUE(second.output.starts_with("ebb: error: " + at + ": " + in_use)) << second.output;
+  EXPECT_EQ(run("train --resume " + at + " --steps " + std::to_string(step_of(at) + 1)).code, 0);
+}
+
+TEST(CommandLineOutputs, WhatKilledRunsLeftIsRemoved) {
+  const TemporaryFolder folder;
+  const fs::path at = folder / "run";
+  fs::create_directories(at / "best.safetensors.4.tmp");  // not a file of a run
+  for (const char* name :
+       {"step-00000006.safetensors.4242.tmp", "best.safetensors.4242-1.tmp",
+        "checkpoint.safetensors.link", "best.safetensors.link", "notes.4242.tmp", "step-6.link",
+        "step-x.safetensors.1.tmp", "step-00000007.safetensors.1.tmp"})
+    folder.write("run/" + std::string(name), "half");
+  fs::create_symlink(at / "notes.4242.tmp", at / "step-00000008.safetensors.1.tmp");
+  // A process is still writing this one.
+  const int writing = open((at / "step-00000007.safetensors.1.tmp").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(writing, LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(run(tiny + "--steps 1 --checkpoint " + at.string()).code, 0);
+  close(writing);
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(at)) names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"best.safetensors.4.tmp", "checkpoint.safetensors",
+                                          "notes.4242.tmp", "step-00000007.safetensors.1.tmp",
+                                          "step-00000008.safetensors.1.tmp", "step-6.link",
+                                          "step-x.safetensors.1.tmp"}));
+}
+
+// A command of the shell whose descriptor 4 is a pipe that nobody reads from.
+Outcome run_without_reader(const TemporaryFolder& folder, const std::string& arguments) {
+  const std::string pipe = (folder / "pipe").string();
+  return run_command("mkfifo " + pipe + " && exec 3<>" + pipe + " 4>" + pipe + " 3<&-; { '" +
+                     program() + "' " + arguments + "; }");
+}
+
+TEST(CommandLineOutputs, AClosedStandardErrorDoesNotEndTraining) {
+  const TemporaryFolder folder;
+  const Outcome outcome = run_without_reader(
+      folder, tiny + "--steps 5 --checkpoint " + (folder / "run").string() + " 2>&4");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("5 steps of"), std::string::npos) << outcome.output;
+  EXPECT_EQ(step_of(folder / "run"), 5);
+}
+
+// As if SIGPIPE had ended the program, but only after its work.
+TEST(CommandLineOutputs, AClosedStandardOutputIsNoMessage) {
+  for (const std::string arguments :  // texts that fit into a buffer, and longer ones
+       {"info", "help train", "man", "plan --workload mlp --layers 1 --batch 4"}) {
+    const TemporaryFolder folder;
+    const Outcome outcome = run_without_reader(folder, arguments + " >&4");
+    EXPECT_EQ(outcome.code, 128 + SIGPIPE) << arguments;
+    EXPECT_EQ(outcome.output, "") << arguments;
+  }
+  const TemporaryFolder folder;
+  const Outcome trained = run_without_reader(
+      folder, tiny + "--steps 2 --checkpoint " + (folder / "run").string() + " >&4");
+  EXPECT_EQ(trained.code, 128 + SIGPIPE) << trained.output;
+  EXPECT_EQ(step_of(folder / "run"), 2);
+}
+
 // Starts a long run, waits for its first checkpoint, sends a signal, and resumes afterwards.
 TEST(CommandLineOutputs, SignalsKeepTheLastWholeStep) {
   for (const auto& [signal, code] : {std::pair{"INT", 130}, {"TERM", 143}}) {
@@ -261,6 +342,46 @@ TEST(CommandLineOutputs, SignalsKeepTheLastWholeStep) {
       EXPECT_EQ(run("train --steps " + std::to_string(step + 1) + " --resume " + at).code, 0);
     }
   }
+}
+
+// A run in the background that gets these signals of the shell's kill after its first checkpoint.
+Outcome run_with_signals(const fs::path& at, const std::string& before,
+                         const std::vector<std::string>& signals) {
+  std::string command = before + "'" + program() + "' " + tiny +
+                        "--steps 1000000 --checkpoint-every 3 --checkpoint " + at.string() +
+                        " 2>&1 & p=$!; while [ ! -f " + at.string() +
+                        "/checkpoint.safetensors ]; do sleep 0.02; done; ";
+  for (const std::string& signal : signals) command += "kill -" + signal + " $p; ";
+  return run_command(command + "wait $p; exit $?");
+}
+
+// A closing terminal may send SIGHUP twice. Where nohup had it ignored, a run goes on.
+TEST(CommandLineOutputs, AClosedTerminalKeepsTheLastWholeStep) {
+  const TemporaryFolder folder;
+  const auto usual = std::signal(SIGHUP, SIG_DFL);  // these tests may have been started by nohup
+  const Outcome ended = run_with_signals(folder / "run", "", {"HUP", "HUP"}),
+                went_on = run_with_signals(folder / "on", "trap '' HUP; ", {"HUP", "TERM"});
+  std::signal(SIGHUP, usual);
+  EXPECT_EQ(ended.code, 128 + SIGHUP) << ended.output;
+  EXPECT_NE(ended.output.find("interrupted after"), std::string::npos) << ended.output;
+  EXPECT_GE(step_of(folder / "run"), 3);
+  EXPECT_EQ(went_on.code, 128 + SIGTERM) << went_on.output;
+  EXPECT_NE(went_on.output.find("interrupted after"), std::string::npos) << went_on.output;
+}
+
+// The signal comes while the only checkpoint, of about 30 MiB, is written.
+TEST(CommandLineOutputs, ASignalAfterTheLastStepKeepsIt) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string(), log = (folder / "log").string(),
+                    file = at + "/checkpoint.safetensors";
+  const Outcome outcome =
+      run("train --workload gpt2 --layers 1 --width 128 --heads 2 --sequence 8 --vocabulary 20000 "
+          "--batch 1 --steps 1 --eval-batches 0 --log " +
+          log + " --checkpoint " + at + " 2>&1 & p=$!; while ! grep -q step_ms " + log +
+          "/log.jsonl 2>/dev/null; do sleep 0.01; done; until [ -f " + file + ".$p.tmp ] || [ -f " +
+          file + " ]; do :; done; kill -TERM $p; wait $p");
+  ASSERT_TRUE(fs::exists(file)) << outcome.output;
+  EXPECT_EQ(step_of(at), 1);
 }
 
 // After the last step nothing prevents --save from writing the model: neither a request to stop nor

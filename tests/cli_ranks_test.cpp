@@ -307,6 +307,23 @@ TEST(CommandLineRanks, AnAnnouncedEndIsKept) {
   EXPECT_NE(outcome.output.find("continue with --resume"), std::string::npos) << outcome.output;
 }
 
+// ebb launch passes the end of its terminal on, and ends after its ranks.
+TEST(CommandLineRanks, AClosedTerminalIsPassedOn) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string();
+  const auto usual = signal(SIGHUP, SIG_DFL);  // these tests may have been started by nohup
+  const Outcome outcome =
+      run("launch -n 2 -- " + gpt2 +
+          "--eval-batches 0 --steps 1000000 --checkpoint-every 5 --checkpoint " + at +
+          " 2>&1 & p=$!; while [ ! -f " + at + "/checkpoint.safetensors ]; do sleep 0.02; done; " +
+          "kill -HUP $p; wait $p; code=$?; echo the launcher is gone; exit $code");
+  signal(SIGHUP, usual);
+  EXPECT_EQ(outcome.code, 128 + SIGHUP) << outcome.output;
+  EXPECT_LT(outcome.output.find("continue with --resume"),
+            outcome.output.find("the launcher is gone"))
+      << outcome.output;
+}
+
 TEST(CommandLineRanks, RefusesRanksThatCannotBe) {
   expect_usage_error("train --workload mlp --shard 1 --steps 1", "one rank");
   expect_usage_error("train --workload mlp --leaves 2 --accumulate 2 --steps 1", "--accumulate");

@@ -1,6 +1,7 @@
 // `ebb train` stopped, resumed, and resumed with other options.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -196,6 +197,57 @@ TEST(CommandLineResume, KeepsTheLastAndTheBest) {
   int files = 0;
   for (const auto& entry : fs::directory_iterator(at)) ++files, (void)entry;
   EXPECT_EQ(files, 4);
+}
+
+// Whatever a killed process has left, `--resume` finds the checkpoint of the latest step.
+TEST(CommandLineResume, TheLatestCheckpointNeedsNoName) {
+  const TemporaryFolder folder;
+  const fs::path at = folder / "run", newest = at / "checkpoint.safetensors",
+                 best = at / "best.safetensors";
+  const auto step_file = [&](int step) {
+    return at / ("step-0000000" + std::to_string(step) + ".safetensors");
+  };
+  const auto resumed = [&](int steps) {
+    return losses_of("train --steps " + std::to_string(steps) + " --resume auto --checkpoint " +
+                     at.string())
+        .size();
+  };
+  ASSERT_EQ(run(tiny + "--steps 4 --keep 3 --checkpoint-every 2 --checkpoint " + at.string()).code,
+            0);
+  fs::remove(newest);
+  expect_usage_error(tiny + "--checkpoint " + at.string(), "--resume auto");
+  EXPECT_EQ(resumed(5), 1u);
+  EXPECT_EQ(step_of(at), 5);
+  // Killed before the file of step 5 got its second name.
+  fs::remove(newest);
+  fs::copy(step_file(2), newest);
+  EXPECT_EQ(resumed(6), 1u);
+  // Only the best was kept before the end.
+  for (const fs::path& file : {step_file(4), step_file(5), step_file(6), newest}) fs::remove(file);
+  const auto step = static_cast<int>(io::read_summary(best).step);
+  EXPECT_EQ(resumed(step + 1), 1u);
+}
+
+TEST(CommandLineResume, ADamagedCheckpointIsNotPassedOverSilently) {
+  const TemporaryFolder folder;
+  const fs::path at = folder / "run", newest = at / "checkpoint.safetensors",
+                 last = at / "step-00000004.safetensors";
+  ASSERT_EQ(run(tiny + "--steps 4 --keep 2 --checkpoint-every 2 --checkpoint " + at.string()).code,
+            0);
+  std::ifstream in(last, std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(in), {}};
+  std::uint64_t header = 0;
+  std::memcpy(&header, whole.data(), sizeof header);
+  for (const std::size_t place : {std::size_t{100}, std::size_t{8 + header + 1}}) {
+    std::string damaged = whole;
+    damaged[place] ^= 1;  // in the header, and in a tensor
+    std::ofstream(last, std::ios::binary) << damaged;
+    expect_failure("train --steps 5 --resume " + at.string(), 1,
+                   "; step-00000002.safetensors is intact: to continue from it, move "
+                   "checkpoint.safetensors and step-00000004.safetensors out of the folder");
+  }
+  fs::remove(newest), fs::remove(last);
+  EXPECT_EQ(losses_of("train --steps 5 --resume " + at.string()).size(), 3u);
 }
 
 // By the training loss of the steps before it, though the run evaluates at its end.

@@ -1,11 +1,13 @@
 #include "cli/checkpoint_folder.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -13,6 +15,8 @@
 
 #include "ebb/error.h"
 #include "ebb/io/checkpoint.h"
+#include "io/checkpoint_file.h"
+#include "io/temporaries.h"
 
 namespace ebb::cli {
 namespace {
@@ -21,21 +25,24 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view prefix = "step-", suffix = ".safetensors";
 
-bool is_step(const std::string& name) {
-  if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) ||
-      !name.ends_with(suffix))
-    return false;
-  const std::string digits =
-      name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
-  return digits.find_first_not_of("0123456789") == std::string::npos;
+// The step in the name step-N.safetensors; no value for other names.
+std::optional<std::int64_t> step_in(const std::string& name) {
+  if (!name.starts_with(prefix) || !name.ends_with(suffix)) return {};
+  const char *begin = name.data() + prefix.size(), *end = name.data() + name.size() - suffix.size();
+  std::int64_t step = 0;
+  const auto [at, error] = std::from_chars(begin, end, step);
+  if (error != std::errc{} || at != end || *begin == '-') return {};
+  return step;
 }
+
+// Where a link is made, which then replaces a file of that name.
+fs::path link_beside(fs::path name) { return name += ".link"; }
 
 // Makes a second name for a file, replacing a file that had that name. Returns false if the file
 // system has no such links, or if something else has the name, such as a symbolic link, which is
 // followed by writing to it.
 bool link_in_place(const fs::path& file, const fs::path& name) {
-  fs::path beside = name;
-  beside += ".link";
+  const fs::path beside = link_beside(name);
   std::error_code error;
   const fs::file_type there = fs::symlink_status(name, error).type();
   if (there != fs::file_type::not_found && there != fs::file_type::regular) return false;
@@ -86,21 +93,71 @@ bool CheckpointFolder::holds_a_run() const {
 }
 
 std::vector<fs::path> CheckpointFolder::steps() const {
-  std::vector<fs::path> files;
+  std::vector<std::pair<std::int64_t, fs::path>> found;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error))
-    if (entry.is_regular_file(error) && is_step(entry.path().filename().string()))
-      files.push_back(entry.path());
-  // Numbers with more than eight digits come after all others.
-  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
-    const std::string x = a.filename().string(), y = b.filename().string();
-    return x.size() != y.size() ? x.size() < y.size() : x < y;
-  });
+    if (const auto step = step_in(entry.path().filename().string());
+        step && entry.is_regular_file(error))
+      found.emplace_back(*step, entry.path());
+  std::sort(found.begin(), found.end());
+  std::vector<fs::path> files;
+  for (const auto& [step, file] : found) files.push_back(file);
   return files;
+}
+
+fs::path CheckpointFolder::to_resume() const {
+  const std::vector<fs::path> kept = steps();
+  std::error_code error;
+  if (!fs::exists(newest(), error))
+    return !kept.empty() ? kept.back() : fs::is_regular_file(best(), error) ? best() : newest();
+  if (kept.empty()) return newest();
+  try {
+    const auto step = step_in(kept.back().filename().string());
+    return step > io::read_summary(newest()).step ? kept.back() : newest();
+  } catch (const FileError&) {  // whoever reads it gets the error
+    return newest();
+  }
+}
+
+std::optional<std::int64_t> CheckpointFolder::latest_step() const {
+  if (!holds_a_run()) return {};
+  return io::read_summary(to_resume()).step;
+}
+
+std::string CheckpointFolder::way_around_damage() const {
+  std::vector<fs::path> files = steps();
+  std::reverse(files.begin(), files.end());
+  files.insert(files.begin(), {to_resume(), newest()});
+  files.push_back(best());
+  std::vector<std::string> damaged;  // in the order of resuming
+  for (const fs::path& file : files) {
+    const std::string name = file.filename().string();
+    std::error_code error;
+    if (!fs::exists(file, error) || std::ranges::find(damaged, name) != damaged.end()) continue;
+    try {
+      io::CheckpointFile(file, {}).file().check_tensors();
+    } catch (const FileError&) {
+      damaged.push_back(name);
+      continue;
+    }
+    if (damaged.empty()) return {};
+    return fmt::format("{} is intact: to continue from it, move {} out of the folder", name,
+                       fmt::join(damaged, " and "));
+  }
+  return {};
 }
 
 fs::path CheckpointFolder::of_step(std::int64_t step) const {
   return folder_ / fmt::format("{}{:08}{}", prefix, step, suffix);
+}
+
+void CheckpointFolder::sweep() const {
+  io::sweep_temporaries(folder_, [&](const std::string& name) {
+    return name == newest().filename() || name == best().filename() || step_in(name);
+  });
+  std::error_code error;
+  for (const fs::path& link : {link_beside(newest()), link_beside(best())})
+    if (fs::is_regular_file(fs::symlink_status(link, error))) fs::remove(link, error);
 }
 
 void CheckpointFolder::keep(std::int64_t step, double loss, const Write& write) {

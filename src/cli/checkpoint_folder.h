@@ -6,12 +6,15 @@
 //                               --keep-best, that of the lowest test loss
 //
 // Files appear whole. The second and third kind share their bytes with the first by hard links if
-// the file system has them. Whenever the process is killed, the newest checkpoint is complete.
+// the file system has them. Whenever the process is killed, the newest checkpoint is complete, but
+// it may have only the second or third name yet.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "ebb/bytes.h"
@@ -34,6 +37,16 @@ class CheckpointFolder {
   std::filesystem::path best() const { return folder_ / "best.safetensors"; }
   // Whether a checkpoint is there.
   bool holds_a_run() const;
+  // The checkpoint of the latest step; the best one only if it is the only one.
+  std::filesystem::path to_resume() const;
+  std::optional<std::int64_t> latest_step() const;  // of that checkpoint
+  // For an error about a damaged checkpoint: what to do to continue from the latest intact one.
+  // Empty if the checkpoint to resume is intact, or if none is. Reads whole files.
+  std::string way_around_damage() const;
+
+  // Removes what killed runs left: half-written checkpoints, and links that never got their name.
+  // The folder must not be in use by another run.
+  void sweep() const;
 
   // Calls `write` for a new file and puts it in place as the newest checkpoint. `loss` decides
   // whether it is also the best, and must be among the notes that `write` stores, as "loss".

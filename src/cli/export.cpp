@@ -88,7 +88,7 @@ class Export : public Verb {
     std::error_code error;
     const bool folder = std::filesystem::is_directory(checkpoint_, error);
     const SavedRun saved =
-        read_run(folder ? CheckpointFolder(checkpoint_, 1).newest() : checkpoint_);
+        read_run(folder ? CheckpointFolder(checkpoint_, 1).to_resume() : checkpoint_);
     const std::string& name = saved.spec.task.common.name;
     if (workloads::is_multilevel(name))
       throw FileError(fmt::format(

@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "cli/accepted_by.h"
 #include "cli/generation.h"
@@ -297,7 +299,7 @@ class Generate : public Verb {
     std::size_t count = pending_.size() - kept;
     while (count > 0 && (pending_[count] & 0xC0) == 0x80) --count;  // only whole characters
     fmt::print("{}", pending_.substr(0, count));
-    std::fflush(stdout);
+    if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
     pending_.erase(0, count);
   }
 
@@ -357,9 +359,9 @@ class Generate : public Verb {
     for (const generate::Result& result : results)
       if (!streams())
         fmt::print("{}\n", tokenizer_ && !prompt_ids_ ? text_of(result.ids) : line_of(result.ids));
-    fmt::print(stderr, "{} prompt tokens in {:.2f} s, then {:.1f} tokens a second; peak {}\n",
-               speed.prefilled, speed.prefill_seconds, speed.tokens_per_s(),
-               to_string(generator.resident()));
+    std::cerr << fmt::format("{} prompt tokens in {:.2f} s, then {:.1f} tokens a second; peak {}\n",
+                             speed.prefilled, speed.prefill_seconds, speed.tokens_per_s(),
+                             to_string(generator.resident()));
   }
 
   fs::path model_;

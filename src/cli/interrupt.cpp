@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 namespace ebb::cli {
 namespace {
@@ -27,15 +27,21 @@ void note(int signal) {
   errno = error;
 }
 
-constexpr std::array signals{SIGINT, SIGTERM, SIGUSR1};
-
 // Handlers belong to the process, and each rank that is a thread of it has its own Interrupt: the
 // first one sets the handlers, and the last one restores the old ones.
 std::mutex mutex;
 int alive = 0;
-std::array<struct sigaction, signals.size()> old_actions = {};
+std::vector<std::pair<int, struct sigaction>> old_actions;  // by signal
 
 }  // namespace
+
+std::vector<int> requests_to_end() {
+  std::vector<int> signals{SIGINT, SIGTERM, SIGUSR1};
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) signals.push_back(SIGHUP);
+  return signals;
+}
 
 Interrupt::Interrupt() {
   const std::lock_guard lock(mutex);
@@ -44,14 +50,17 @@ Interrupt::Interrupt() {
   on_terminal = isatty(STDERR_FILENO);
   struct sigaction action = {};
   action.sa_handler = note;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &action, &old_actions[i]);
+  for (const int signal : requests_to_end()) {
+    action.sa_flags = signal == SIGHUP ? SA_RESTART : static_cast<int>(SA_RESETHAND | SA_RESTART);
+    sigaction(signal, &action, &old_actions.emplace_back(signal, action).second);
+  }
 }
 
 Interrupt::~Interrupt() {
   const std::lock_guard lock(mutex);
   if (--alive > 0) return;
-  for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &old_actions[i], nullptr);
+  for (const auto& [signal, action] : old_actions) sigaction(signal, &action, nullptr);
+  old_actions.clear();
 }
 
 int Interrupt::signal() const { return signalled; }

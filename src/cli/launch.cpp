@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "cli/interrupt.h"
 #include "cli/numbers.h"
 #include "cli/ranks.h"
 #include "cli/run_command.h"
@@ -217,7 +218,7 @@ class Launch : public Verb {
     if (restarts_ > 0) prepare_restarts();
     struct sigaction action = {};
     action.sa_handler = pass_on;
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
+    for (const int signal : requests_to_end()) sigaction(signal, &action, nullptr);
     for (std::int64_t left = restarts_;; --left) {
       const int code = Ranks(ranks_, share_gpu_ ? Gpus::shared : Gpus::own, command_).wait();
       if (code == success || code == wrong_usage || code == over_budget || passed_on != 0 ||

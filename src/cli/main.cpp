@@ -3,6 +3,8 @@
 // command itself is wrong, or 3 when a run took more memory than its budget.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -35,6 +37,15 @@ int report(std::string_view message, int exit_code) {
   std::cerr << "ebb: error: " << line << std::endl;
   return exit_code;
 }
+
+// Standard output is a pipe whose reader has ended first, as in `ebb help | head -n 1`.
+bool reader_is_gone() {
+  pollfd out{STDOUT_FILENO, 0, 0};
+  return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+// Without a message, and with the code that a shell shows for a program ended by SIGPIPE.
+constexpr int without_reader = 128 + SIGPIPE;
 
 class CommandLine {
  public:
@@ -191,7 +202,7 @@ int run(int argc, char** argv) {
     const int code = CommandLine().run(argc, argv);
     std::cout.flush();
     if (!std::cout || std::fflush(stdout) != 0)
-      return report("cannot write to standard output", failure);
+      return reader_is_gone() ? without_reader : report("cannot write to standard output", failure);
     return code;
   } catch (const UsageError& e) {
     // All ranks of `ebb launch` get the same command, so only one of them reports a mistake in it.
@@ -213,6 +224,7 @@ int run(int argc, char** argv) {
   } catch (const std::filesystem::filesystem_error& e) {
     return report(fmt::format("{}: {}", e.path1().string(), e.code().message()), failure);
   } catch (const std::system_error& e) {
+    if (e.code() == std::errc::broken_pipe && reader_is_gone()) return without_reader;
     return report(e.code().message(), failure);
   } catch (const std::exception& e) {
     // Readers of files report errors that name the file and the field. Any other exception is a
@@ -239,6 +251,8 @@ int run_command(std::vector<std::string> words) {
 int main(int argc, char** argv) {
   // A file that exceeds a limit (ulimit -f) is then an error of the write, like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
+  // So is output that nobody reads any more: it must not end a run before its checkpoint.
+  std::signal(SIGPIPE, SIG_IGN);
   ebb::cli::restart_with_short_waits(argv);
   return ebb::cli::run(argc, argv);
 }

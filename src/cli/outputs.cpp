@@ -138,7 +138,9 @@ Outputs::Outputs(const TrainCommand& command)
   if (command.checkpoint) {
     if (leads_) {
       try_folder(*command.checkpoint);
+      lock_.emplace(*command.checkpoint);
       const CheckpointFolder folder(*command.checkpoint, 1);
+      folder.sweep();
       try_file(folder.newest());
       if (command.keep > 1 || command.keep_best) try_file(folder.best());
     }
@@ -250,9 +252,11 @@ namespace {
 std::string what_is_kept(const Outputs& outputs) {
   if (!outputs.keeps_checkpoints()) return "nothing is kept, because --checkpoint was not given";
   if (!outputs.kept()) return "no checkpoint could be kept";
-  return fmt::format("the checkpoint of step {} is in {}; continue with --resume {}",
-                     *outputs.kept(), outputs.checkpoint_path().string(),
-                     outputs.checkpoint_path().string());
+  const std::string folder = outputs.checkpoint_path().string(),
+                    text =
+                        fmt::format("the checkpoint of step {} is in {}", *outputs.kept(), folder);
+  if (*outputs.kept() == outputs.steps()) return text;
+  return fmt::format("{}; continue with --resume {}", text, folder);
 }
 
 }  // namespace

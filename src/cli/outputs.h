@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli/checkpoint_folder.h"
+#include "cli/folder_lock.h"
 #include "cli/train_command.h"
 #include "ebb/error.h"
 #include "ebb/io/checkpoint.h"
@@ -63,7 +64,8 @@ class PersistentLog {
 
 class Outputs {
  public:
-  // Makes the folders that the command names, writes a file into each, and opens the logs.
+  // Makes the folders that the command names, writes a file into each, and opens the logs. Other
+  // runs cannot write checkpoints to the same folder while this exists.
   explicit Outputs(const TrainCommand& command);
 
   void log(std::string_view tag, std::int64_t step, double value);
@@ -91,6 +93,7 @@ class Outputs {
   void add_note(const std::string& name, std::string text) { notes_[name] = std::move(text); }
   // The step of the newest checkpoint that this run has written or started from.
   std::optional<std::int64_t> kept() const { return kept_; }
+  std::int64_t steps() const { return steps_; }  // of the whole run
   const std::filesystem::path& checkpoint_path() const { return folder_->path(); }
   // Writes to standard error, on the leading rank only.
   void say(const std::string& line) const;
@@ -115,6 +118,7 @@ class Outputs {
   std::vector<PersistentLog> logs_;  // the first is log.jsonl
   std::string run_;                  // unique to this run; empty if no log records it
   std::optional<std::filesystem::path> save_;
+  std::optional<FolderLock> lock_;
   std::optional<CheckpointFolder> folder_;
   Write write_;
   io::Notes notes_;

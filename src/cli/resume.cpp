@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/checkpoint_folder.h"
+#include "cli/folder_lock.h"
+#include "cli/ranks.h"
 #include "cli/sparsity.h"
 #include "cli/verb.h"
 
@@ -117,7 +119,27 @@ void check_files(const SavedRun& saved, const TrainCommand& command) {
   refuse(saved, found);
 }
 
+// Planning takes long, so this is found before it. Outputs takes the lock for the whole run.
+void refuse_if_in_use(const std::optional<fs::path>& folder, const TrainCommand& command) {
+  if (folder && leads(command.planning) && !command.print_config) FolderLock{*folder};
+}
+
+SavedRun run_in(const fs::path& folder) {
+  const fs::path file = CheckpointFolder(folder, 1).to_resume();
+  try {
+    return read_run(file);
+  } catch (const FileError& error) {
+    fail_to_resume(file, error);
+  }
+}
+
 }  // namespace
+
+void fail_to_resume(const fs::path& file, const FileError& error) {
+  const std::string way = CheckpointFolder(file.parent_path(), 1).way_around_damage();
+  if (way.empty()) throw error;
+  throw FileError(fmt::format("{}; {}", error.what(), way));
+}
 
 SavedRun read_run(const fs::path& file) {
   io::CheckpointSummary summary = io::read_summary(file);
@@ -134,6 +156,7 @@ SavedRun read_run(const fs::path& file) {
 
 std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
   const std::optional<fs::path> folder = folder_to_resume(command);
+  refuse_if_in_use(folder ? folder : command.checkpoint, command);
   if (!folder) {
     check_change_names(command);
     if (command.checkpoint && CheckpointFolder(*command.checkpoint, 1).holds_a_run())
@@ -148,7 +171,7 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
     return {};
   }
   command.checkpoint = folder;
-  SavedRun saved = read_run(CheckpointFolder(*folder, 1).newest());
+  SavedRun saved = run_in(*folder);
   const std::string of = saved.spec.task.common.name;
   if (typed(app, "workload") && command.workload().name != of)
     throw UsageError(fmt::format("{}: the checkpoint is of the workload {}, not {}",

@@ -7,6 +7,7 @@
 
 #include "cli/options.h"
 #include "cli/train_command.h"
+#include "ebb/error.h"
 #include "ebb/io/checkpoint.h"
 #include "ebb/workloads/data_fingerprint.h"
 
@@ -21,6 +22,10 @@ struct SavedRun {
 
 // Reads what a checkpoint records about its run.
 SavedRun read_run(const std::filesystem::path& file);
+
+// Throws an error of reading a checkpoint again; if the file is damaged, with what to do to
+// continue from an intact one of its folder.
+[[noreturn]] void fail_to_resume(const std::filesystem::path& file, const FileError& error);
 
 // The run that the command resumes. The command then takes the run's values for everything that was
 // not typed, and keeps its checkpoints there. If it resumes none, the folder for checkpoints must

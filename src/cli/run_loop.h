@@ -27,10 +27,10 @@ class Stopwatch {
 struct LoopResult {
   std::vector<double> losses;                // of each update
   double step_ms = 0.0, processor_ms = 0.0;  // the median over updates
-  int signal = 0;                  // the signal that ended the run before its last step, or 0
-  std::vector<double> step_times;  // ms of each update
-  std::vector<Judged> judged;      // evaluations during the run
-  bool stopped_early = false;      // by EarlyStopping
+  int signal = 0;                            // the signal that ended the run before its end, or 0
+  std::vector<double> step_times;            // ms of each update
+  std::vector<Judged> judged;                // evaluations during the run
+  bool stopped_early = false;                // by EarlyStopping
 };
 
 // Evaluation during the run. `evaluate` is called every `every` steps; 0: never.

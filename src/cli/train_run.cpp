@@ -37,8 +37,24 @@ io::Notes resumed(Trainee& trainee, const TrainCommand& command,
   if (!command.checkpoint) return {};
   const workloads::TrainSpec spec = trainee.spec();
   const workloads::DataFingerprint data = trainee.data_fingerprint();
-  if (saved) trainee.restore(*saved, require_same(*saved, command, spec, data));
+  if (saved) {
+    const std::vector<std::string> changed = require_same(*saved, command, spec, data);
+    try {
+      trainee.restore(*saved, changed);
+    } catch (const FileError& error) {
+      fail_to_resume(saved->file, error);
+    }
+  }
   return notes_of(spec, data);
+}
+
+// Another run may have come and gone while this one was planned.
+void require_unchanged(const TrainCommand& command, const std::optional<SavedRun>& saved) {
+  if (!command.checkpoint || !leads(command.planning)) return;
+  const auto before = saved ? std::optional(saved->step) : std::nullopt;
+  if (CheckpointFolder(*command.checkpoint, 1).latest_step() != before)
+    throw FileError(fmt::format("{}: another run has written a checkpoint to this folder meanwhile",
+                                command.checkpoint->string()));
 }
 
 // Gradients may overflow although losses do not, and then the weights become infinite or NaN. If
@@ -201,6 +217,18 @@ std::int64_t return_to_best(const TrainCommand& command, Trainee& trainee, const
   return trainee.step();
 }
 
+// Writes the checkpoint of the last step. Returns the signal that asked any rank to stop before it
+// was written; with --save, requests wait for the model too.
+int keep_last_step(const Trainee& trainee, const TrainCommand& command, Outputs& outputs,
+                   std::optional<Interrupt>& until_kept) {
+  outputs.keep(trainee.step());
+  if (!until_kept || command.save) return 0;
+  const int signal = any_signal(exchange_pulses(command.planning, {until_kept->signal()}));
+  until_kept.reset();
+  if (signal != 0) tell_interruption(outputs, trainee.step(), command.steps);
+  return signal;
+}
+
 int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved, Output output,
                const std::function<std::unique_ptr<Trainee>()>& make) {
   const PlanningOptions& planning = command.planning;
@@ -236,6 +264,7 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
   require_memory(result.peak, device, command.overcommit);
   trainee.load();
   Outputs outputs(command);
+  require_unchanged(command, saved);
   outputs.begin_log(trainee.step());
   tell_initialised(command, trainee, outputs);
   for (const std::string& late : late_options(command)) outputs.say("ebb: " + late);
@@ -266,15 +295,16 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
   judging.peak = result.peak;
   if (command.eval_every) outputs.add_note("evaluations", judging.stopping.note());
   const RankClock clock(planning);
+  // A request to stop that comes after the last step must not lose the checkpoint or the model.
+  std::optional<Interrupt> until_kept;
+  if (command.save || command.checkpoint) until_kept.emplace();
   result.loop = run_loop(trainee, command, outputs, judging);
+  if (result.loop.signal == 0)
+    result.loop.signal = keep_last_step(trainee, command, outputs, until_kept);
   if (result.loop.signal != 0) {
     if (command.log && leads(planning)) write_summary_page(*command.log, outputs);
     return 128 + result.loop.signal;
   }
-  // All steps are done: a request to stop must not lose the model before it is saved.
-  std::optional<Interrupt> until_saved;
-  if (command.save) until_saved.emplace();
-  outputs.keep(trainee.step());
   const RankClock::Read waited = clock.read(result.loop.losses.size());
   result.steps = trainee.step(), result.stopping = judging.stopping;
   // If weights are ranges, all ranks take part in reading them.
@@ -301,7 +331,7 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
     result.saved_step = return_to_best(command, trainee, judging, outputs);
   if (command.save && (leads(planning) || together)) {
     save_model(trainee, command, outputs);
-    until_saved.reset();
+    until_kept.reset();
   }
   result.kept = kept_budget(planning, trainee.memory().budget, result.measured);
   if (!leads(planning)) return outputs.close() ? result.kept.report() : failure;

@@ -12,6 +12,7 @@
 
 #include "core/no_pipe_signal.h"
 #include "ebb/error.h"
+#include "io/temporaries.h"
 #include "io/write_target.h"
 
 namespace ebb::io {
@@ -21,34 +22,6 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& path, const char* what) {
   throw FileError(fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(errno)));
-}
-
-// NAME.PID.tmp or NAME.PID-K.tmp.
-bool is_temporary_of(const std::string& target, std::string_view name) {
-  if (!name.starts_with(target + ".") || !name.ends_with(".tmp")) return false;
-  name.remove_prefix(target.size() + 1);
-  if (name.size() < 5) return false;
-  name.remove_suffix(4);
-  return name.find_first_not_of("0123456789-") == std::string_view::npos;
-}
-
-// Removes a temporary file whose writer is gone, which is the case if no process holds its lock.
-void remove_if_abandoned(const fs::path& file) {
-  const int descriptor = open(file.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor < 0) return;
-  struct stat status {};
-  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
-      flock(descriptor, LOCK_EX | LOCK_NB) == 0)
-    unlink(file.c_str());
-  close(descriptor);
-}
-
-void sweep(const fs::path& target) {
-  const std::string name = target.filename().string();
-  std::error_code error;
-  for (fs::directory_iterator at(folder_of(target), error), end; !error && at != end;
-       at.increment(error))
-    if (is_temporary_of(name, at->path().filename().string())) remove_if_abandoned(at->path());
 }
 
 struct Temporary {
@@ -101,7 +74,8 @@ AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
     if (descriptor_ < 0) fail(target_, "open it for writing");
     return;
   }
-  sweep(file_);
+  sweep_temporaries(folder_of(file_),
+                    [&](const std::string& name) { return name == file_.filename(); });
   Temporary made = make_temporary(file_, place.found ? 0600 : 0666);
   if (made.descriptor < 0) fail(target_, "create the file");
   if (place.found) take_over(made.descriptor, *place.found);
