@@ -25,12 +25,12 @@ from pathlib import Path
 
 import torch
 
-from differential import elementwise, layers, reductions, shapes
+from differential import edges, elementwise, layers, reductions, shapes
 from differential.recording import cases
 
 
 def main():
-    for fill in (*elementwise.FILLS, *reductions.FILLS, *shapes.FILLS, *layers.FILLS):
+    for fill in (*elementwise.FILLS, *reductions.FILLS, *shapes.FILLS, *layers.FILLS, *edges.FILLS):
         fill()
     lines = ",\n".join(json.dumps(c, separators=(",", ":"), allow_nan=False) for c in cases)
     text = f'{{"torch":"{torch.__version__.split("+")[0]}","cases":[\n{lines}\n]}}\n'
