@@ -298,6 +298,20 @@ TEST(CommandLineRanks, RestartsGoOnFromTheCheckpoint) {
   EXPECT_EQ(a.substr(a.size() - 1008, 1000), b.substr(b.size() - 1008, 1000));
 }
 
+// The job is started again after its end; all ranks have parts of the model that it still saves.
+TEST(CommandLineRanks, ACompleteRunIsASuccess) {
+  const TemporaryFolder folder;
+  const std::string job = launched(2, gpt2 +
+                                          "--eval-batches 0 --steps 2 --shard 3 --resume auto "
+                                          "--checkpoint " +
+                                          (folder / "run").string());
+  ASSERT_EQ(run(job).code, 0);
+  const Outcome again = run(job + " --save " + (folder / "model").string());
+  EXPECT_EQ(again.code, 0);
+  EXPECT_NE(again.output.find("only its model was saved again"), std::string::npos) << again.output;
+  EXPECT_TRUE(fs::exists(folder / "model/model.safetensors"));
+}
+
 // After a signal to one rank, all ranks finish the step and write a checkpoint; the exit code lets
 // Slurm requeue the job.
 TEST(CommandLineRanks, AnAnnouncedEndIsKept) {

@@ -179,6 +179,25 @@ TEST(CommandLineResume, AnotherRunsFolderIsNotWrittenTo) {
   expect_usage_error(tiny + "--resume auto", "--checkpoint");
 }
 
+// A job that a queue starts again must not seem to have failed, and must not lose its model.
+TEST(CommandLineResume, ACompleteRunIsASuccess) {
+  const TemporaryFolder folder;
+  const std::string at = (folder / "run").string(), model = (folder / "model").string(),
+                    job = tiny + "--steps 2 --resume auto --checkpoint " + at;
+  ASSERT_EQ(run(job).code, 0);
+  const auto written = fs::last_write_time(at + "/checkpoint.safetensors");
+  const Outcome again = run(job);
+  EXPECT_EQ(again.code, 0);
+  EXPECT_EQ(again.output.find("ebb: the run in " + at + " is complete, with 2 steps"), 0u)
+      << again.output;
+  EXPECT_EQ(losses_of(job), Json::array());
+  EXPECT_EQ(run(job + " --save " + model).code, 0);
+  EXPECT_TRUE(fs::exists(model + "/model.safetensors"));
+  EXPECT_EQ(fs::last_write_time(at + "/checkpoint.safetensors"), written);
+  expect_usage_error(job + " --lr 0.5", "lr was");
+  expect_usage_error("train --resume " + at, "leaves nothing to do");
+}
+
 TEST(CommandLineResume, KeepsTheLastAndTheBest) {
   const TemporaryFolder folder;
   const fs::path at = folder / "run";

@@ -195,7 +195,7 @@ std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command) {
   check_files(saved, command);
   settle_epochs(command);
   check_evaluation_options(command);
-  if (command.steps <= saved.step)
+  if (command.steps <= saved.step && *command.resume != "auto")
     throw UsageError(fmt::format(
         "the checkpoint is at step {}: --steps {} leaves nothing to do, use a larger number",
         saved.step, command.steps));

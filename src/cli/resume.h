@@ -29,7 +29,7 @@ SavedRun read_run(const std::filesystem::path& file);
 
 // The run that the command resumes. The command then takes the run's values for everything that was
 // not typed, and keeps its checkpoints there. If it resumes none, the folder for checkpoints must
-// not contain any.
+// not contain any. Only with --resume auto may the run be complete already.
 std::optional<SavedRun> saved_run(const CLI::App& app, TrainCommand& command);
 
 // The notes that every checkpoint has.

@@ -57,12 +57,17 @@ void require_unchanged(const TrainCommand& command, const std::optional<SavedRun
                                 command.checkpoint->string()));
 }
 
+// Whether each rank has a range of the weights, so that all take part in reading them.
+bool weights_are_ranges(const PlanningOptions& planning) {
+  return planning.shard == "3" && planning.communicator;
+}
+
 // Gradients may overflow although losses do not, and then the weights become infinite or NaN. If
 // ranks have ranges of the weights, all must agree.
 void require_finite_weights(const Trainee& trainee, const PlanningOptions& planning) {
   if (planning.on_nan == "ignore") return;
   std::string weight = trainee.non_finite_weight().value_or("");
-  if (planning.shard == "3" && planning.communicator)
+  if (weights_are_ranges(planning))
     for (const std::string& other :
          planning.communicator->all_gather(weight, "the search for values that are not finite"))
       if (weight.empty()) weight = other;
@@ -93,11 +98,21 @@ std::filesystem::path temporary_folder() {
   return path;
 }
 
+// Of the ranks, those that take part must call it.
+bool saves(const PlanningOptions& planning) {
+  return leads(planning) || weights_are_ranges(planning);
+}
+
+// Makes the weights ready for `Trainee::save_model` on the leading rank.
+void gather_finite_model(Trainee& trainee, const PlanningOptions& planning) {
+  require_finite_weights(trainee, planning);
+  trainee.gather_model();
+}
+
 // Nothing else has the model of a run without checkpoints, so that it is kept in another place if
 // it cannot be written where it should be.
 void save_model(Trainee& trainee, const TrainCommand& command, Outputs& outputs) {
-  require_finite_weights(trainee, command.planning);
-  trainee.gather_model();
+  gather_finite_model(trainee, command.planning);
   if (!leads(command.planning)) return;
   try {
     trainee.save_model(*command.save);
@@ -107,6 +122,33 @@ void save_model(Trainee& trainee, const TrainCommand& command, Outputs& outputs)
     trainee.save_model(other);
     outputs.say(fmt::format("ebb: the model is in {} instead: move it from there", other.string()));
   }
+}
+
+// Ends a command with --resume auto whose run was complete already, such as a job that was started
+// again. The process that completed it may have been killed before it saved the model.
+int end_complete_run(const TrainCommand& command, Trainee& trainee, Output output) {
+  const std::int64_t step = trainee.step();
+  if (command.save && saves(command.planning)) {
+    if (leads(command.planning)) try_folder(*command.save);
+    if (command.keep_best)
+      trainee.restore(read_run(CheckpointFolder(*command.checkpoint, command.keep).best()), {});
+    gather_finite_model(trainee, command.planning);
+    if (leads(command.planning)) trainee.save_model(*command.save);
+  }
+  if (!leads(command.planning)) return success;
+  std::cerr << fmt::format(
+                   "ebb: the run in {} is complete, with {} steps: {}; to continue it, use a "
+                   "larger --steps",
+                   command.checkpoint->string(), step,
+                   command.save ? "only its model was saved again" : "nothing is left to do")
+            << std::endl;
+  nlohmann::ordered_json fields{{"workload", command.workload().name},
+                                {"steps", step},
+                                {"losses", nlohmann::ordered_json::array()},
+                                {"checkpoint", command.checkpoint->string()}};
+  if (command.save) fields["saved_step"] = trainee.step();
+  if (output == Output::json) std::cout << json_text(fields) << "\n";
+  return success;
 }
 
 // Records the most memory taken so far.
@@ -244,6 +286,7 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
   give_back_freed_memory();  // memory of planning, which would count against the process's budget
   Trainee& trainee = *made;
   io::Notes notes = resumed(trainee, command, saved);
+  if (saved && saved->step >= command.steps) return end_complete_run(command, trainee, output);
 
   RunResult result;
   result.peak = trainee.memory().peak();
@@ -307,8 +350,7 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
   }
   const RankClock::Read waited = clock.read(result.loop.losses.size());
   result.steps = trainee.step(), result.stopping = judging.stopping;
-  // If weights are ranges, all ranks take part in reading them.
-  const bool together = planning.shard == "3" && planning.communicator;
+  const bool together = weights_are_ranges(planning);
   if (result.evaluation && (leads(planning) || together)) {
     const std::vector<Judged>& judged = result.loop.judged;
     const bool done = !judged.empty() && judged.back().step == trainee.step();
@@ -329,7 +371,7 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
         json_text(gather_fields(planning, rank_fields(result, waited, planning, trainee)));
   if (command.save && command.keep_best)
     result.saved_step = return_to_best(command, trainee, judging, outputs);
-  if (command.save && (leads(planning) || together)) {
+  if (command.save && saves(planning)) {
     save_model(trainee, command, outputs);
     until_kept.reset();
   }
