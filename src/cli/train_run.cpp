@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -133,14 +134,33 @@ nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Rea
   return fields;
 }
 
+// The metrics of the test data. A test loss that is not finite ends the run as a training loss
+// does.
+std::vector<double> evaluated(RunResult& result, const Trainee& trainee,
+                              const PlanningOptions& planning, const Outputs& outputs) {
+  std::vector<double> metrics = result.evaluation->run();
+  if (std::isfinite(metrics[0])) return metrics;
+  const std::string told =
+      fmt::format("step {}: the test loss is {}", trainee.step(), text_of_non_finite(metrics[0]));
+  if (planning.on_nan == "ignore") {
+    outputs.say("ebb: warning: " + told);
+    return metrics;
+  }
+  const auto weight = trainee.non_finite_weight();
+  throw NotFinite(fmt::format(
+      "{}, {}; {}", told,
+      weight ? fmt::format("because {} is not finite", *weight) : "although all weights are finite",
+      trainee.on_nan_hint()));
+}
+
 // Evaluation during the run, continuing from the saved run's state.
 Judging judging_of(const TrainCommand& command, const std::optional<SavedRun>& saved,
-                   RunResult& result) {
+                   std::function<std::vector<double>()> evaluate) {
   Judging judging;
   judging.stopping = EarlyStopping(command.patience);
   if (!command.eval_every) return judging;
   judging.every = *command.eval_every, judging.keeps_best = command.keep_best;
-  judging.evaluate = [&result] { return result.evaluation->run(); };
+  judging.evaluate = std::move(evaluate);
   if (!saved) return judging;
   const auto note = saved->notes.find("evaluations");
   if (note == saved->notes.end()) return judging;
@@ -226,7 +246,8 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
   if (command.checkpoint && leads(planning) && !trainee.tokenizer_json().empty())
     write_file(*command.checkpoint / "tokenizer.json", trainee.tokenizer_json());
 
-  Judging judging = judging_of(command, saved, result);
+  const auto evaluate = [&] { return evaluated(result, trainee, planning, outputs); };
+  Judging judging = judging_of(command, saved, evaluate);
   judging.peak = result.peak;
   if (command.eval_every) outputs.add_note("evaluations", judging.stopping.note());
   const RankClock clock(planning);
@@ -237,8 +258,9 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
   }
   // All steps are done: a request to stop must not lose the model before it is saved.
   std::optional<Interrupt> until_saved;
-  if (command.save) until_saved.emplace();
-  outputs.keep(trainee.step());
+  if (command.save || command.checkpoint) until_saved.emplace();
+  // An older checkpoint is replaced after evaluation: it stays if the test loss is not finite.
+  if (!outputs.kept()) outputs.keep(trainee.step());
   const RankClock::Read waited = clock.read(result.loop.losses.size());
   result.steps = trainee.step(), result.stopping = judging.stopping;
   // If weights are ranges, all ranks take part in reading them.
@@ -247,14 +269,20 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
     const std::vector<Judged>& judged = result.loop.judged;
     const bool done = !judged.empty() && judged.back().step == trainee.step();
     try {
-      result.metrics = done ? judged.back().metrics : result.evaluation->run();
+      result.metrics = done ? judged.back().metrics : evaluate();
     } catch (const RankError&) {
       throw;
+    } catch (const NotFinite&) {
+      tell_not_finite(outputs);
+      throw;
     } catch (const Error&) {  // an error in the test data must not affect the model
+      outputs.keep(trainee.step());
       if (command.save && !together) save_model(trainee, planning);
       throw;
     }
   }
+  outputs.keep(trainee.step());
+  if (!command.save) until_saved.reset();
   measure(result, trainee, meter, device, planning);
   result.machine = trainee.arena().report();
   if (pinned) result.machine.pinned_threads = pinned->grant();
