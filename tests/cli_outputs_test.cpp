@@ -484,6 +484,25 @@ TEST(CommandLineOutputs, WeightsThatAreNotFiniteAreToldWithTheirStep) {
   }
 }
 
+// The weights after the last step are finite, but their logits are not.
+TEST(CommandLineOutputs, ATestLossThatIsNotFiniteIsAnError) {
+  const TemporaryFolder folder;
+  const std::string train = "train --workload lm --batch 4 --optimizer sgd --eval-batches 1 ";
+  for (const std::string more : {"", "--keep-best --eval-every 1 "}) {
+    const fs::path at = folder / (more.empty() ? "plain" : "judged");
+    const Outcome outcome =
+        run(train + "--steps 1 --lr 3e38 " + more + "--checkpoint " + at.string());
+    EXPECT_EQ(outcome.code, 1) << outcome.output;
+    EXPECT_NE(outcome.output.find("error: step 1: the test loss is "), std::string::npos)
+        << outcome.output;
+    EXPECT_FALSE(fs::exists(at / "best.safetensors"));
+  }
+  const Outcome ignored = run(train + "--steps 1 --lr 3e38 --on-nan ignore");
+  EXPECT_EQ(ignored.code, 0);
+  EXPECT_NE(ignored.output.find("warning: step 1: the test loss is "), std::string::npos)
+      << ignored.output;
+}
+
 TEST(CommandLineOutputs, GuardsChangeNoBit) {
   const auto losses = [](const std::string& more) {
     const Outcome outcome =

@@ -1,6 +1,7 @@
 // `ebb prune` as a user meets it.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "support/command_line.h"
@@ -155,6 +156,28 @@ TEST(CommandLinePrune, BadInput) {
 }
 
 // Weights of several types are not rounded to the type of one of them.
+TEST(CommandLinePrune, WeightsThatAreNotFiniteAreNamed) {
+  FolderCopy copy("gpt2");
+  copy.change_tensors([](FolderCopy::Tensors& all) {
+    Tensor& weight = all.at("transformer.h.1.ln_2.weight");
+    weight = full(weight.shape(), std::numeric_limits<double>::quiet_NaN(), weight.dtype());
+  });
+  const std::string of = " --model " + copy.path().string(),
+                    tokens = (golden_models / "tokens.bin").string(),
+                    why = "because \"transformer.h.1.ln_2.weight\" is not finite";
+  const TemporaryFolder folder;
+  const fs::path made = folder / "made";
+  const std::string prune = "prune" + of + " --save " + made.string() + " --data " + tokens;
+  for (const char* json : {"", " --json"}) {
+    expect_failure("eval" + of + " --tokens " + tokens + json, 1, why);
+    expect_failure(prune + " --sparsity 0.5" + json, 1, why);
+    expect_failure(prune + " --keep 0.5" + json, 1, why);
+  }
+  for (const char* how : {" --sparsity 0.5 --method wanda", " --bits int4"})
+    expect_failure(prune + how, 1, "\"transformer.h.1.ln_2.weight\" of ");
+  EXPECT_FALSE(fs::exists(made / "model.safetensors"));
+}
+
 TEST(CommandLinePrune, MixedTypesLoseNoDigits) {
   const TemporaryFolder folder;
   FolderCopy copy("gpt2");

@@ -10,6 +10,7 @@
 
 #include "cli/accepted_by.h"
 #include "cli/calibration.h"
+#include "cli/finite_loss.h"
 #include "cli/memory_check.h"
 #include "cli/options.h"
 #include "cli/outputs.h"
@@ -22,6 +23,7 @@
 #include "ebb/nn/adapt.h"
 #include "ebb/nn/decode_scope.h"
 #include "ebb/train/eval_step.h"
+#include "ebb/train/non_finite.h"
 #include "io/hugging_face/packed.h"
 #include "workloads/accuracy.h"
 #include "workloads/folder_text.h"
@@ -141,6 +143,8 @@ class Eval : public Verb {
       judge_documents(window);
     else
       judge_running_text(window);
+    require_finite_loss(totals_.mean(0), model_,
+                        [&] { return non_finite_variable(*folder_.module); });
     report();
     if (save_) {
       io::save_packed(*folder_.module, *save_);

@@ -121,6 +121,11 @@ std::vector<double> Evaluation::run() {
     for (std::size_t k = 0; k < values.size(); ++k) sums[k] += values[k] * weight;
     total += weight;
   }
+  if (total == 0.0)
+    throw ValueError(fmt::format(
+        "evaluation: the first {} items of the test data have no targets, so that there is no test "
+        "loss: use a larger --eval-batches, or 0",
+        items_));
   for (double& sum : sums) sum /= total;
   return sums;
 }

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/finite_loss.h"
 #include "cli/memory_check.h"
 #include "cli/planning.h"
 #include "cli/process_memory.h"
@@ -66,7 +67,16 @@ int OneShot::run(const std::vector<Batch>& batches, const std::vector<TensorType
     if (budget) throw;
     throw MemoryError(fmt::format(
         "the available memory is too small: {}; --overcommit starts anyway", error.what()));
+  } catch (const ValueError& error) {  // may name the first matrix that meets such a value
+    const auto weight = non_finite_weight(model, weights);
+    const std::string text = error.what();
+    if (weight && !text.starts_with(*weight))
+      throw ValueError(
+          fmt::format("{}; \"{}\" of {} is not finite", text, *weight, folder.string()));
+    throw;
   }
+  for (const auto& of : {report.loss_before, report.loss_after})
+    if (of) require_finite_loss(*of, folder, [&] { return non_finite_weight(model, weights); });
   writer.commit();
   if (report.loss_before)
     result["loss"] = {{"before", *report.loss_before}, {"after", *report.loss_after}};

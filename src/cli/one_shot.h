@@ -19,9 +19,9 @@ struct OneShot {
   LossFunction loss;
   prune::Method method = prune::Method::magnitude;
   prune::Sparsity sparsity = {};
-  std::optional<LowBits> bits = {};  // instead of both: GPTQ
-  std::filesystem::path save = {};
-  std::optional<Bytes> budget = {};  // of the process
+  std::optional<LowBits> bits = {};              // instead of both: GPTQ
+  std::filesystem::path folder = {}, save = {};  // of the weights; the one to write
+  std::optional<Bytes> budget = {};              // of the process
   bool overcommit = false;
 
   // Writes the folder and adds the results to `result`. Returns the exit code: `over_budget` if the

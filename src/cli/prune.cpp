@@ -9,6 +9,7 @@
 #include <set>
 
 #include "cli/calibration.h"
+#include "cli/finite_loss.h"
 #include "cli/memory_check.h"
 #include "cli/one_shot.h"
 #include "cli/options.h"
@@ -22,6 +23,7 @@
 #include "ebb/optim/by_name.h"
 #include "ebb/prune/models.h"
 #include "ebb/train/eval_step.h"
+#include "ebb/train/non_finite.h"
 #include "io/hugging_face/open.h"
 
 namespace ebb::cli {
@@ -330,7 +332,7 @@ class Prune : public Verb {
     }
     OneShot one_shot{*folder.model, folder.weights, form ? *form : model, loss_of(*folder.model)};
     one_shot.method = method_, one_shot.sparsity = sparsity_, one_shot.bits = bits_;
-    one_shot.save = save_, one_shot.overcommit = overcommit_;
+    one_shot.folder = model_, one_shot.save = save_, one_shot.overcommit = overcommit_;
     one_shot.budget = budget_;
     const int code = one_shot.run(batches, types, result);
     if (!batches.empty()) result["loss"]["tokens"] = tokens_of(batches);
@@ -400,6 +402,7 @@ class Prune : public Verb {
                    "a smaller --batch or --sequence takes less memory");
     double total = 0.0;
     for (const Batch& batch : batches) total += step(batch).front();
+    require_finite_loss(total, model_, [&] { return non_finite_variable(model); });
     return total / static_cast<double>(batches.size());
   }
 

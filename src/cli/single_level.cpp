@@ -318,7 +318,7 @@ class SingleLevel : public Trainee {
         "step {}: {} steps in a row were skipped, because their losses or gradients are not "
         "finite{}; --lr, here {}, may be too large",
         step(), most_skips,
-        scales_losses() ? fmt::format(", at loss scales down to {}", loss_scale_) : "",
+        scales_losses() ? fmt::format(", at loss scales down to {:.3g}", loss_scale_) : "",
         step_->optimizer().rate()));
   }
 

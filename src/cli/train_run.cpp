@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -51,8 +52,9 @@ io::Notes resumed(Trainee& trainee, const TrainCommand& command,
 // Another run may have come and gone while this one was planned.
 void require_unchanged(const TrainCommand& command, const std::optional<SavedRun>& saved) {
   if (!command.checkpoint || !leads(command.planning)) return;
-  const auto before = saved ? std::optional(saved->step) : std::nullopt;
-  if (CheckpointFolder(*command.checkpoint, 1).latest_step() != before)
+  constexpr std::int64_t none = -1;
+  const std::int64_t before = saved ? saved->step : none;
+  if (CheckpointFolder(*command.checkpoint, 1).latest_step().value_or(none) != before)
     throw FileError(fmt::format("{}: another run has written a checkpoint to this folder meanwhile",
                                 command.checkpoint->string()));
 }
@@ -227,14 +229,33 @@ nlohmann::ordered_json rank_fields(const RunResult& result, const RankClock::Rea
   return fields;
 }
 
+// The metrics of the test data. A test loss that is not finite ends the run as a training loss
+// does.
+std::vector<double> evaluated(RunResult& result, const Trainee& trainee,
+                              const PlanningOptions& planning, const Outputs& outputs) {
+  std::vector<double> metrics = result.evaluation->run();
+  if (std::isfinite(metrics[0])) return metrics;
+  const std::string told =
+      fmt::format("step {}: the test loss is {}", trainee.step(), text_of_non_finite(metrics[0]));
+  if (planning.on_nan == "ignore") {
+    outputs.say("ebb: warning: " + told);
+    return metrics;
+  }
+  const auto weight = trainee.non_finite_weight();
+  throw NotFinite(fmt::format(
+      "{}, {}; {}", told,
+      weight ? fmt::format("because {} is not finite", *weight) : "although all weights are finite",
+      trainee.on_nan_hint()));
+}
+
 // Evaluation during the run, continuing from the saved run's state.
 Judging judging_of(const TrainCommand& command, const std::optional<SavedRun>& saved,
-                   RunResult& result) {
+                   std::function<std::vector<double>()> evaluate) {
   Judging judging;
   judging.stopping = EarlyStopping(command.patience);
   if (!command.eval_every) return judging;
   judging.every = *command.eval_every, judging.keeps_best = command.keep_best;
-  judging.evaluate = [&result] { return result.evaluation->run(); };
+  judging.evaluate = std::move(evaluate);
   if (!saved) return judging;
   const auto note = saved->notes.find("evaluations");
   if (note == saved->notes.end()) return judging;
@@ -334,7 +355,8 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
   if (command.checkpoint && leads(planning) && !trainee.tokenizer_json().empty())
     write_file(*command.checkpoint / "tokenizer.json", trainee.tokenizer_json());
 
-  Judging judging = judging_of(command, saved, result);
+  const auto evaluate = [&] { return evaluated(result, trainee, planning, outputs); };
+  Judging judging = judging_of(command, saved, evaluate);
   judging.peak = result.peak;
   if (command.eval_every) outputs.add_note("evaluations", judging.stopping.note());
   const RankClock clock(planning);
@@ -355,8 +377,11 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
     const std::vector<Judged>& judged = result.loop.judged;
     const bool done = !judged.empty() && judged.back().step == trainee.step();
     try {
-      result.metrics = done ? judged.back().metrics : result.evaluation->run();
+      result.metrics = done ? judged.back().metrics : evaluate();
     } catch (const RankError&) {
+      throw;
+    } catch (const NotFinite&) {
+      tell_not_finite(outputs);
       throw;
     } catch (const Error&) {  // an error in the test data must not affect the model
       if (command.save && !together) save_model(trainee, command, outputs);
