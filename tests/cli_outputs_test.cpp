@@ -257,10 +257,11 @@ TEST(CommandLineOutputs, AFolderIsForOneRunAtATime) {
   close(locked);
   EXPECT_TRUE(fs::is_empty(at));
   const std::string file = at + "/checkpoint.safetensors";
-  const Outcome second = run(
-      tiny + "--steps 1000000 --checkpoint-every 3 --checkpoint " + at +
-      " >/dev/null 2>&1 & p=$!; while [ ! -f " + file + " ]; do sleep 0.02; done; '" + program() +
-      "' train --steps 2000000 --resume " + at + "; code=$?; kill -TERM $p; wait $p; exit $code");
+  const Outcome second =
+      run(tiny + "--steps 1000000 --checkpoint-every 3 --checkpoint " + at +
+          " >/dev/null 2>&1 & p=$!; while [ ! -f " + file + " ]; do sleep 0.02; done; '" +
+          program() + "' train --steps 2000000 --resume " + at +
+          " 2>&1; code=$?; kill -TERM $p; wait $p; exit $code");
   EXPECT_EQ(second.code, 1);
   EXPECT_TRUE(second.output.starts_with("ebb: error: " + at + ": " + in_use)) << second.output;
   EXPECT_EQ(run("train --resume " + at + " --steps " + std::to_string(step_of(at) + 1)).code, 0);
