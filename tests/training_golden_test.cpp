@@ -80,8 +80,26 @@ Subject held(std::shared_ptr<Model> model) {
   return {model, [model](const Batch& b) { return model->loss(b.x(), b.y()); }};
 }
 
+// Families whose folders are in golden/families; those of BERT, GPT-2 and Llama are in
+// golden/models. In half precision these are trained only in bfloat16, by SGD and AdamW.
+const std::vector<std::string> further{"mistral", "qwen2",      "qwen3",      "gpt_neox",
+                                       "roberta", "distilbert", "bert_masked"};
+bool is_further(const std::string& family) {
+  return std::ranges::find(further, family) != further.end();
+}
+// Whether the class is models::Llama.
+bool is_llama(const std::string& family) {
+  return family == "llama" || family == "mistral" || family == "qwen2" || family == "qwen3" ||
+         family == "gpt_neox";
+}
+// Whether the class is models::BertClassifier.
+bool is_bert(const std::string& family) {
+  return family == "bert" || family == "roberta" || family == "distilbert";
+}
+
 Subject subject(const std::string& family, DType dtype) {
-  const std::string folder = EBB_GOLDEN_FOLDER "/models/" + family;
+  const std::string folder = fmt::format("{}/{}/{}", EBB_GOLDEN_FOLDER,
+                                         is_further(family) ? "families" : "models", family);
   if (family == "mlp")
     return classifier<models::Mlp>(
         dtype, models::MlpConfig{.inputs = 6, .hidden = 10, .classes = 4, .layers = 3});
@@ -89,9 +107,11 @@ Subject subject(const std::string& family, DType dtype) {
     return classifier<models::ResNet>(
         dtype, models::ResNetConfig{models::ResNetConfig::Block::basic, {1, 1}, {4, 6}, 2, 4});
   if (family == "shared") return classifier<Shared>(dtype);
-  if (family == "bert") return held(std::shared_ptr(io::load_bert(folder, device::cpu, dtype)));
+  if (is_bert(family)) return held(std::shared_ptr(io::load_bert(folder, device::cpu, dtype)));
+  if (family == "bert_masked")
+    return held(std::shared_ptr(io::load_bert_masked_lm(folder, device::cpu, dtype)));
   if (family == "gpt2") return held(std::shared_ptr(io::load_gpt2(folder, device::cpu, dtype)));
-  if (family == "llama") return held(std::shared_ptr(io::load_llama(folder, device::cpu, dtype)));
+  if (is_llama(family)) return held(std::shared_ptr(io::load_llama(folder, device::cpu, dtype)));
   const nn::MakeScope scope(device::cpu, dtype);
   auto model = std::make_shared<models::LanguageModel>(models::LanguageModelConfig{.vocabulary = 61,
                                                                                    .embedding = 12,
@@ -115,12 +135,21 @@ Batch batch(const std::string& family, std::int64_t step, DType dtype) {
   if (family == "mlp" || family == "resnet" || family == "shared")
     return {{filled(family == "mlp" ? Shape{8, 6} : Shape{8, 2, 4, 4}, 40 + step, 1.0, 0.0, dtype),
              integers(8, [&](std::int64_t i) { return (3 * i + step) % 4; })}};
-  const std::int64_t width = family == "bert" ? 8 : 9;
-  const Tensor ids = reshape(
-      integers(4 * width, [&](std::int64_t i) { return 1 + (7 * i * i + 3 * i + 5 * step) % 60; }),
-      {4, width});
-  if (family == "bert")
-    return {{eval(ids), integers(4, [&](std::int64_t i) { return (i + step) % 3; })}};
+  const std::int64_t first = family == "roberta" ? 2 : 1;
+  const auto token = [&](std::int64_t i) {
+    return first + (7 * i * i + 3 * i + 5 * step) % (61 - first);
+  };
+  const auto matrix = [&](std::int64_t width, const auto& at) {
+    return eval(reshape(integers(4 * width, at), {4, width}));
+  };
+  if (is_bert(family))
+    return {{matrix(8, token), integers(4, [&](std::int64_t i) { return (i + step) % 3; })}};
+  if (family == "bert_masked") {
+    const auto hidden = [&](std::int64_t i) { return (i + step) % 4 == 0; };
+    return {{matrix(8, [&](std::int64_t i) { return hidden(i) ? 5 : token(i); }),
+             matrix(8, [&](std::int64_t i) { return hidden(i) ? token(i) : -100; })}};
+  }
+  const Tensor ids = matrix(9, token);
   return {{eval(slice(ids, 1, 0, 8)), eval(slice(ids, 1, 1, 9))}};
 }
 
@@ -142,7 +171,7 @@ struct Form {
 // Errors of a step grow in the next ones. They begin at 1e-16 in float64 and at 6e-8 in float32. In
 // half precision PyTorch and ebb do not round in the same places: bfloat16 has 8 bits, float16 11.
 // Batch norms over few elements amplify such errors most, so residual networks are compared only
-// for the steps until the errors reach a few percent. Llama's angles are rounded to float32 in
+// for the steps until the errors reach a few percent. Rotary angles are rounded to float32 in
 // transformers for every dtype. PyTorch's Adafactor limits squares from below, where ebb, like the
 // paper, adds a constant.
 Form form_of(const std::string& precision, const std::string& family,
@@ -150,7 +179,7 @@ Form form_of(const std::string& precision, const std::string& family,
   const std::size_t half_steps = family == "resnet" ? 6 : 20;
   if (precision == "float64")
     return {f64, Precision::fp32,
-            family == "llama"          ? 1e-6
+            is_llama(family)           ? 1e-6
             : optimizer == "adafactor" ? 1e-7
                                        : 1e-10};
   if (precision == "float32") return {f32, Precision::fp32, 2e-4};
@@ -201,14 +230,27 @@ TEST_P(TrainingGolden, LossesAreThoseOfPyTorch) {
                              run.at("accumulate").get<int>()));
     compare(run, form_of(precision, family, run.at("optimizer")));
   }
-  EXPECT_GE(runs, 5) << "one for each optimizer";
+  int optimizers = 5;
+  if (is_further(family) && precision == "bfloat16") optimizers = 2;
+  // Adafactor's update depends on the borders of tensors. GPT-NeoX has queries, keys and values in
+  // one tensor in transformers, and in three in ebb, so there is no run to compare with.
+  else if (family == "gpt_neox")
+    optimizers = 4;
+  EXPECT_GE(runs, optimizers) << "one for each optimizer";
 }
 
+std::string name_of(const testing::TestParamInfo<Which>& run) {
+  return std::get<0>(run.param) + "_" + std::get<1>(run.param);
+}
 INSTANTIATE_TEST_SUITE_P(
     Families, TrainingGolden,
     testing::Combine(testing::Values("mlp", "resnet", "shared", "lm", "bert", "gpt2", "llama"),
                      testing::Values("float64", "float32", "bfloat16", "float16")),
-    [](const auto& run) { return std::get<0>(run.param) + "_" + std::get<1>(run.param); });
+    name_of);
+INSTANTIATE_TEST_SUITE_P(FurtherFamilies, TrainingGolden,
+                         testing::Combine(testing::ValuesIn(further),
+                                          testing::Values("float64", "float32", "bfloat16")),
+                         name_of);
 
 }  // namespace
 }  // namespace ebb::test

@@ -2,8 +2,8 @@
 """Writes tests/golden/training/runs.json: the losses of 20 steps of training in PyTorch, for every family of models, optimizer
 and precision, for tests/training_golden_test.cpp to compare with.
 
-Run by a developer, never by the build. Needs PyTorch, transformers and the folders in tests/golden/models:
-  python3 tools/make_golden_training.py tests/golden
+Run by a developer, never by the build. Needs PyTorch, transformers and the folders in tests/golden/models and families:
+  python3 tools/make_golden_training.py tests/golden [FAMILY...]    # all, or only these; runs of others stay
 
 The file is {"torch": version, "runs": [run, ...]}. A run holds
   family, optimizer, precision   precision: float64, float32, or bfloat16 and float16 by torch.autocast
@@ -11,8 +11,8 @@ The file is {"torch": version, "runs": [run, ...]}. A run holds
   losses      of each step, before its update
   evaluation  for models with running statistics: the loss of the first batch in evaluation mode, after the last step
   buffers     and the statistics, by name
-BERT, GPT-2 and Llama start from the weights in tests/golden/models, and are trained without dropout. All other weights and all
-batches are made by `filled` and `batch`, which the test repeats.
+The models of transformers start from the weights in tests/golden/models or families, and are trained without dropout. All
+other weights and all batches are made by `filled` and `batch`, which the test repeats.
 """
 import itertools
 import json
@@ -22,7 +22,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import BertForSequenceClassification, GPT2LMHeadModel, LlamaForCausalLM
+from transformers import (BertForMaskedLM, BertForSequenceClassification, DistilBertForSequenceClassification, GPT2LMHeadModel,
+                          GPTNeoXForCausalLM, LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
+                          RobertaForSequenceClassification)
 
 torch.set_num_threads(1)
 torch.backends.mkldnn.set_flags(False)  # half products that not every processor has
@@ -152,32 +154,46 @@ def own(kind):
     return model
 
 
-def published(kind, name):
-    return kind.from_pretrained(FOLDER / "models" / name, attn_implementation="eager").eval()  # without dropout
-
-
-FAMILIES = {
-    "mlp": lambda: own(Mlp), "resnet": lambda: own(ResNet), "shared": lambda: own(Shared), "lm": lambda: own(LanguageModel),
-    "bert": lambda: published(BertForSequenceClassification, "bert"), "gpt2": lambda: published(GPT2LMHeadModel, "gpt2"),
-    "llama": lambda: published(LlamaForCausalLM, "llama"),
+PUBLISHED = {"bert": BertForSequenceClassification, "gpt2": GPT2LMHeadModel, "llama": LlamaForCausalLM}  # in golden/models
+FURTHER = {  # in golden/families
+    "mistral": MistralForCausalLM,  # with a window of 5 tokens
+    "qwen2": Qwen2ForCausalLM,
+    "qwen3": Qwen3ForCausalLM,  # with a window of 4 tokens in the second layer
+    "gpt_neox": GPTNeoXForCausalLM,
+    "roberta": RobertaForSequenceClassification,
+    "distilbert": DistilBertForSequenceClassification,
+    "bert_masked": BertForMaskedLM,
 }
+OWN = {"mlp": Mlp, "resnet": ResNet, "shared": Shared, "lm": LanguageModel}
+CLASSIFIERS = {"bert", "roberta", "distilbert"}
+
+
+def made(family):
+    if family in OWN:
+        return own(OWN[family])
+    folder, kinds = ("models", PUBLISHED) if family in PUBLISHED else ("families", FURTHER)
+    # Without dropout.
+    return kinds[family].from_pretrained(FOLDER / folder / family, attn_implementation="eager").eval()
 
 
 def batch(family, step, dtype):
     if family in ("mlp", "resnet", "shared"):
         shape = (8, 6) if family == "mlp" else (8, 2, 4, 4)
         return filled(shape, 40 + step, 1.0).to(dtype), torch.tensor([(3 * i + step) % 4 for i in range(8)])
-    rows, width = (4, 8) if family == "bert" else (4, 9)
-    # Not token 0, which is padding to BERT: transformers never trains its row of the table.
-    ids = torch.tensor([1 + (7 * i * i + 3 * i + 5 * step) % 60 for i in range(rows * width)]).view(rows, width)
-    return (ids, torch.tensor([(i + step) % 3 for i in range(rows)])) if family == "bert" else (ids[:, :-1], ids[:, 1:])
+    rows, width = (4, 8) if family in CLASSIFIERS or family == "bert_masked" else (4, 9)
+    # Not the token for padding, 0 in BERT and 1 in RoBERTa: transformers never trains its row of the table.
+    first = 2 if family == "roberta" else 1
+    ids = torch.tensor([first + (7 * i * i + 3 * i + 5 * step) % (61 - first) for i in range(rows * width)]).view(rows, width)
+    if family in CLASSIFIERS:
+        return ids, torch.tensor([(i + step) % 3 for i in range(rows)])
+    if family == "bert_masked":  # every fourth token is to be predicted; 5 stands in its place
+        hidden = (torch.arange(rows * width).view(rows, width) + step) % 4 == 0
+        return ids.masked_fill(hidden, 5), ids.masked_fill(~hidden, -100)
+    return ids[:, :-1], ids[:, 1:]
 
 
 def loss_of(family, model, x, y):
-    if family in ("bert", "gpt2", "llama"):
-        logits = model(input_ids=x).logits
-    else:
-        logits = model(x)
+    logits = model(x) if family in OWN else model(input_ids=x).logits
     return F.cross_entropy(logits.flatten(0, -2).float() if logits.dtype != torch.float64 else logits.flatten(0, -2), y.flatten())
 
 
@@ -217,7 +233,7 @@ def numbers(t):
 def run(family, optimizer, precision, accumulate=1):
     half = PRECISIONS[precision] if precision.endswith("16") else None
     dtype = torch.float32 if half else PRECISIONS[precision]
-    model = FAMILIES[family]().to(dtype)
+    model = made(family).to(dtype)
     trained = OPTIMIZERS[optimizer](list(model.parameters()))
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, enabled=precision == "float16")
     autocast = lambda: torch.autocast("cpu", dtype=half, enabled=half is not None)
@@ -244,14 +260,30 @@ def run(family, optimizer, precision, accumulate=1):
 
 
 def main():
-    runs = [run(f, o, p) for f, o, p in itertools.product(FAMILIES, OPTIMIZERS, PRECISIONS)]
+    wanted = list(itertools.product((*OWN, *PUBLISHED), OPTIMIZERS, PRECISIONS, (1,)))
     # Running statistics move with every micro-batch, in their order.
-    runs += [run(f, "sgd", p, accumulate) for f, p, accumulate in itertools.product(("resnet", "shared"), PRECISIONS, (2, 4))]
-    runs += [run(f, "adamw", "float64", 4) for f in ("mlp", "gpt2", "bert", "llama", "lm")]
-    lines = ",\n".join(json.dumps(r, separators=(",", ":"), allow_nan=False) for r in runs)
+    wanted += [(f, "sgd", p, accumulate) for f, p, accumulate in itertools.product(("resnet", "shared"), PRECISIONS, (2, 4))]
+    wanted += [(f, "adamw", "float64", 4) for f in ("mlp", "gpt2", "bert", "llama", "lm")]
+    # Adafactor's update depends on the borders of tensors. GPT-NeoX has queries, keys and values in one, ebb in three.
+    wanted += [w for w in itertools.product(FURTHER, OPTIMIZERS, ("float64", "float32"), (1,))
+               if w[:2] != ("gpt_neox", "adafactor")]
+    wanted += itertools.product(FURTHER, ("sgd", "adamw"), ("bfloat16",), (1,))
+    names = sys.argv[2:]
+    if unknown := set(names) - {w[0] for w in wanted}:
+        sys.exit(f"no such family: {', '.join(sorted(unknown))}")
     path = FOLDER / "training" / "runs.json"
-    path.write_text(f'{{"torch":"{torch.__version__.split("+")[0]}","runs":[\n{lines}\n]}}\n')
-    print(f"{len(runs)} runs, {path.stat().st_size / 1024:.0f} KiB")
+    start = f'{{"torch":"{torch.__version__.split("+")[0]}","runs":['
+    kept = {}  # lines by what they ran
+    if names:
+        old = path.read_text().splitlines()
+        if old[0] != start:
+            sys.exit(f"{path} is of another version of PyTorch: {old[0]}")
+        for line in (line.rstrip(",") for line in old[1:-1]):
+            r = json.loads(line)
+            kept[r["family"], r["optimizer"], r["precision"], r["accumulate"]] = line
+    lines = [json.dumps(run(*w), separators=(",", ":"), allow_nan=False) if not names or w[0] in names else kept[w] for w in wanted]
+    path.write_text(start + "\n" + ",\n".join(lines) + "\n]}\n")
+    print(f"{len(lines)} runs, {path.stat().st_size / 1024:.0f} KiB")
 
 
 if __name__ == "__main__":
