@@ -224,7 +224,8 @@ TEST(CommandLineOutputs, FailuresAfterTheLastStepAreToldAsSuch) {
   const Outcome cut =
       run(tiny + "--steps 1000000 --checkpoint-every 3 --checkpoint " + at + " --log " +
           (folder / "log").string() + " 2>&1 & p=$!; while [ ! -f " + at +
-          "/checkpoint.safetensors ]; do sleep 0.02; done; kill -INT $p; wait $p; exit $?");
+          "/checkpoint.safetensors ] && kill -0 $p 2>/dev/null; do sleep 0.02; done; kill -INT $p; "
+          "wait $p; exit $?");
   EXPECT_EQ(cut.code, 130) << cut.output;
   EXPECT_NE(cut.output.find("the run was interrupted; a log could not"), std::string::npos)
       << cut.output;
@@ -257,11 +258,11 @@ TEST(CommandLineOutputs, AFolderIsForOneRunAtATime) {
   close(locked);
   EXPECT_TRUE(fs::is_empty(at));
   const std::string file = at + "/checkpoint.safetensors";
-  const Outcome second =
-      run(tiny + "--steps 1000000 --checkpoint-every 3 --checkpoint " + at +
-          " >/dev/null 2>&1 & p=$!; while [ ! -f " + file + " ]; do sleep 0.02; done; '" +
-          program() + "' train --steps 2000000 --resume " + at +
-          " 2>&1; code=$?; kill -TERM $p; wait $p; exit $code");
+  const Outcome second = run(tiny + "--steps 1000000 --checkpoint-every 3 --checkpoint " + at +
+                             " >/dev/null 2>&1 & p=$!; while [ ! -f " + file +
+                             " ] && kill -0 $p 2>/dev/null; do sleep 0.02; done; '" + program() +
+                             "' train --steps 2000000 --resume " + at +
+                             " 2>&1; code=$?; kill -TERM $p; wait $p; exit $code");
   EXPECT_EQ(second.code, 1);
   EXPECT_TRUE(second.output.starts_with("ebb: error: " + at + ": " + in_use)) << second.output;
   EXPECT_EQ(run("train --resume " + at + " --steps " + std::to_string(step_of(at) + 1)).code, 0);
@@ -328,11 +329,12 @@ TEST(CommandLineOutputs, SignalsKeepTheLastWholeStep) {
     for (const char* workload : {"lm --batch 4", "reweight --batch 4 --hidden 8"}) {
       const TemporaryFolder folder;
       const std::string at = (folder / "run").string();
-      const Outcome outcome = run(
-          "train --workload " + std::string(workload) +
-          " --eval-batches 0 --steps 1000000 --checkpoint-every 3 --checkpoint " + at +
-          " 2>&1 & p=$!; while [ ! -f " + at + "/checkpoint.safetensors ]; do sleep 0.02; done; " +
-          "sleep 0.1; kill -" + signal + " $p; wait $p; exit $?");
+      const Outcome outcome =
+          run("train --workload " + std::string(workload) +
+              " --eval-batches 0 --steps 1000000 --checkpoint-every 3 --checkpoint " + at +
+              " 2>&1 & p=$!; while [ ! -f " + at +
+              "/checkpoint.safetensors ] && kill -0 $p 2>/dev/null; do sleep 0.02; done; " +
+              "sleep 0.1; kill -" + signal + " $p; wait $p; exit $?");
       EXPECT_EQ(outcome.code, code) << outcome.output;
       EXPECT_NE(outcome.output.find("interrupted after"), std::string::npos) << outcome.output;
       const std::int64_t step = step_of(at);
@@ -348,10 +350,11 @@ TEST(CommandLineOutputs, SignalsKeepTheLastWholeStep) {
 // A run in the background that gets these signals of the shell's kill after its first checkpoint.
 Outcome run_with_signals(const fs::path& at, const std::string& before,
                          const std::vector<std::string>& signals) {
-  std::string command = before + "'" + program() + "' " + tiny +
-                        "--steps 1000000 --checkpoint-every 3 --checkpoint " + at.string() +
-                        " 2>&1 & p=$!; while [ ! -f " + at.string() +
-                        "/checkpoint.safetensors ]; do sleep 0.02; done; ";
+  std::string command =
+      before + "'" + program() + "' " + tiny +
+      "--steps 1000000 --checkpoint-every 3 --checkpoint " + at.string() +
+      " 2>&1 & p=$!; while [ ! -f " + at.string() +
+      "/checkpoint.safetensors ] && kill -0 $p 2>/dev/null; do sleep 0.02; done; ";
   for (const std::string& signal : signals) command += "kill -" + signal + " $p; ";
   return run_command(command + "wait $p; exit $?");
 }
@@ -379,8 +382,10 @@ TEST(CommandLineOutputs, ASignalAfterTheLastStepKeepsIt) {
       run("train --workload gpt2 --layers 1 --width 128 --heads 2 --sequence 8 --vocabulary 20000 "
           "--batch 1 --steps 1 --eval-batches 0 --log " +
           log + " --checkpoint " + at + " 2>&1 & p=$!; while ! grep -q step_ms " + log +
-          "/log.jsonl 2>/dev/null; do sleep 0.01; done; until [ -f " + file + ".$p.tmp ] || [ -f " +
-          file + " ]; do :; done; kill -TERM $p; wait $p");
+          "/log.jsonl 2>/dev/null && kill -0 $p 2>/dev/null; do sleep 0.01; done; until [ -f " +
+          file + ".$p.tmp ] || [ -f " + file +
+          " ] || ! kill -0 $p 2>/dev/null; do sleep 0.001; done; kill -TERM $p; wait $p; exit $?");
+  EXPECT_TRUE(outcome.code == 128 + SIGTERM || outcome.code == 0) << outcome.output;  // 0: too late
   ASSERT_TRUE(fs::exists(file)) << outcome.output;
   EXPECT_EQ(step_of(at), 1);
 }
@@ -390,11 +395,12 @@ TEST(CommandLineOutputs, ASignalAfterTheLastStepKeepsIt) {
 TEST(CommandLineOutputs, ATrainedModelIsSavedWhateverEvaluationDoes) {
   const TemporaryFolder folder;
   const std::string save = (folder / "model").string(), log = (folder / "log").string();
-  const Outcome outcome = run(
-      "train --workload gpt2 --layers 1 --width 32 --heads 2 --sequence 16 --vocabulary 50 "
-      "--batch 2 --steps 1 --eval-batches 100000 --log " +
-      log + " --save " + save + " 2>&1 & p=$!; while ! grep -q step_ms " + log +
-      "/log.jsonl 2>/dev/null; do sleep 0.02; done; sleep 0.3; kill -TERM $p; wait $p; exit $?");
+  const Outcome outcome =
+      run("train --workload gpt2 --layers 1 --width 32 --heads 2 --sequence 16 --vocabulary 50 "
+          "--batch 2 --steps 1 --eval-batches 100000 --log " +
+          log + " --save " + save + " 2>&1 & p=$!; while ! grep -q step_ms " + log +
+          "/log.jsonl 2>/dev/null && kill -0 $p 2>/dev/null; do sleep 0.02; done; sleep 0.3; kill "
+          "-TERM $p; wait $p; exit $?");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
   EXPECT_TRUE(std::filesystem::exists(folder / "model/model.safetensors")) << outcome.output;
 }
@@ -502,6 +508,50 @@ TEST(CommandLineOutputs, ATestLossThatIsNotFiniteIsAnError) {
   EXPECT_EQ(ignored.code, 0);
   EXPECT_NE(ignored.output.find("warning: step 1: the test loss is "), std::string::npos)
       << ignored.output;
+}
+
+// An overflow of evaluation alone loses no model: its weights are finite.
+TEST(CommandLineOutputs, AModelOfFiniteWeightsIsSavedWhateverItsTestLoss) {
+  const TemporaryFolder folder;
+  const Outcome outcome = run(
+      "train --workload gpt2 --layers 1 --width 8 --heads 1 --sequence 8 --vocabulary 16 --batch 2 "
+      "--optimizer sgd --eval-batches 1 --steps 1 --lr 3e36 --save " +
+      (folder / "model").string());
+  EXPECT_EQ(outcome.code, 1) << outcome.output;
+  EXPECT_NE(outcome.output.find("although all weights are finite"), std::string::npos)
+      << outcome.output;
+  EXPECT_TRUE(fs::exists(folder / "model/model.safetensors")) << outcome.output;
+}
+
+// best.safetensors of a run without --keep-best has the weights with the lowest training loss.
+TEST(CommandLineOutputs, TheBestModelIsThatOfTheLowestTestLoss) {
+  const TemporaryFolder folder;
+  const std::string sizes =
+      "train --workload gpt2 --layers 1 --width 8 --heads 1 --sequence 8 --vocabulary 16 --batch 2 "
+      "--eval-batches 1 --lr 2 --checkpoint " +
+      (folder / "run").string() + " ";
+  ASSERT_EQ(run(sizes + "--steps 12 --keep 2 --checkpoint-every 2").code, 0);
+  const Outcome again =
+      run(sizes + "--steps 12 --resume auto --eval-every 2 --keep-best --json --save " +
+          (folder / "model").string() + " 2>/dev/null");
+  EXPECT_EQ(again.code, 0);
+  EXPECT_NE(again.output.find("\"saved_step\":12"), std::string::npos) << again.output;
+}
+
+// A queue that starts the job again must not go on with a run that --patience has ended.
+TEST(CommandLineOutputs, ARunThatPatienceEndedIsComplete) {
+  const TemporaryFolder folder;
+  const std::string job =
+      "train --workload lm --batch 4 --eval-batches 1 --optimizer sgd --lr 0 --steps 1000 "
+      "--eval-every 2 --patience 2 --resume auto --checkpoint " +
+      (folder / "run").string();
+  ASSERT_EQ(run(job).code, 0);
+  const std::int64_t ended = step_of(folder / "run");
+  EXPECT_LT(ended, 20);
+  const Outcome again = run(job);
+  EXPECT_EQ(again.code, 0) << again.output;
+  EXPECT_NE(again.output.find("--patience has ended it"), std::string::npos) << again.output;
+  EXPECT_EQ(step_of(folder / "run"), ended);
 }
 
 TEST(CommandLineOutputs, GuardsChangeNoBit) {

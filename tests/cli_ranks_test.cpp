@@ -322,6 +322,30 @@ TEST(CommandLineRanks, AnAnnouncedEndIsKept) {
 }
 
 // ebb launch passes the end of its terminal on, and ends after its ranks.
+// Where the newest checkpoint cannot be a hard link, the leading rank writes it twice.
+TEST(CommandLineRanks, ShardedCheckpointsThroughASymbolicLink) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  std::filesystem::create_directories(folder / "elsewhere");
+  std::filesystem::create_symlink(folder / "elsewhere" / "x.safetensors",
+                                  folder / "run" / "checkpoint.safetensors");
+  const Outcome outcome =
+      run("launch -n 2 --in-process -- train --workload mlp --steps 4 --shard 3 --optimizer adamw "
+          "--keep 2 --checkpoint-every 2 --eval-batches 1 --checkpoint " +
+          (folder / "run").string());
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+}
+
+// Only the leading rank evaluates; the others learn that it refuses the test loss.
+TEST(CommandLineRanks, ATestLossThatIsNotFiniteIsReportedOnce) {
+  const Outcome outcome =
+      run("launch -n 2 -- train --workload lm --batch 4 --optimizer sgd --eval-batches 1 --steps 1 "
+          "--lr 3e38");
+  EXPECT_EQ(outcome.code, 1) << outcome.output;
+  EXPECT_NE(outcome.output.find("the test loss is"), std::string::npos) << outcome.output;
+  EXPECT_EQ(outcome.output.find("was lost"), std::string::npos) << outcome.output;
+}
+
 TEST(CommandLineRanks, AClosedTerminalIsPassedOn) {
   const TemporaryFolder folder;
   const std::string at = (folder / "run").string();
@@ -329,7 +353,8 @@ TEST(CommandLineRanks, AClosedTerminalIsPassedOn) {
   const Outcome outcome =
       run("launch -n 2 -- " + gpt2 +
           "--eval-batches 0 --steps 1000000 --checkpoint-every 5 --checkpoint " + at +
-          " 2>&1 & p=$!; while [ ! -f " + at + "/checkpoint.safetensors ]; do sleep 0.02; done; " +
+          " 2>&1 & p=$!; while [ ! -f " + at +
+          "/checkpoint.safetensors ] && kill -0 $p 2>/dev/null; do sleep 0.02; done; " +
           "kill -HUP $p; wait $p; code=$?; echo the launcher is gone; exit $code");
   signal(SIGHUP, usual);
   EXPECT_EQ(outcome.code, 128 + SIGHUP) << outcome.output;

@@ -193,9 +193,8 @@ void Outputs::keep_by(Write write, io::Notes notes, Sizes sizes, std::int64_t fi
 void Outputs::require_room(Sizes sizes, std::int64_t first_step) const {
   if (folder_) {
     const bool one_disk = save_ && on_one_disk(*save_, folder_->path());
-    const std::int64_t left = steps_ - first_step;
-    folder_->require_space(sizes.checkpoint, every_ > 0 ? 1 + (left - 1) / every_ : 1,
-                           one_disk ? sizes.model : Bytes{});
+    const std::int64_t before_last = every_ > 0 ? (steps_ - 1) / every_ - first_step / every_ : 0;
+    folder_->require_space(sizes.checkpoint, 1 + before_last, one_disk ? sizes.model : Bytes{});
   }
   if (save_) require_space(*save_, sizes.model);
 }

@@ -157,6 +157,18 @@ void refuse_fast_alone(const PlanningOptions& options) {
     throw UsageError("--reduce fast is for sums over ranks, but there is one rank: leave it out");
 }
 
+bool weights_are_ranges(const PlanningOptions& options) {
+  return options.shard == "3" && options.communicator;
+}
+
+std::string weight_of_any_rank(const PlanningOptions& options, std::string own) {
+  if (!weights_are_ranges(options)) return own;
+  for (const std::string& weight :
+       options.communicator->all_gather(own, "the search for values that are not finite"))
+    if (!weight.empty()) return weight;
+  return {};
+}
+
 bool leads(const PlanningOptions& options) { return options.rank == 0; }
 
 RankOptions rank_options(const PlanningOptions& options) {

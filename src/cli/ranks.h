@@ -46,6 +46,11 @@ void refuse_fast_alone(const PlanningOptions& options);
 // An error with this reason if there are several ranks.
 void refuse_ranks(const PlanningOptions& options, const std::string& why);
 bool leads(const PlanningOptions& options);  // this rank reports, logs and writes files
+// Whether each rank has a range of the weights, so that all take part in reading them.
+bool weights_are_ranges(const PlanningOptions& options);
+// The first rank's weight that is not finite, on all ranks: if weights are ranges, each rank sees
+// only its own, and all must call this. Empty if there is none.
+std::string weight_of_any_rank(const PlanningOptions& options, std::string own);
 
 RankOptions rank_options(const PlanningOptions& options);
 // The stage that --shard auto stands for: among those that keep the budget the one with the fastest

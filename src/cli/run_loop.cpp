@@ -106,6 +106,11 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
       judge_last(judging, trainee, outputs, progress, result);
       result.stopped_early = false;
     }
+    if (done) outputs.keep(trainee.step());
+    if (asked != 0) {
+      progress.finish();
+      tell_interruption(outputs, trainee.step(), steps);
+    }
   } catch (const RankError&) {  // nothing can be gathered any more
     progress.finish();
     tell_lost_rank(outputs, trainee.step());
@@ -121,7 +126,6 @@ LoopResult run_loop(Trainee& trainee, const TrainCommand& command, Outputs& outp
   }
   progress.finish();
   if (asked != 0) {
-    tell_interruption(outputs, trainee.step(), steps);
     result.signal = asked;
     return result;
   }

@@ -55,7 +55,9 @@ void print_run(const TrainCommand& command, const Trainee& trainee, const RunRes
                                                command.checkpoint->string())
                                  : "");
   if (!metrics.empty())
-    fmt::print("test loss {:.6g}{}{}\n", metrics[0],
+    fmt::print("test loss {}{}{}\n",
+               std::isfinite(metrics[0]) ? fmt::format("{:.6g}", metrics[0])
+                                         : text_of_non_finite(metrics[0]),
                metrics.size() > 1 ? fmt::format(", accuracy {:.2f}%", 100.0 * metrics[1]) : "",
                tested_part(result));
   if (const auto classes = by_class(metrics); !classes.empty()) {

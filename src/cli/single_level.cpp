@@ -323,11 +323,7 @@ class SingleLevel : public Trainee {
   }
 
   void require_finite_weights() const {
-    std::string weight = non_finite_weight().value_or("");
-    if (planning_.shard == "3" && planning_.communicator)
-      for (const std::string& other :
-           planning_.communicator->all_gather(weight, "the search for values that are not finite"))
-        if (weight.empty()) weight = other;
+    const std::string weight = weight_of_any_rank(planning_, non_finite_weight().value_or(""));
     if (!weight.empty())
       throw NotFinite(
           fmt::format("step {}: {} is not finite, so every later step would be skipped too; --lr, "

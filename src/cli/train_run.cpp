@@ -4,10 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +20,7 @@
 #include "cli/run_loop.h"
 #include "cli/run_report.h"
 #include "cli/run_summary.h"
+#include "cli/save_model.h"
 #include "cli/verb.h"
 #include "cli/waiting.h"
 #include "core/json.h"
@@ -59,26 +57,6 @@ void require_unchanged(const TrainCommand& command, const std::optional<SavedRun
                                 command.checkpoint->string()));
 }
 
-// Whether each rank has a range of the weights, so that all take part in reading them.
-bool weights_are_ranges(const PlanningOptions& planning) {
-  return planning.shard == "3" && planning.communicator;
-}
-
-// Gradients may overflow although losses do not, and then the weights become infinite or NaN. If
-// ranks have ranges of the weights, all must agree.
-void require_finite_weights(const Trainee& trainee, const PlanningOptions& planning) {
-  if (planning.on_nan == "ignore") return;
-  std::string weight = trainee.non_finite_weight().value_or("");
-  if (weights_are_ranges(planning))
-    for (const std::string& other :
-         planning.communicator->all_gather(weight, "the search for values that are not finite"))
-      if (weight.empty()) weight = other;
-  if (!weight.empty())
-    throw NotFinite(
-        fmt::format("step {}: {} is not finite after the step, so the model is not saved; {}",
-                    trainee.step(), weight, trainee.on_nan_hint()));
-}
-
 // An encoder's folder may lack the head or have another one, and nothing else would show that.
 void tell_initialised(const TrainCommand& command, const Trainee& trainee, const Outputs& outputs) {
   constexpr std::size_t most = 4;
@@ -89,68 +67,6 @@ void tell_initialised(const TrainCommand& command, const Trainee& trainee, const
   outputs.say(fmt::format("ebb: {} has no {}{}: training starts them from random numbers",
                           command.workload().model->string(), fmt::join(names, ", "),
                           more > 0 ? fmt::format(" and {} more", more) : ""));
-}
-
-// A new folder in the system's place for temporary files, or here if there is none.
-std::filesystem::path temporary_folder() {
-  std::error_code error;
-  std::string path = std::filesystem::temp_directory_path(error) / "ebb-model-XXXXXX";
-  if (!mkdtemp(path.data()))
-    throw FileError(fmt::format("{}: cannot make the folder: {}", path, std::strerror(errno)));
-  return path;
-}
-
-// Of the ranks, those that take part must call it.
-bool saves(const PlanningOptions& planning) {
-  return leads(planning) || weights_are_ranges(planning);
-}
-
-// Makes the weights ready for `Trainee::save_model` on the leading rank.
-void gather_finite_model(Trainee& trainee, const PlanningOptions& planning) {
-  require_finite_weights(trainee, planning);
-  trainee.gather_model();
-}
-
-// Nothing else has the model of a run without checkpoints, so that it is kept in another place if
-// it cannot be written where it should be.
-void save_model(Trainee& trainee, const TrainCommand& command, Outputs& outputs) {
-  gather_finite_model(trainee, command.planning);
-  if (!leads(command.planning)) return;
-  try {
-    trainee.save_model(*command.save);
-  } catch (const FileError& error) {
-    outputs.note("the model of --save", error.what());
-    const std::filesystem::path other = temporary_folder();
-    trainee.save_model(other);
-    outputs.say(fmt::format("ebb: the model is in {} instead: move it from there", other.string()));
-  }
-}
-
-// Ends a command with --resume auto whose run was complete already, such as a job that was started
-// again. The process that completed it may have been killed before it saved the model.
-int end_complete_run(const TrainCommand& command, Trainee& trainee, Output output) {
-  const std::int64_t step = trainee.step();
-  if (command.save && saves(command.planning)) {
-    if (leads(command.planning)) try_folder(*command.save);
-    if (command.keep_best)
-      trainee.restore(read_run(CheckpointFolder(*command.checkpoint, command.keep).best()), {});
-    gather_finite_model(trainee, command.planning);
-    if (leads(command.planning)) trainee.save_model(*command.save);
-  }
-  if (!leads(command.planning)) return success;
-  std::cerr << fmt::format(
-                   "ebb: the run in {} is complete, with {} steps: {}; to continue it, use a "
-                   "larger --steps",
-                   command.checkpoint->string(), step,
-                   command.save ? "only its model was saved again" : "nothing is left to do")
-            << std::endl;
-  nlohmann::ordered_json fields{{"workload", command.workload().name},
-                                {"steps", step},
-                                {"losses", nlohmann::ordered_json::array()},
-                                {"checkpoint", command.checkpoint->string()}};
-  if (command.save) fields["saved_step"] = trainee.step();
-  if (output == Output::json) std::cout << json_text(fields) << "\n";
-  return success;
 }
 
 // Records the most memory taken so far.
@@ -267,24 +183,10 @@ Judging judging_of(const TrainCommand& command, const std::optional<SavedRun>& s
   return judging;
 }
 
-// Restores the weights with the lowest test loss, so that --save writes them. Returns their step,
-// or the last step if no other is better or the checkpoint cannot be read.
-std::int64_t return_to_best(const TrainCommand& command, Trainee& trainee, const Judging& judging,
-                            Outputs& outputs) {
-  const std::optional<std::int64_t> best = judging.stopping.best_step();
-  if (best && *best != trainee.step()) try {
-      trainee.restore(read_run(CheckpointFolder(*command.checkpoint, command.keep).best()), {});
-    } catch (const FileError& error) {
-      outputs.note("reading the best checkpoint for --save", error.what());
-    }
-  return trainee.step();
-}
-
-// Writes the checkpoint of the last step. Returns the signal that asked any rank to stop before it
-// was written; with --save, requests wait for the model too.
-int keep_last_step(const Trainee& trainee, const TrainCommand& command, Outputs& outputs,
-                   std::optional<Interrupt>& until_kept) {
-  outputs.keep(trainee.step());
+// The signal that asked any rank to stop before the last checkpoint was written; with --save,
+// requests wait for the model too.
+int asked_before_the_end(const Trainee& trainee, const TrainCommand& command, Outputs& outputs,
+                         std::optional<Interrupt>& until_kept) {
   if (!until_kept || command.save) return 0;
   const int signal = any_signal(exchange_pulses(command.planning, {until_kept->signal()}));
   until_kept.reset();
@@ -307,7 +209,11 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
   give_back_freed_memory();  // memory of planning, which would count against the process's budget
   Trainee& trainee = *made;
   io::Notes notes = resumed(trainee, command, saved);
-  if (saved && saved->step >= command.steps) return end_complete_run(command, trainee, output);
+  if (saved) {
+    const EarlyStopping stopping = judging_of(command, saved, {}).stopping;
+    if (saved->step >= command.steps || (command.resume == "auto" && stopping.stops()))
+      return end_complete_run(command, trainee, stopping, output);
+  }
 
   RunResult result;
   result.peak = trainee.memory().peak();
@@ -335,7 +241,6 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
   std::optional<std::pair<std::int64_t, std::filesystem::path>> written;  // step and file
   outputs.keep_by(
       [&](const std::filesystem::path& file, const io::Notes& own) {
-        require_finite_weights(trainee, planning);
         if (written && written->first == trainee.step() && planning.communicator) {
           // A second copy, for a file system without links; the other ranks have already sent their
           // parts. It is the same step: if the copy fails, that step is kept all the same, as the
@@ -347,6 +252,7 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
             outputs.note("a checkpoint", fmt::format("{}: {}", file.string(), error.message()));
           return;
         }
+        require_finite_weights(trainee, planning);  // all ranks take part, once for each step
         save_on_all(trainee, planning, file, own);
         written = {trainee.step(), file};
       },
@@ -365,7 +271,7 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
   if (command.save || command.checkpoint) until_kept.emplace();
   result.loop = run_loop(trainee, command, outputs, judging);
   if (result.loop.signal == 0)
-    result.loop.signal = keep_last_step(trainee, command, outputs, until_kept);
+    result.loop.signal = asked_before_the_end(trainee, command, outputs, until_kept);
   if (result.loop.signal != 0) {
     if (command.log && leads(planning)) write_summary_page(*command.log, outputs);
     return 128 + result.loop.signal;
@@ -373,6 +279,7 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
   const RankClock::Read waited = clock.read(result.loop.losses.size());
   result.steps = trainee.step(), result.stopping = judging.stopping;
   const bool together = weights_are_ranges(planning);
+  std::string refused;  // why the leading rank refuses the test loss
   if (result.evaluation && (leads(planning) || together)) {
     const std::vector<Judged>& judged = result.loop.judged;
     const bool done = !judged.empty() && judged.back().step == trainee.step();
@@ -380,13 +287,22 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
       result.metrics = done ? judged.back().metrics : evaluate();
     } catch (const RankError&) {
       throw;
-    } catch (const NotFinite&) {
+    } catch (const NotFinite& error) {
+      if (command.save && !together && !trainee.non_finite_weight())
+        save_model(trainee, command, outputs);
       tell_not_finite(outputs);
-      throw;
+      if (together || !planning.communicator) throw;
+      refused = error.what();
     } catch (const Error&) {  // an error in the test data must not affect the model
       if (command.save && !together) save_model(trainee, command, outputs);
       throw;
     }
+  }
+  if (planning.communicator && !together && result.evaluation)
+    refused = planning.communicator->broadcast(refused, 0, "the end of the evaluation");
+  if (!refused.empty()) {
+    if (!leads(planning)) return failure;  // the leading rank reports it
+    throw NotFinite(refused);
   }
   measure(result, trainee, meter, device, planning);
   result.machine = trainee.arena().report();
@@ -395,7 +311,7 @@ int run_to_end(const TrainCommand& command, const std::optional<SavedRun>& saved
     result.per_rank =
         json_text(gather_fields(planning, rank_fields(result, waited, planning, trainee)));
   if (command.save && command.keep_best)
-    result.saved_step = return_to_best(command, trainee, judging, outputs);
+    result.saved_step = return_to_best(command, trainee, judging.stopping, outputs);
   if (command.save && saves(planning)) {
     save_model(trainee, command, outputs);
     until_kept.reset();

@@ -28,7 +28,8 @@ DataFingerprint model_fingerprint(const Options& options);
 // The facts of the source's files alone, which need no data set to be made.
 DataFingerprint files_fingerprint(const std::optional<std::filesystem::path>& source);
 
-// The facts as a checkpoint holds them: a JSON object of texts. Anything else is a ValueError.
+// The facts as a checkpoint holds them: a JSON object, whose values that are no texts become JSON
+// text. Anything else is a ValueError.
 DataFingerprint data_fingerprint_from_json(std::string_view text);
 
 }  // namespace ebb::workloads
