@@ -142,6 +142,10 @@ TEST(Everyday, HelpTellsTheDefaultsOfAWorkload) {
   // Each level has an optimizer of its own.
   EXPECT_EQ(levels.find("--optimizer  "), std::string::npos) << levels;
   EXPECT_EQ(run("help info").output.find("Defaults"), std::string::npos);
+  // A verb with defaults of its own shows these, and those of its own workload.
+  const std::string study = run("help ablate").output;
+  EXPECT_NE(study.find("Defaults of the workload gpt2"), std::string::npos) << study;
+  EXPECT_EQ(study.find("--steps                  "), std::string::npos) << study;
 }
 
 TEST(Everyday, CompletionKnowsVerbsOptionsAndValues) {

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <cctype>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "cli/did_you_mean.h"
 #include "cli/train_command.h"
@@ -33,10 +35,15 @@ std::string shown(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// True if the option's own line shows its default, which may be the verb's and not the workload's.
+// True if the option's own line shows its default, or a number that is the verb's default and not
+// the workload's.
 bool tells_default(const CLI::Option& option) {
-  return !option.get_default_str().empty() ||
-         option.get_description().find("; default: ") != std::string::npos;
+  constexpr std::string_view mark = "; default: ";
+  const std::string text = option.get_description();
+  const std::size_t at = text.find(mark);
+  const bool number = at != std::string::npos && at + mark.size() < text.size() &&
+                      std::isdigit(static_cast<unsigned char>(text[at + mark.size()]));
+  return number || !option.get_default_str().empty();
 }
 
 void add_lines(const CLI::App& verb, const Json& fields, const std::string& prefix,
