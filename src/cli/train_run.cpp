@@ -157,11 +157,11 @@ std::vector<double> evaluated(RunResult& result, const Trainee& trainee,
     outputs.say("ebb: warning: " + told);
     return metrics;
   }
-  const auto weight = trainee.non_finite_weight();
-  throw NotFinite(fmt::format(
-      "{}, {}; {}", told,
-      weight ? fmt::format("because {} is not finite", *weight) : "although all weights are finite",
-      trainee.on_nan_hint()));
+  const std::string weight = weight_of_any_rank(planning, trainee.non_finite_weight().value_or(""));
+  throw NotFinite(fmt::format("{}, {}; {}", told,
+                              weight.empty() ? "although all weights are finite"
+                                             : fmt::format("because {} is not finite", weight),
+                              trainee.on_nan_hint()));
 }
 
 // Evaluation during the run, continuing from the saved run's state.
